@@ -67,25 +67,26 @@ def test_what_the_glossary_names_exists_and_is_in_the_file_map(row: str) -> None
             assert place in names
 
 
-_HAZARD = re.compile(r"[Hh]azards?[ _\n#]+((?:G?\d+(?:, |–| and | to )?)+)")
+_HAZARD = re.compile(r"[Hh]azards?[ _\n#]+((?:[GT]?\d+(?:, |–| and | to )?)+)")
 _GROUP_HAZARD = re.compile(r"\b(G\d+)\b:")
 
 
 def hazards_in(text: str) -> set[str]:
     """The numbers that a text refers to: `hazard 4`, `Hazards 1 and 3`, `Hazards G1–G7, G15`; also
-    those in the names of tests: `test_g3_…`."""
+    those in the names of tests: `test_g3_…`, `test_t8_…`."""
     found = set(_GROUP_HAZARD.findall(text))
-    found |= {f"G{number}" for number in re.findall(r"\bdef test_g(\d+)_", text)}
+    names = re.findall(r"\bdef test_([gt])(\d+)_", text)
+    found |= {f"{letter.upper()}{number}" for letter, number in names}
     for listed in _HAZARD.findall(text):
-        for part in re.split(", | and ", listed):
+        for part in filter(None, re.split(", | and ", listed)):
             numbers = [int(number) for number in re.findall(r"\d+", part)]
-            letter = "G" if part.startswith("G") else ""
+            letter = part[0] if part[0] in "GT" else ""
             found |= {f"{letter}{n}" for n in range(numbers[0], numbers[-1] + 1)}
     return found
 
 
 def hazard_rows() -> dict[str, str]:
-    rows = re.findall(r"^\| (G?\d+) \| (.*)$", HAZARDS.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| ([GT]?\d+) \| (.*)$", HAZARDS.read_text(), re.MULTILINE)
     assert len(dict(rows)) == len(rows), "every number once"
     return dict(rows)
 

@@ -15,6 +15,10 @@ from suwi.metadata.memory import MemoryStore
 from suwi.model.broker_config import parse_broker_config
 from suwi.model.ids import NO_NODE
 from suwi.net.stats import NetStats
+from suwi.records.batch import read_header
+from suwi.records.builder import build_batch
+from suwi.records.record import Record
+from suwi.replica.partition_transactions import NOT_VERIFIED
 from suwi.sim import SimRandom
 from suwi.sim.cluster import SimCluster
 from suwi.wire.versions import ApiKey
@@ -37,6 +41,20 @@ async def _fail_to_prove(port: int) -> None:
     await stranger.lost()
 
 
+def open_transaction(broker: Broker, topic: str) -> None:
+    batch = memoryview(
+        build_batch(
+            [Record(value=b"v")],
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
+    )
+    partition = broker.replicas.leader_of(topic, 0)
+    partition.transactions.append(batch, read_header(batch), 0, NOT_VERIFIED)
+
+
 def test_metrics_show_requests_traffic_connections_and_logs(tmp_path: object) -> None:
     async def scenario() -> None:
         config = parse_broker_config(
@@ -50,6 +68,7 @@ def test_metrics_show_requests_traffic_connections_and_logs(tmp_path: object) ->
         client = await PeerConnection.open("127.0.0.1", broker.listeners[0].port)
         await create_topic(client, "orders")
         await produce(client, "orders", [b"a", b"b"])
+        open_transaction(broker, "orders")
         await _fail_to_prove(broker.listeners[0].port)
 
         status, body = await _get(server.port, "/metrics")
@@ -64,8 +83,12 @@ def test_metrics_show_requests_traffic_connections_and_logs(tmp_path: object) ->
             samples["suwi_request_duration_seconds_bucket", ("api", "Produce"), ("le", "+Inf")] == 1
         )
         at = (("partition", "0"), ("topic", "orders"))
-        assert samples["suwi_log_end_offset", *at] == 2
-        assert samples["suwi_high_watermark", *at] == 2
+        assert samples["suwi_log_end_offset", *at] == 3
+        assert samples["suwi_high_watermark", *at] == 3
+        assert samples["suwi_last_stable_offset", *at] == 2
+        assert samples[("suwi_partition_open_transactions",)] == 1
+        assert samples[("suwi_open_transactions",)] == 0
+        assert samples[("suwi_oldest_open_transaction_seconds",)] == 0
         assert samples["suwi_log_size_bytes", *at] > 0
         assert samples["suwi_connections", ("listener", "PLAINTEXT")] == 1
         failed = (("listener", "PLAINTEXT"), ("mechanism", "PEER"))

@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.broker.transaction_markers import TransactionMarkers
 from suwi.client.connection import ConnectionLost
-from suwi.metadata.image import ClusterImage, PartitionState, Topic
+from suwi.metadata.image import BrokerInfo, ClusterImage, PartitionState, Topic
 from suwi.metadata.store import Unavailable
 from suwi.model.ids import (
     LeaderEpoch,
@@ -39,7 +39,8 @@ class World:
     """A cluster of two brokers, as the coordinator on broker 1 sees it."""
 
     def __init__(self) -> None:
-        self.image = ClusterImage()
+        brokers = {node: BrokerInfo(node, (), epoch=1) for node in (HERE, OTHER)}
+        self.image = ClusterImage(unfenced_brokers=MappingProxyType(brokers))
         self.newest: ClusterImage | None = None
         """If set, what `synced` brings."""
         self.is_store_available = True
@@ -321,6 +322,28 @@ def test_an_unreachable_broker_is_tried_again() -> None:
         world.is_reachable = True
         await asyncio.sleep(2)
         assert world.written == [markers]
+
+    in_world(scenario)
+
+
+def test_markers_in_flight_to_a_broker_that_is_gone_go_to_the_next_leader() -> None:
+    async def scenario(world: World) -> None:
+        world.lead(a=OTHER)
+        world.answers.clear()  # It is frozen, and its connections stay open.
+        markers = world.send("a")
+        await asyncio.sleep(1)
+        there = world.image
+        world.lead(a=HERE)
+        world.sender.apply_image(there, world.image)
+        await asyncio.sleep(1)
+        assert not world.written  # It is still registered, and may answer.
+        gone = replace(world.image, unfenced_brokers=MappingProxyType({}))
+        world.sender.apply_image(world.image, gone)
+        await asyncio.sleep(0)
+        world.sender.apply_image(world.image, gone)
+        await asyncio.sleep(1)
+        assert world.written == [markers]
+        assert world.here == [(7, (tp("a"),))]
 
     in_world(scenario)
 

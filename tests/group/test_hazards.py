@@ -8,12 +8,15 @@ import struct
 import pytest
 from kio.schema.errors import ErrorCode
 
+from suwi.coordinator.decision import Decision, Token, TransactionalProducer
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
-from suwi.group.classic_group import ClassicState
+from suwi.group.classic_group import ClassicGroup, ClassicState
 from suwi.group.classic_group_records import GroupMetadataKey, GroupMetadataValue
 from suwi.group.history import Trigger
+from suwi.group.offset_manager import OffsetToCommit
 from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
+from suwi.group.offset_requests import Committer
 from suwi.group.records import GROUP_RECORDS
 from suwi.records.record import Marker, MarkerType
 from tests.group.driver import (
@@ -305,6 +308,84 @@ def test_g13_what_a_transaction_has_staged_survives_expiry_and_is_committed_with
     driver.machine.replay_marker(marker, RecordFacts(51, True, 7, 0, is_transactional=True))
     assert driver.offset() == 2
     assert not offsets.is_unstable(("t", 0))
+
+
+def stage(driver: Driver, log_offset: int, value: int, producer_id: int = 7) -> None:
+    record = CoordinatorRecord(
+        OffsetCommitKey(GROUP, "t", 0), OffsetCommitValue(value, -1, "", driver.now_ms)
+    )
+    facts = RecordFacts(log_offset, True, producer_id, 0, is_transactional=True)
+    driver.machine.replay(record, facts)
+
+
+def end_transaction(driver: Driver, log_offset: int, producer_id: int = 7) -> None:
+    facts = RecordFacts(log_offset, True, producer_id, 0, is_transactional=True)
+    driver.machine.replay_marker(Marker(MarkerType.COMMIT, 0), facts)
+
+
+def test_g13_what_a_transaction_has_staged_survives_the_deletion_of_its_group() -> None:
+    driver = Driver()
+    driver.is_checked = False  # The staged record is not in the driver's log.
+    driver.commit(1)
+    driver.commit(5, topic="other")
+    stage(driver, 50, 2)
+    decision = Decision()
+    driver.machine.offset_requests.delete_group(GROUP, decision)
+    deleted = [key for key, value in decision.records if isinstance(key, OffsetCommitKey)]
+    assert deleted == [OffsetCommitKey(GROUP, "other", 0)]
+    end_transaction(driver, 51)
+    assert driver.offset() == 2
+
+
+def test_t14_of_two_commits_the_record_with_the_higher_offset_wins_whichever_ends_first() -> None:
+    driver = Driver()
+    driver.is_checked = False
+    stage(driver, 50, 2, producer_id=7)
+    stage(driver, 51, 3, producer_id=8)
+    end_transaction(driver, 52, producer_id=8)
+    end_transaction(driver, 53, producer_id=7)
+    assert driver.offset() == 3
+
+
+def test_t14_a_deletion_after_a_staged_offset_wins_as_compaction_keeps_it() -> None:
+    """Else the live state would have an offset that a replay of the compacted log has not (H0)."""
+    driver = Driver()
+    driver.is_checked = False
+    driver.commit(1)
+    stage(driver, 50, 2)
+    tombstone = CoordinatorRecord(OffsetCommitKey(GROUP, "t", 0), None)
+    driver.machine.replay(tombstone, RecordFacts(51))
+    end_transaction(driver, 52)
+    assert driver.machine.offsets.of(GROUP) is None
+
+
+def test_staged_offsets_go_with_their_topic() -> None:
+    driver = Driver()
+    driver.is_checked = False
+    stage(driver, 50, 2)
+    decision = Decision()
+    driver.machine.offset_requests.topics_deleted(frozenset({"t"}), decision)
+    assert decision.records == [CoordinatorRecord(OffsetCommitKey(GROUP, "t", 0), None)]
+
+
+def test_g2_a_transactional_commit_needs_no_member_and_may_come_during_a_rebalance() -> None:
+    group = ClassicGroup(GROUP)
+    producer = TransactionalProducer(7, 0, None)
+    for state in (ClassicState.PREPARING_REBALANCE, ClassicState.COMPLETING_REBALANCE):
+        group.state = state
+        driver = Driver()
+        driver.is_checked = False
+        driver.machine.groups.classic[GROUP] = group
+        for who, error in (
+            (Committer(GROUP, producer=producer), ErrorCode.none),
+            (Committer(GROUP, "m", None, 0, producer=producer), ErrorCode.unknown_member_id),
+            (Committer(GROUP), ErrorCode.unknown_member_id),
+        ):
+            token, decision = Token(), Decision()
+            offset = OffsetToCommit("t", 0, OffsetCommitValue(1, -1, "", 0))
+            driver.machine.offset_requests.commit(who, [offset], token, 0, decision)
+            assert decision.replies == [(token, [error])]
+            assert len(decision.records) == (error is ErrorCode.none)
 
 
 def test_an_offset_whose_record_is_on_its_way_is_not_stable() -> None:

@@ -5,15 +5,17 @@ equal.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
 
 from suwi.handlers import produce
 from suwi.handlers.produce import Produce
+from suwi.model.ids import TopicPartition
 from suwi.net.answers import CloseConnection, Exclusive, Later, NoReply, Reply
 from suwi.records.builder import build_batch
 from suwi.records.compression import Compression
@@ -50,6 +52,7 @@ class Draw:
             places += self._random.sample(STRANGE, 1)
         return {
             "version": self._random.choice([3, 7, 9, 9, 11, 12, 13, 13, 13]),
+            "transactional_id": self._mostly(None, "t", "t", "busy"),
             "acks": self._mostly(-1, 1, 1, 0, 2),
             "timeout_ms": self._mostly(1000, 0),
             "batches": {place: self._batch() for place in places},
@@ -70,7 +73,7 @@ class Draw:
         facts: dict[str, Any] = {}
         if self._random.random() < 0.4:
             facts = {"producer_id": 7, "producer_epoch": 0, "base_sequence": self._next(count)}
-            facts["transactional"] = self._random.random() < 0.1
+            facts["transactional"] = self._random.random() < 0.2
         batch = bytearray(
             build_batch(records, codec=self._mostly(Compression.NONE, *_CODECS), **facts)
         )
@@ -89,12 +92,30 @@ class Draw:
 _CODECS = (Compression.GZIP, Compression.ZSTD)
 
 
+class FakeVerifier:
+    """A coordinator that knows of any transaction of `t`, and cannot be asked for others."""
+
+    is_enabled = True
+
+    async def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        adds: bool,
+    ) -> dict[TopicPartition, ErrorCode]:
+        error = ErrorCode.none if transactional_id == "t" else ErrorCode.not_coordinator
+        return dict.fromkeys(partitions, error)
+
+
 class Broker:
     def __init__(self, decode: Callable[..., Any]) -> None:
         self.world = World()
         for name, (states, configs) in TOPICS.items():
             self.world.add(name, states, **configs)
-        self.handler = Produce(self.world.replicas, self.world.clock)
+        self.handler = Produce(self.world.replicas, self.world.clock, FakeVerifier())
         self.decode = decode
         self.outcomes: list[Any] = []
 
@@ -105,7 +126,7 @@ class Broker:
         version = facts["version"]
         encoded = encode_produce_request(
             version,
-            None,
+            facts["transactional_id"],
             facts["acks"],
             facts["timeout_ms"],
             [(name, self.world.id_of(name), batches) for name, batches in topics.items()],

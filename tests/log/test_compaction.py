@@ -79,6 +79,7 @@ def test_nothing_at_or_above_the_high_watermark_is_touched() -> None:
 
 
 def test_nothing_from_the_first_open_transaction_on_is_touched() -> None:
+    """Hazard T16."""
     bench = compacted_bench()
     put(bench, ("a", "1"), ("a", "2"), roll=True)
     bench.append(keyed([(b"a", b"open")], producer=(1, 0, 0), transactional=True))
@@ -263,6 +264,7 @@ def test_the_batch_of_an_expired_producer_is_removed() -> None:
 
 
 def test_records_of_an_aborted_transaction_are_removed_and_supersede_nothing() -> None:
+    """Hazard T16."""
     bench = compacted_bench()
     put(bench, ("a", "1"))
     bench.append(
@@ -278,7 +280,7 @@ def test_records_of_an_aborted_transaction_are_removed_and_supersede_nothing() -
 
 
 def test_a_transaction_is_aborted_although_its_marker_is_in_a_later_segment() -> None:
-    """If it counted as committed, its records would delete those of others."""
+    """Hazard T16. If it counted as committed, its records would delete those of others."""
     bench = compacted_bench()
     put(bench, ("a", "1"), roll=True)
     bench.append(keyed([(b"a", b"aborted")], producer=(1, 0, 0), transactional=True))
@@ -289,6 +291,7 @@ def test_a_transaction_is_aborted_although_its_marker_is_in_a_later_segment() ->
 
 
 def test_a_marker_stays_until_its_records_are_removed_and_the_delete_horizon_has_passed() -> None:
+    """Hazard T16 (KIP-534)."""
     bench = compacted_bench()
     for sequence, key in enumerate((b"a", b"b")):
         bench.append(keyed([(key, b"1")], producer=(1, 0, sequence), transactional=True))

@@ -153,10 +153,12 @@ class Driver:
         version: int = 0,
         verify: bool = False,
         name: str = ID,
+        held_ms_max: int = 500,
     ) -> Token:
         token = Token()
+        added = tuple(map(tp, partitions))
         request = AddPartitionsRequest(
-            name, producer or self.producer, tuple(map(tp, partitions)), version, verify
+            name, producer or self.producer, added, version, verify, held_ms_max
         )
         self.do(lambda m, now, d: m.add_partitions(request, token, now, d), token)
         return token

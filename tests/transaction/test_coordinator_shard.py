@@ -237,6 +237,21 @@ def test_a_held_request_is_refused_after_a_while() -> None:
     assert driver.state is S.COMPLETE_COMMIT
 
 
+def test_a_broker_that_asks_for_many_is_not_held_for_long() -> None:
+    driver = in_state(S.PREPARE_COMMIT)
+    patient = driver.start_init()
+    driver.sleep(10)
+    broker = driver.start_add(1, held_ms_max=100)
+    also = driver.start_add(1, held_ms_max=100)
+    driver.sleep(99)
+    assert {patient, broker, also} <= set(driver.waiting)
+    driver.sleep(1)
+    assert not driver.waiting
+    again = driver.start_add(1)
+    driver.sleep(400)
+    assert again in driver.waiting
+
+
 def test_held_requests_are_decided_one_after_the_other() -> None:
     driver = in_state(S.PREPARE_COMMIT)
     first, second = driver.start_init(), driver.start_init()

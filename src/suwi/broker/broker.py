@@ -35,6 +35,7 @@ from suwi.broker.peer_security import (
 from suwi.broker.replica_state_query import ReplicaStateQuery
 from suwi.broker.socket_server import SocketServer
 from suwi.broker.transaction_coordinator import TransactionCoordinator
+from suwi.broker.transaction_verifier import TransactionVerifier
 from suwi.env import Env
 from suwi.env.tasks import TaskFailure, Tasks
 from suwi.handlers.describe_broker import BrokerIncarnation
@@ -227,6 +228,14 @@ class Broker:
             brokers_max=brokers_max,
         )
         self.replicas.subscribe(self.transactions.runtime)
+        self._verifier = TransactionVerifier(
+            self.node_id,
+            lambda: self.replicas.image,
+            self.transactions,
+            self._peers,
+            lambda: self._dynamic.current.transaction_partition_verification_enable,
+            self.tasks,
+        )
 
     def _subscribe(self) -> None:
         # The dynamic configuration comes first: the other subscribers read it.
@@ -234,6 +243,7 @@ class Broker:
         self._follower.subscribe(self._apply_limits)
         self._follower.subscribe(self.replicas.apply_image)
         self._follower.subscribe(self.groups.apply_image)
+        self._follower.subscribe(self.transactions.apply_image)
         self._follower.subscribe(self._failure_detector.apply_image)
         self._follower.subscribe(self._open_start_gate)
         self.controller_election.subscribe(self._failure_detector.update)
@@ -382,6 +392,7 @@ class Broker:
             self.groups,
             self.transactions,
             self.txn_markers,
+            self._verifier,
             PeerHandshake(self._prover, proof_listener),
             self._incarnation,
         )
@@ -450,6 +461,7 @@ class Broker:
         # From here on no new request starts, so delayed requests can be completed with an error.
         await asyncio.sleep(0)
         self.groups.runtime.stop()
+        await self._verifier.stop()
         await self.transactions.stop()
         for partition in self.replicas:
             partition.close()
@@ -471,6 +483,7 @@ class Broker:
 
     async def _stop_components(self) -> None:
         self.groups.runtime.stop()
+        await self._verifier.stop()
         await self.transactions.stop()
         await self._failure_detector.stop()
         await self._follower.stop()

@@ -65,7 +65,9 @@ from suwi.handlers.sasl_authenticate import sasl_authenticate
 from suwi.handlers.sasl_handshake import sasl_handshake
 from suwi.handlers.sync_group import SyncGroup
 from suwi.handlers.txn_markers import TxnMarkers
+from suwi.handlers.txn_offset_commit import TxnOffsetCommit
 from suwi.handlers.update_features import UpdateFeatures
+from suwi.handlers.verification import Verifier
 from suwi.handlers.write_txn_markers import WriteTxnMarkers
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import MetadataStore
@@ -93,6 +95,7 @@ class KafkaApis:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     txn_markers: TxnMarkers
+    verifier: Verifier
     handshake: PeerHandshake
     incarnation: Callable[[], BrokerIncarnation]
 
@@ -115,7 +118,7 @@ class KafkaApis:
     def _record_handlers(self) -> dict[int, Handler]:
         replicas = self.replicas
         return {
-            ApiKey.PRODUCE: Produce(replicas, self.env.clock),
+            ApiKey.PRODUCE: Produce(replicas, self.env.clock, self.verifier),
             ApiKey.FETCH: self._fetch(),
             ApiKey.LIST_OFFSETS: ListOffsets(replicas),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(replicas),
@@ -173,6 +176,12 @@ class KafkaApis:
             ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactions(runtime),
             ApiKey.LIST_TRANSACTIONS: ListTransactions(runtime, self.env.clock),
             ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkers(self.txn_markers),
+            ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommit(
+                self.groups.runtime,
+                self.replicas,
+                self.verifier,
+                self.config.offset_metadata_max_bytes,
+            ),
         }
 
     def _topic_handlers(self) -> dict[int, Handler]:

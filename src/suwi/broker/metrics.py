@@ -62,11 +62,13 @@ class PartitionFigures:
     _SERIES = (
         ("suwi_log_end_offset", "Where the next record goes."),
         ("suwi_high_watermark", "Records below it are committed."),
+        ("suwi_last_stable_offset", "Below it no transaction is open; read_committed ends here."),
         ("suwi_log_start_offset", "The first record that can be read."),
         ("suwi_log_size_bytes", "Bytes in segments."),
     )
 
     def __init__(self) -> None:
+        self.open_transactions = 0
         self.under_replicated = 0
         self.under_min_isr = 0
         self.leaderless = 0
@@ -105,6 +107,8 @@ class PartitionFigures:
             in_sync, replicas = len(leader_state.members), len(leader_state.replicas)
             self.under_replicated += in_sync < replicas
             self.under_min_isr += in_sync < min(partition.config.min_insync_replicas, replicas)
+            if partition.is_open:
+                self.open_transactions += partition.log_as_it_is.producers.open_txn_count
 
     def _add(self, partition: Partition) -> None:
         if not partition.is_open:
@@ -112,9 +116,10 @@ class PartitionFigures:
         log = partition.log_as_it_is
         topic, index = partition.partition
         at = f'{{topic="{topic}",partition="{index}"}}'  # Topic names need no escaping.
-        end, high, start, size = self._lines
+        end, high, stable, start, size = self._lines
         end.append(f"suwi_log_end_offset{at} {log.end_offset}\n")
         high.append(f"suwi_high_watermark{at} {partition.watermark_as_it_is}\n")
+        stable.append(f"suwi_last_stable_offset{at} {partition.stable_offset_as_it_is}\n")
         start.append(f"suwi_log_start_offset{at} {log.start_offset}\n")
         size.append(f"suwi_log_size_bytes{at} {log.size_bytes}\n")
 
@@ -275,10 +280,29 @@ class BrokerCollector(Collector):
             "suwi_offline_log_directories", "Offline log directories.", value=len(offline)
         )
         yield from self._full_disks()
+        yield from self._transactions()
         yield GaugeMetricFamily(
             "suwi_uncleanable_partitions",
             "Partitions that the log cleaner skips because compacting them failed.",
             value=len(self._broker.log_cleaner.uncleanable),
+        )
+
+    def _transactions(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "suwi_partition_open_transactions",
+            "Open transactions in partitions led here; one counts in each of its partitions.",
+            value=self.figures.open_transactions,
+        )
+        coordinator = self._broker.transactions
+        yield GaugeMetricFamily(
+            "suwi_open_transactions",
+            "Open transactions that this broker coordinates.",
+            value=coordinator.open_transactions,
+        )
+        yield GaugeMetricFamily(
+            "suwi_oldest_open_transaction_seconds",
+            "For how long the oldest of them has been open.",
+            value=coordinator.oldest_open_ms / 1000,
         )
 
     def _full_disks(self) -> Iterator[Metric]:

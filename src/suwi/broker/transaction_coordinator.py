@@ -52,6 +52,7 @@ class TransactionCoordinator:
         will ever be, where that is known."""
         self._config = config
         self._tasks = tasks
+        self._clock = env.clock
         self._brokers_max = brokers_max
         transactions = TransactionConfig(
             config.transactional_id_expiration_ms,
@@ -119,6 +120,20 @@ class TransactionCoordinator:
                 transactional_id, producer, tuple(partitions), transaction_version, verify_only
             ),
         )
+
+    def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        self._markers.apply_image(old, new)
+
+    @property
+    def open_transactions(self) -> int:
+        return sum(len(shard.machine.open_since_ms) for shard in self.runtime.active())
+
+    @property
+    def oldest_open_ms(self) -> int:
+        """For how long the oldest open transaction has been open; 0 if there is none."""
+        now_ms = self._clock.now_ms()
+        since_ms = [ms for shard in self.runtime.active() for ms in shard.machine.open_since_ms]
+        return max(0, now_ms - min(since_ms, default=now_ms))
 
     async def stop(self) -> None:
         self.runtime.stop()

@@ -133,6 +133,8 @@ class TransactionMarkers:
         """By broker what is to be sent to it next. At `NO_NODE` stands what the image lacks."""
         self._workers: dict[NodeId, asyncio.Task[None]] = {}
         self._connections: dict[NodeId, PeerConnection] = {}
+        self._attempts: dict[NodeId, asyncio.Timeout] = {}
+        """The time limit of the request in flight to each broker."""
         self._appends: dict[asyncio.Task[None], None] = {}
         self._is_stopped = False
 
@@ -140,6 +142,17 @@ class TransactionMarkers:
         unwritten = _Unwritten(markers, coordinator_epoch)
         # Not at once: the coordinator is in the midst of an event.
         asyncio.get_running_loop().call_soon(self._route, unwritten, list(unwritten.left))
+
+    def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        """A broker that is gone need not be waited for."""
+        if old.unfenced_brokers is new.unfenced_brokers:
+            return
+        now_s = asyncio.get_running_loop().time()
+        for node, attempt in self._attempts.items():
+            before, after = old.unfenced_brokers.get(node), new.unfenced_brokers.get(node)
+            is_gone = before is not None and (after is None or after.epoch != before.epoch)
+            if is_gone and not attempt.expired():
+                attempt.reschedule(now_s)
 
     async def stop(self) -> None:
         self._is_stopped = True
@@ -278,7 +291,7 @@ class TransactionMarkers:
             return
         errors: dict[int, Errors] = {}
         try:
-            async with asyncio.timeout(_RESPONSE_S_MAX):
+            async with asyncio.timeout(_RESPONSE_S_MAX) as self._attempts[node]:
                 connection = await self._connect(node)
                 fields = {"markers": [unwritten.fields(led) for unwritten, led in batch]}
                 answer = await connection.call(ApiKey.WRITE_TXN_MARKERS, _VERSION, fields)
@@ -293,6 +306,8 @@ class TransactionMarkers:
             log.info("transaction markers not sent", extra={"broker": node, "reason": str(error)})
             lost = ErrorCode.network_exception
             errors = {u.markers.producer.id: dict.fromkeys(led, lost) for u, led in batch}
+        finally:
+            del self._attempts[node]
         for unwritten, partitions in batch:
             found = errors.get(unwritten.markers.producer.id, {})
             self._settle(unwritten, partitions, found)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token
+from suwi.coordinator.decision import Decision, Token, TransactionalProducer
 from suwi.group.classic_group import ClassicGroup, ClassicState
 from suwi.group.classic_group_records import GroupMetadataKey
 from suwi.group.classic_join import check_member
@@ -37,6 +37,8 @@ class Committer(NamedTuple):
     """Or the member's epoch."""
     version: int = _NOT_FOUND_FROM
     """Of OffsetCommit."""
+    producer: TransactionalProducer | None = None
+    """Whose transaction the offsets are part of (TxnOffsetCommit)."""
 
 
 class OffsetRequests:
@@ -48,7 +50,7 @@ class OffsetRequests:
         self._expiring: Iterator[str] | None = None
         """The groups that a round of expiry has not looked at yet."""
 
-    # -- OffsetCommit ----------------------------------------------------------------------------
+    # -- OffsetCommit, TxnOffsetCommit -----------------------------------------------------------
 
     def commit(
         self,
@@ -62,12 +64,22 @@ class OffsetRequests:
         group = self._groups.get(who.group_id)
         if isinstance(group, ConsumerGroup):
             fence = fence_commit(
-                group, who.member_id, who.instance_id, who.generation, version=who.version
+                group,
+                who.member_id,
+                who.instance_id,
+                who.generation,
+                version=who.version,
+                is_transactional=who.producer is not None,
             )
         else:
             fence = CommitFence(_refusal(group, who) or ErrorCode.none)
         errors = [fence.of(each.value.topic_id, each.partition) for each in offsets]
-        if isinstance(group, ClassicGroup) and fence.error is ErrorCode.none:
+        decision.producer = who.producer
+        if (
+            isinstance(group, ClassicGroup)
+            and fence.error is ErrorCode.none
+            and who.producer is None
+        ):
             member = group.members.get(who.member_id)
             if member is not None:
                 reset_session(group, member, now_ms, decision)
@@ -119,7 +131,7 @@ class OffsetRequests:
         decision.is_atomic = False
         for group_id in list(self._offsets.groups()):
             offsets = self._offsets.of(group_id)
-            for partition, _ in list(offsets.latest()) if offsets is not None else ():
+            for partition in offsets.latest_or_staged() if offsets is not None else ():
                 if partition[0] in topics:
                     self._offsets.delete(group_id, partition, decision)
 
@@ -171,11 +183,13 @@ class OffsetRequests:
 
 
 def _refusal(group: ClassicGroup | None, who: Committer) -> ErrorCode | None:
-    """Hazards G1 and G2."""
+    """Hazards G1 and G2. Transactional commits need not name a member, and may come while the group
+    completes a rebalance."""
+    is_transactional = who.producer is not None
     if group is None:
         if who.generation < 0:
             return None
-        if who.version >= _NOT_FOUND_FROM:
+        if who.version >= _NOT_FOUND_FROM and not is_transactional:
             return ErrorCode.group_id_not_found
         return ErrorCode.illegal_generation
     if group.state is ClassicState.DEAD:
@@ -188,9 +202,9 @@ def _refusal(group: ClassicGroup | None, who: Committer) -> ErrorCode | None:
             return error
         if who.generation != group.generation:
             return ErrorCode.illegal_generation
-    else:
+    elif not is_transactional:
         return ErrorCode.unknown_member_id
-    if group.state is ClassicState.COMPLETING_REBALANCE:
+    if group.state is ClassicState.COMPLETING_REBALANCE and not is_transactional:
         return ErrorCode.rebalance_in_progress
     return None
 

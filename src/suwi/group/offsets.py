@@ -67,6 +67,10 @@ class GroupOffsets:
         for partition, known in self._committed.items():
             yield partition, known.value
 
+    def latest_or_staged(self) -> list[Partition]:
+        staged = [partition for each in self._staged.values() for partition in each]
+        return list(dict.fromkeys([*self._committed, *staged]))
+
     def has_latest(self, partition: Partition) -> bool:
         return partition in self._committed
 

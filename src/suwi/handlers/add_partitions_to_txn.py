@@ -18,6 +18,7 @@ from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.transaction.held_requests import HELD_MS_MAX_OF_BROKERS
 from suwi.transaction.messages import AddPartitionsRequest, Producer
 from suwi.transaction.transaction_metadata import TRANSACTION_VERSION_2
 
@@ -50,6 +51,7 @@ class AddPartitionsToTxn:
                 _partitions(each.topics),
                 TRANSACTION_VERSION_2,
                 each.verify_only,
+                HELD_MS_MAX_OF_BROKERS,
             )
             for each in asked.transactions
         ]

@@ -28,7 +28,7 @@ _NO_TIME: Final = timedelta()
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
     """One partition of the request; `error` where it is refused for itself alone."""
 
     topic: Topic | None
@@ -65,58 +65,77 @@ class OffsetCommit:
             return encode([error] * len(checked))
 
         def encode(errors: list[ErrorCode]) -> Reply:
-            return _encode(request, topics, errors)
+            return encode_errors(request, topics, errors)
 
         def decide(
             shard: GroupCoordinatorShard, token: Token, now_ms: int, decision: Decision
         ) -> None:
-            offsets = [
-                OffsetToCommit(
-                    each.topic.name, each.partition.partition_index, _value(request, each, now_ms)
-                )
-                for each in checked
-                if each.topic is not None
-            ]
+            offsets = offsets_to_commit(
+                checked,
+                now_ms,
+                _expire_ms(request, now_ms),
+                has_leader_epochs=version >= _LEADER_EPOCH_FROM,
+            )
             shard.offset_requests.commit(who, offsets, token, now_ms, decision)
 
         return ask_shard(self._groups, asked.group_id, decide, encode, refuse)
 
-    def _check(self, request: Request, topic: Any, partition: Any, image: ClusterImage) -> _Asked:
+    def _check(self, request: Request, topic: Any, partition: Any, image: ClusterImage) -> Asked:
         if request.version >= _TOPIC_ID_FROM:
             found = image.topics_by_id.get(topic.topic_id)
             if found is None:
-                return _Asked(None, partition, ErrorCode.unknown_topic_id)
+                return Asked(None, partition, ErrorCode.unknown_topic_id)
         else:
             found = image.topics.get(topic.name)
-        if found is None or not 0 <= partition.partition_index < len(found.partitions):
-            return _Asked(found, partition, ErrorCode.unknown_topic_or_partition)
-        metadata = partition.committed_metadata or ""
-        # As Kafka, whatever the name of the key: units of UTF-16, not bytes.
-        if len(metadata.encode("utf-16-le")) > 2 * self._metadata_bytes_max:
-            return _Asked(found, partition, ErrorCode.offset_metadata_too_large)
-        return _Asked(found, partition, None)
+        return check_partition(found, partition, self._metadata_bytes_max)
 
 
-def _value(request: Request, asked: _Asked, now_ms: int) -> OffsetCommitValue:
-    partition, version = asked.partition, request.version
-    expire_ms = NO_TIMESTAMP
-    if version <= _RETENTION_UP_TO and request.message.retention_time >= _NO_TIME:
-        expire_ms = now_ms + request.message.retention_time // _MILLISECOND
-    assert asked.topic is not None
-    return OffsetCommitValue(
-        partition.committed_offset,
-        partition.committed_leader_epoch if version >= _LEADER_EPOCH_FROM else NO_EPOCH,
-        partition.committed_metadata or "",
-        now_ms,
-        expire_ms,
-        asked.topic.id,
-    )
+def check_partition(topic: Topic | None, partition: Any, metadata_bytes_max: int) -> Asked:
+    """One partition of OffsetCommit or TxnOffsetCommit."""
+    if topic is None or not 0 <= partition.partition_index < len(topic.partitions):
+        return Asked(topic, partition, ErrorCode.unknown_topic_or_partition)
+    metadata = partition.committed_metadata or ""
+    # As Kafka, whatever the name of the key: units of UTF-16, not bytes.
+    if len(metadata.encode("utf-16-le")) > 2 * metadata_bytes_max:
+        return Asked(topic, partition, ErrorCode.offset_metadata_too_large)
+    return Asked(topic, partition, None)
 
 
-def _encode(
-    request: Request, topics: list[tuple[Any, list[_Asked]]], errors: Iterable[ErrorCode]
+def offsets_to_commit(
+    checked: Iterable[Asked],
+    now_ms: int,
+    expire_ms: int = NO_TIMESTAMP,
+    *,
+    has_leader_epochs: bool,
+) -> list[OffsetToCommit]:
+    return [
+        OffsetToCommit(
+            topic.name,
+            partition.partition_index,
+            OffsetCommitValue(
+                partition.committed_offset,
+                partition.committed_leader_epoch if has_leader_epochs else NO_EPOCH,
+                partition.committed_metadata or "",
+                now_ms,
+                expire_ms,
+                topic.id,
+            ),
+        )
+        for topic, partition, _ in checked
+        if topic is not None
+    ]
+
+
+def _expire_ms(request: Request, now_ms: int) -> int:
+    if request.version <= _RETENTION_UP_TO and request.message.retention_time >= _NO_TIME:
+        return now_ms + int(request.message.retention_time // _MILLISECOND)
+    return NO_TIMESTAMP
+
+
+def encode_errors(
+    request: Request, topics: list[tuple[Any, list[Asked]]], errors: Iterable[ErrorCode]
 ) -> Reply:
-    """`errors` are those of the partitions that were not refused for themselves."""
+    """The response; `errors` are those of the partitions that were not refused for themselves."""
     following = iter(errors)
     fields: list[Mapping[str, Any]] = []
     for topic, partitions in topics:

@@ -1,13 +1,15 @@
-"""Produce v3-v13. Responds after acks. v7: zstd. v8: record errors. v13: topic ids.
+"""Produce v3-v13. Responds after acks. v7: zstd. v8: record errors. v13: topic ids. v11:
+TRANSACTION_ABORTABLE. v12: the first write adds its partition to the transaction (KIP-890).
 
 Each partition's batch is validated and appended separately (`_append_one`), whichever decoder read
-the request; an error of one partition does not affect the others.
+the request; an error of one partition does not affect the others. The first batch of a transaction
+in a partition waits for its verification, and no later request of the connection overtakes it.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -16,6 +18,9 @@ from suwi.controller.topic_names import INTERNAL_TOPICS
 from suwi.env import Clock
 from suwi.handlers.errors import error_of
 from suwi.handlers.leader_hints import hinted_endpoints, leader_hint
+from suwi.handlers.produce_verification import Place, ProduceVerification
+from suwi.handlers.verification import Verifier, produce_refusal
+from suwi.log.partition_log import Appended
 from suwi.model.errors import (
     BrokerError,
     InvalidRecord,
@@ -24,7 +29,6 @@ from suwi.model.errors import (
     InvalidTxnState,
     RejectedRecords,
     RequestTimedOut,
-    TransactionAbortable,
 )
 from suwi.model.ids import Offset
 from suwi.net.answers import (
@@ -49,6 +53,7 @@ from suwi.replica.log_validator import (
     validate,
 )
 from suwi.replica.partition import Partition, wait_until_ready
+from suwi.replica.partition_transactions import VerificationGuard
 from suwi.replica.replica_log import LogNotReady
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.wire.produce import (
@@ -69,7 +74,6 @@ _ACKS_NONE = 0
 _ACKS_ALL = -1
 _ACKS_LEADER = 1
 _COMPACT_FROM = 9
-_TRANSACTION_ABORTABLE_FROM = 11
 _LEADER_HINTS_FROM = 10
 # Threads compete with the event loop for the CPU, and each may hold a large decompressed batch.
 _CONVERSIONS_MAX = 2
@@ -93,14 +97,21 @@ class _Form(NamedTuple):
     listener: str
 
 
-_Converted: TypeAlias = Mapping[tuple[int, int], memoryview | BrokerError]
+_Converted: TypeAlias = Mapping[Place, memoryview | BrokerError]
 """Batches that a thread has converted, by topic and partition position in the request."""
+_Verified: TypeAlias = Mapping[Place, VerificationGuard | BrokerError | None]
+_NO_TRANSACTION: Final = VerificationGuard(-1, -1, -1, is_implicit=False)
+"""In place of a guard: the request has no transactional id."""
 
 
 class Produce:
-    def __init__(self, replicas: ReplicaManager, clock: Clock) -> None:
+    def __init__(
+        self, replicas: ReplicaManager, clock: Clock, verifier: Verifier | None = None
+    ) -> None:
+        """Without a verifier there are no transactions."""
         self._replicas = replicas
         self._clock = clock
+        self._verifier = verifier
         self._converting = asyncio.Semaphore(_CONVERSIONS_MAX)
 
     def __call__(self, request: Request) -> Answer:
@@ -113,11 +124,22 @@ class Produce:
                     return answer
         asked = decode_produce_request(version, request.body)
         form = _Form(version, request.client.listener)
-        if self._any_must_wait(asked):
+        verified: _Verified = {}
+        must_wait = self._any_must_wait(asked)
+        if asked.transactional_id is not None and not must_wait:
+            must_wait, verified = self._begin_verification(asked, version)
+        if must_wait:
             # The receive buffer is reused after this call, so the request is copied.
             asked = decode_produce_request(version, memoryview(bytearray(request.body)))
             return Exclusive(self._prepare_and_append(asked, form))
-        return self._append(asked, form, {})
+        return self._append(asked, form, {}, verified)
+
+    def _begin_verification(self, asked: ProduceRequest, version: int) -> tuple[bool, _Verified]:
+        """Whether the transaction coordinator must be asked, and what is known without it."""
+        if self._verifier is None:
+            return False, {}
+        verification = ProduceVerification(asked, version, self._verifier)
+        return verification.begin(self._partition), verification.verified
 
     def _append_plain(self, plain: PlainRequest, request: Request) -> Reply | Later | None:
         """The fast path: one batch, stored unchanged. Returns None if that does not apply."""
@@ -159,6 +181,7 @@ class Produce:
         version: int,
         now_ms: int,
         converted: memoryview | BrokerError | None,
+        verified: VerificationGuard | BrokerError | None = _NO_TRANSACTION,
     ) -> tuple[Offset, Offset]:
         """Validate and append one partition's batch. Returns its base offset and its end offset.
 
@@ -170,13 +193,14 @@ class Produce:
             raise InvalidRecord("a produce request must have one batch for each partition")
         validation_rules = partition.validation_rules
         header = validate(validation_rules, records, now_ms=now_ms, produce_version=version)
-        if header.is_transactional:
-            is_old = version < _TRANSACTION_ABORTABLE_FROM
-            refusal = InvalidTxnState if is_old else TransactionAbortable
-            raise refusal("transactions are not supported yet")
+        is_transactional = header.is_transactional
         if not validation_rules.keeps_as_is:
             records, header = _as_stored(validation_rules, records, header, now_ms, converted)
-        base_offset, last_offset, _ = partition.append(records, header, now_ms)
+        if is_transactional:
+            appended = _append_transactional(partition, records, header, now_ms, version, verified)
+            base_offset, last_offset, _ = appended
+        else:
+            base_offset, last_offset, _ = partition.append(records, header, now_ms)
         return base_offset, Offset(last_offset + 1)
 
     def _refuse(
@@ -185,7 +209,7 @@ class Produce:
         return self._reply(form, [TopicProduced(name, topic_id, [_refused(index, error)])])
 
     def _append(
-        self, asked: ProduceRequest, form: _Form, converted: _Converted
+        self, asked: ProduceRequest, form: _Form, converted: _Converted, verified: _Verified
     ) -> Reply | Later | NoReply:
         answers: list[TopicProduced] = []
         waiting: list[_Waiting] = []
@@ -201,7 +225,15 @@ class Produce:
                     partition = self._partition(name, topic_id, index)
                     converted_batch = converted.get((topic_number, number)) if converted else None
                     base_offset, end_offset = self._append_one(
-                        partition, records, acks, version, now_ms, converted_batch
+                        partition,
+                        records,
+                        acks,
+                        version,
+                        now_ms,
+                        converted_batch,
+                        verified.get((topic_number, number), _NO_TRANSACTION)
+                        if verified
+                        else _NO_TRANSACTION,
                     )
                 except Exception as error:
                     produced.append(_refused(index, error))
@@ -309,7 +341,7 @@ class Produce:
     async def _prepare_and_append(self, asked: ProduceRequest, form: _Form) -> Reply | NoReply:
         await self._wait_until_ready(asked)
         loop = asyncio.get_running_loop()
-        converted: dict[tuple[int, int], memoryview | BrokerError] = {}
+        converted: dict[Place, memoryview | BrokerError] = {}
         for topic_number, topic in enumerate(asked.topics):
             name, topic_id, partitions = topic
             for number, (index, records) in enumerate(partitions):
@@ -329,8 +361,14 @@ class Produce:
                         )
                 except BrokerError as error:
                     converted[topic_number, number] = error
+        verified: _Verified = {}
+        if asked.transactional_id is not None and self._verifier is not None:
+            verification = ProduceVerification(asked, form.version, self._verifier)
+            if verification.begin(self._partition):
+                await verification.finish()
+            verified = verification.verified
         try:
-            answer = self._append(asked, form, converted)
+            answer = self._append(asked, form, converted, verified)
         finally:
             # Breaks a reference cycle: the error's traceback holds the decompressed records.
             converted.clear()
@@ -417,6 +455,24 @@ def _as_stored(
     if validation_rules.stamps:
         header = stamped(records, now_ms)
     return records, header
+
+
+def _append_transactional(
+    partition: Partition,
+    records: memoryview,
+    header: BatchHeader,
+    now_ms: int,
+    version: int,
+    verified: VerificationGuard | BrokerError | None,
+) -> Appended:
+    if isinstance(verified, BrokerError):
+        raise verified
+    try:
+        if verified is _NO_TRANSACTION:
+            raise InvalidTxnState("a transactional batch without a transactional id")
+        return partition.transactions.append(records, header, now_ms, verified)
+    except InvalidTxnState as error:
+        raise produce_refusal(error.code, version) from error
 
 
 def _refused(index: int, error: Exception) -> PartitionProduced:

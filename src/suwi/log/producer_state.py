@@ -115,9 +115,9 @@ class ProducerStates:
         while ended and ended[0].marker_offset < high_watermark:
             ended.popleft()
 
-    def open_txns(self) -> list[Producer]:
-        """The producers that have an open transaction."""
-        return list(self._open_txns.values())
+    @property
+    def open_txn_count(self) -> int:
+        return len(self._open_txns)
 
     def check(self, header: BatchHeader) -> ProducedBatch | None:
         """Validate a batch before its append. Returns the original batch if this is a retry.

@@ -428,6 +428,7 @@ DYNAMIC_BROKER_KEYS = frozenset(
         "log.cleaner.io.max.bytes.per.second",
         "max.connections",
         "max.connections.per.ip",
+        "transaction.partition.verification.enable",
     }
 )
 """The keys that can be changed while the broker runs."""

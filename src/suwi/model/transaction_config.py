@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from suwi.model.config_kinds import int32, key
+from suwi.model.config_kinds import boolean, int32, key
 from suwi.model.security_config import SecurityConfig
 
 
@@ -60,4 +60,12 @@ class TransactionConfig(SecurityConfig):
         int32(1),
         3_600_000,
         "How often transactional ids to forget are looked for.",
+    )
+    transaction_partition_verification_enable: bool = key(
+        "transaction.partition.verification.enable",
+        boolean(),
+        True,
+        "Whether the first write of a transaction to a partition is verified with the transaction "
+        "coordinator, so that a late one cannot open a transaction that nobody ends. Clients of "
+        "transaction version 2 are always verified.",
     )

@@ -154,7 +154,14 @@ class Partition:
     @property
     def last_stable_offset(self) -> Offset:
         """Below it every transaction is committed or aborted, by a marker that is committed."""
-        partition_log = self.log
+        return self._stable_offset_of(self.log)
+
+    @property
+    def stable_offset_as_it_is(self) -> Offset:
+        """The last stable offset of an open replica; never raises, see `log_as_it_is`."""
+        return self._stable_offset_of(self.log_as_it_is)
+
+    def _stable_offset_of(self, partition_log: PartitionLog) -> Offset:
         high_watermark = self.replica_log.high_watermark
         unstable = partition_log.producers.first_unstable_offset(high_watermark)
         if unstable is None:

@@ -7,6 +7,7 @@ A request that comes while markers are written is held until then, for a short t
 Invariant (hazard H0): `transactions` is what a replay of the log gives.
 """
 
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -151,6 +152,11 @@ class TransactionCoordinatorShard:
         else:
             self._last_epochs[transactional_id] = replaced.epoch
 
+    @property
+    def open_since_ms(self) -> Collection[int]:
+        """Since when each open transaction has been open."""
+        return self._open_since_ms.values()
+
     # -- partitions ------------------------------------------------------------------------------
 
     def add_partitions(
@@ -173,7 +179,8 @@ class TransactionCoordinatorShard:
         # after the markers (KAFKA-18660).
         if metadata.state in PREPARED:
             refusal = _to_all(request, ErrorCode.concurrent_transactions)
-            self._held.hold(transactional_id, Held(token, again, refusal), now_ms, decision)
+            held = Held(token, again, refusal, request.held_ms_max)
+            self._held.hold(transactional_id, held, now_ms, decision)
             return
         error = check_producer(request.producer, metadata)
         if error is ErrorCode.none and not (

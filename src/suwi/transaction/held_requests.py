@@ -11,27 +11,33 @@ from suwi.coordinator.decision import Decision, Token
 
 HELD: Final = "held"
 """The kind of its timers; the transactional id follows."""
-_HELD_MS_MAX: Final = 500
+HELD_MS_MAX: Final = 500
+HELD_MS_MAX_OF_BROKERS: Final = 100
+"""Of a broker that asks for many transactions at once: the others wait with this one."""
 
 
 class Held(NamedTuple):
     token: Token
     again: Callable[[int, Decision], None]
     refusal: Any
+    ms_max: int = HELD_MS_MAX
 
 
 class HeldRequests:
     def __init__(self) -> None:
         self._by_id: dict[str, list[Held]] = {}
+        self._until_ms: dict[str, int] = {}
+        """When all that are held for an id are refused: with the least patient one."""
 
     def __len__(self) -> int:
         return len(self._by_id)
 
     def hold(self, transactional_id: str, held: Held, now_ms: int, decision: Decision) -> None:
-        waiting = self._by_id.setdefault(transactional_id, [])
-        waiting.append(held)
-        if len(waiting) == 1:
-            decision.arm((HELD, transactional_id), now_ms + _HELD_MS_MAX)
+        until_ms = now_ms + held.ms_max
+        self._by_id.setdefault(transactional_id, []).append(held)
+        if until_ms < self._until_ms.get(transactional_id, until_ms + 1):
+            self._until_ms[transactional_id] = until_ms
+            decision.arm((HELD, transactional_id), until_ms)
 
     def ended(self, transactional_id: str, now_ms: int, decision: Decision) -> None:
         """The transaction ends with this event: they are released by the next."""
@@ -39,11 +45,13 @@ class HeldRequests:
             decision.arm((HELD, transactional_id), now_ms)
 
     def refuse(self, transactional_id: str, decision: Decision) -> None:
+        self._until_ms.pop(transactional_id, None)
         for held in self._by_id.pop(transactional_id, []):
             decision.reply(held.token, held.refusal)
 
     def release(self, transactional_id: str, now_ms: int, decision: Decision) -> None:
         """One in each event, so that the next is decided on what this one has changed."""
+        self._until_ms.pop(transactional_id, None)
         waiting = self._by_id.pop(transactional_id, [])
         if len(waiting) > 1:
             self._by_id[transactional_id] = waiting[1:]
@@ -53,3 +61,4 @@ class HeldRequests:
 
     def clear(self) -> None:
         self._by_id.clear()
+        self._until_ms.clear()

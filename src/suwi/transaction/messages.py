@@ -12,6 +12,7 @@ from suwi.model.ids import (
     ProducerId,
     TopicPartition,
 )
+from suwi.transaction.held_requests import HELD_MS_MAX
 
 
 class Producer(NamedTuple):
@@ -37,6 +38,8 @@ class AddPartitionsRequest(NamedTuple):
     partitions: tuple[TopicPartition, ...]
     transaction_version: int = 0
     verify_only: bool = False
+    held_ms_max: int = HELD_MS_MAX
+    """For how long it may wait for the end of the transaction before."""
 
 
 class EndTxnRequest(NamedTuple):

@@ -1,0 +1,83 @@
+"""Verification of the transactional batches of one produce request (KIP-890, hazards T1-T3).
+
+`begin` takes a guard for each batch that opens a transaction in its partition; `finish` asks the
+transaction coordinator about all of them at once. `verified` is what the append needs.
+Invariant: a guard is taken before the coordinator is asked, and the append compares it.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from suwi.client.errors import error_from
+from suwi.handlers.verification import PRODUCE_ADDS_FROM, Verifier, produce_refusal
+from suwi.model.errors import BrokerError
+from suwi.model.ids import TopicPartition
+from suwi.records.batch import BatchHeader, read_header
+from suwi.replica.partition import Partition
+from suwi.replica.partition_transactions import NOT_VERIFIED, VerificationGuard
+from suwi.wire.produce import ProduceRequest
+
+Place: TypeAlias = tuple[int, int]
+"""Topic and partition position in the request."""
+FindPartition: TypeAlias = Callable[[str | None, UUID | None, int], Partition]
+
+
+class ProduceVerification:
+    def __init__(self, asked: ProduceRequest, version: int, verifier: Verifier) -> None:
+        self.verified: dict[Place, VerificationGuard | BrokerError | None] = {}
+        """By batch its guard, why it is refused, or None if its transaction is open already."""
+        self._asked = asked
+        self._version = version
+        self._verifier = verifier
+        self._adds = version >= PRODUCE_ADDS_FROM
+        self._producer: tuple[int, int] | None = None
+        """Id and epoch: all batches have the same."""
+        self._unverified: dict[Place, TopicPartition] = {}
+
+    def begin(self, find: FindPartition) -> bool:
+        """Whether the coordinator must be asked. What is wrong with a partition or with a batch is
+        not found here: the append finds it."""
+        for topic_number, (name, topic_id, partitions) in enumerate(self._asked.topics):
+            for number, (index, records) in enumerate(partitions):
+                try:
+                    header = read_header(records or b"")
+                    if header.is_transactional:
+                        partition = find(name, topic_id, index)
+                        self._begin_one((topic_number, number), partition, header)
+                except BrokerError:
+                    continue
+        return bool(self._unverified)
+
+    def _begin_one(self, place: Place, partition: Partition, header: BatchHeader) -> None:
+        producer = header.producer_id, header.producer_epoch
+        self._producer = self._producer or producer
+        if producer != self._producer:
+            self.verified[place] = error_from(
+                ErrorCode.invalid_producer_id_mapping, "a transaction has one producer"
+            )
+            return
+        if not self._adds and not self._verifier.is_enabled:
+            self.verified[place] = NOT_VERIFIED
+            return
+        guard = partition.transactions.begin_verification(
+            *producer, header.base_sequence, is_implicit=self._adds
+        )
+        self.verified[place] = guard
+        if guard is not None:
+            self._unverified[place] = partition.partition
+
+    async def finish(self) -> None:
+        assert self._asked.transactional_id is not None
+        assert self._producer is not None
+        errors = await self._verifier.verify(
+            self._asked.transactional_id,
+            *self._producer,
+            list(dict.fromkeys(self._unverified.values())),
+            adds=self._adds,
+        )
+        for place, tp in self._unverified.items():
+            if errors[tp] is not ErrorCode.none:
+                self.verified[place] = produce_refusal(errors[tp], self._version)

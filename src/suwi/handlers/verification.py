@@ -1,0 +1,80 @@
+"""Verification of transactional writes with the transaction coordinator (KIP-890).
+
+`Verifier` is implemented by `broker/transaction_verifier.py`. The functions translate what the
+coordinator says into what the clients of Produce and TxnOffsetCommit understand (hazard T22).
+"""
+
+from collections.abc import Awaitable, Sequence
+from typing import Final, Protocol
+
+from kio.schema.errors import ErrorCode
+
+from suwi.client.errors import error_from
+from suwi.model.errors import BrokerError, NotEnoughReplicas
+from suwi.model.ids import TopicPartition
+
+PRODUCE_ADDS_FROM: Final = 12
+"""The version of Produce with which the first write adds the partition to the transaction."""
+TXN_OFFSET_COMMIT_ADDS_FROM: Final = 5
+_PRODUCE_ABORTABLE_FROM: Final = 11
+_TXN_OFFSET_COMMIT_ABORTABLE_FROM: Final = 4
+
+# The coordinator could not be asked, or not yet: the client has to send the write again.
+_TRY_AGAIN: Final = frozenset(
+    {
+        ErrorCode.concurrent_transactions,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.coordinator_not_available,
+        ErrorCode.network_exception,
+        ErrorCode.not_coordinator,
+        ErrorCode.request_timed_out,
+    }
+)
+_NOT_IN_TRANSACTION: Final = frozenset(
+    {ErrorCode.invalid_txn_state, ErrorCode.transaction_abortable}
+)
+
+
+class Verifier(Protocol):
+    @property
+    def is_enabled(self) -> bool:
+        """Whether writes are verified that do not add their partition to the transaction."""
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        adds: bool,
+    ) -> Awaitable[dict[TopicPartition, ErrorCode]]:
+        """Ask whether the partitions are part of the open transaction, or add them to it. The
+        error of each; never raises."""
+
+
+def produce_refusal(code: ErrorCode, version: int) -> BrokerError:
+    """What a producer is told. Older ones do not retry after the errors of a coordinator, but after
+    NOT_ENOUGH_REPLICAS, for which they do not look for another leader either."""
+    message = f"the transaction could not be verified: {code.name}"
+    if code in _NOT_IN_TRANSACTION:
+        is_known = version >= _PRODUCE_ABORTABLE_FROM
+        told = ErrorCode.transaction_abortable if is_known else ErrorCode.invalid_txn_state
+        return error_from(told, "the batch is not part of an open transaction")
+    if code is ErrorCode.producer_fenced:
+        return error_from(ErrorCode.invalid_producer_epoch, message)
+    if code is ErrorCode.concurrent_transactions and version >= PRODUCE_ADDS_FROM:
+        return error_from(code, message)
+    return NotEnoughReplicas(message) if code in _TRY_AGAIN else error_from(code, message)
+
+
+def txn_offset_commit_refusal(code: ErrorCode, version: int) -> ErrorCode:
+    """NOT_COORDINATOR would be taken for that of the group."""
+    if code in _NOT_IN_TRANSACTION:
+        is_known = version >= _TXN_OFFSET_COMMIT_ABORTABLE_FROM
+        return ErrorCode.transaction_abortable if is_known else ErrorCode.invalid_txn_state
+    if code is ErrorCode.producer_fenced:
+        return ErrorCode.invalid_producer_epoch
+    if code is ErrorCode.concurrent_transactions and version >= TXN_OFFSET_COMMIT_ADDS_FROM:
+        return code
+    return ErrorCode.coordinator_load_in_progress if code in _TRY_AGAIN else code
