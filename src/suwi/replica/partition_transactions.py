@@ -10,7 +10,12 @@ in the same step as the append; any transactional append and any marker makes th
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from suwi.log.partition_log import Appended
-from suwi.model.errors import InvalidTxnState, NotLeaderOrFollower, OutOfOrderSequence
+from suwi.model.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    NotLeaderOrFollower,
+    OutOfOrderSequence,
+)
 from suwi.model.ids import NO_SEQUENCE, Offset, ProducerId
 from suwi.records.batch import BatchHeader, read_header
 from suwi.records.builder import build_marker
@@ -100,8 +105,12 @@ class PartitionTransactions:
             raise NotLeaderOrFollower(f"{partition.partition} has a new leader epoch")
         if guard is None or self._guards.get(producer_id) is not guard:
             raise InvalidTxnState(f"the batch is not part of an open transaction of {producer_id}")
-        if epoch != guard.epoch or sequence == NO_SEQUENCE:
-            return  # An older epoch is refused by the log; without sequences nothing is overtaken.
+        if epoch != guard.epoch:
+            raise InvalidProducerEpoch(
+                f"epoch {epoch} of {producer_id}, its newest is {guard.epoch}"
+            )
+        if sequence == NO_SEQUENCE:
+            return
         if sequence > guard.lowest_sequence:
             raise OutOfOrderSequence(
                 f"producer {producer_id} sent sequence {sequence}, but not {guard.lowest_sequence}"
@@ -122,16 +131,14 @@ class PartitionTransactions:
     ) -> Appended:
         """As `Partition.append`, for a transactional batch."""
         partition = self._partition
-        if not self._is_retry(header):
-            self.check(header.producer_id, header.producer_epoch, header.base_sequence, guard)
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        # What the log finds comes first: a retry is answered, also of a transaction that has ended.
+        if partition.log.producers.check(header) is None:
+            self.check(producer_id, epoch, header.base_sequence, guard)
         appended = partition.append(batch, header, now_ms)
         if not appended.is_duplicate:
-            self._guards.pop(header.producer_id, None)
+            self._guards.pop(producer_id, None)
         return appended
-
-    def _is_retry(self, header: BatchHeader) -> bool:
-        """Also raises what the log raises, which comes before what verification found."""
-        return self._partition.log.producers.check(header) is not None
 
     def append_marker(self, marker: TxnMarker, now_ms: int) -> Offset | None:
         """Append a marker; the offset after it, or None if it is there already. Raises a
