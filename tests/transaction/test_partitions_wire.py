@@ -51,8 +51,10 @@ class Client:
         name: str | None = ID,
     ) -> int:
         """The error."""
+        # An old timestamp would make the next marker begin a new segment.
+        now_ms = self.wire.broker.machine.clock.now_ms()
         batch = build_batch(
-            [Record(value=value.encode(), timestamp=1) for value in values],
+            [Record(value=value.encode(), timestamp=now_ms) for value in values],
             producer_id=self.producer.id,
             producer_epoch=self.producer.epoch,
             base_sequence=self.sequence if sequence is None else sequence,
@@ -285,7 +287,11 @@ def test_t22_a_coordinator_that_cannot_be_asked_is_not_enough_replicas(version: 
 def test_t23_the_next_produce_does_not_overtake_one_that_waits_for_verification() -> None:
     async def scenario(wire: Wire) -> None:
         client = await new_client(wire, TV2)
-        sends = [client.send(str(sequence), sequence=sequence) for sequence in range(4)]
+        sends = []
+        for sequence in range(4):
+            send = client.send(str(sequence), sequence=sequence)
+            sends.append(asyncio.ensure_future(send))
+            await asyncio.sleep(0.000_001)  # They leave in this order.
         assert await asyncio.gather(*sends) == [0, 0, 0, 0]
         assert await read(wire, committed=False) == ["0", "1", "2", "3"]
 
