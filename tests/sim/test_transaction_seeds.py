@@ -3,15 +3,7 @@
 import pytest
 
 from suwi.sim.scenario import Options, run_seed
-
-COPIERS = {
-    "copiers": 2,
-    "partitions": 2,
-    "members": 0,
-    "unclean_elections": False,
-    "deletes": False,
-    "churns": False,
-}
+from tests.sim.mutants.transactions import COPIERS
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -5,7 +5,7 @@ seed that catches it; `--mutants` does so for all of them and prints a table. Th
 change the transcript of their hazard.
 """
 
-from tests.sim.mutants import controller, faults, groups, log, replica, tasks
+from tests.sim.mutants import controller, faults, groups, log, replica, tasks, transactions
 from tests.sim.mutants.mutant import FAULT, Mutant
 
 __all__ = ["FAULT", "MUTANTS", "Mutant", "find"]
@@ -16,6 +16,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *log.MUTANTS,
     *faults.MUTANTS,
     *groups.MUTANTS,
+    *transactions.MUTANTS,
     *tasks.MUTANTS,
 )
 
