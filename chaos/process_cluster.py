@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from suwi.client.cluster_status import describe_events
 from suwi.client.addresses import parse_addresses
 from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster
+from suwi.client.cluster_status import describe_events
 from suwi.client.replicas import describe_replicas
 from suwi.env import local_env
 from suwi.local_cluster.cluster import ClusterError, LocalCluster

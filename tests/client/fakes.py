@@ -51,7 +51,7 @@ class FakeLog:
     def __init__(self) -> None:
         self.batches: list[bytes] = []
         self.end = 0
-        self._last: dict[int, list[tuple[int, int, int]]] = {}
+        self._last: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
 
     @property
     def records(self) -> list[Record]:
@@ -61,7 +61,7 @@ class FakeLog:
         """Returns the error code and the base offset, with Kafka's checks of sequences."""
         head = read_header(batch)
         if head.producer_id >= 0:
-            known = self._last.setdefault(head.producer_id, [])
+            known = self._last.setdefault((head.producer_id, head.producer_epoch), [])
             for first, last, offset in known:
                 if (first, last) == (head.base_sequence, head.last_sequence):
                     return 0, offset

@@ -52,15 +52,18 @@ from suwi.log.names import CLEAN_SHUTDOWN
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.metadata.image import (
     CLUSTER,
+    FEATURES,
     PEER_SECRET,
     SCRAM_DECOYS,
     BrokerInfo,
     ClusterImage,
     Endpoint,
+    encode_features,
 )
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import ABSENT, MetadataStore, Put, until_available
 from suwi.model.broker_config import BrokerConfig, rack_of
+from suwi.model.features import NEW_CLUSTER, SUPPORTED
 from suwi.model.ids import NodeId
 from suwi.net.dispatch import Dispatcher
 from suwi.net.listener import Listener
@@ -263,7 +266,7 @@ class Broker:
 
     def _registration(self) -> OwnRegistration:
         rack = rack_of(self.config.broker_rack, self.node_id)
-        broker = BrokerInfo(self.node_id, tuple(self.endpoints), rack or None)
+        broker = BrokerInfo(self.node_id, tuple(self.endpoints), rack or None, features=SUPPORTED)
         return OwnRegistration(broker, self.directories.lost_power, self._origin)
 
     @property
@@ -273,7 +276,7 @@ class Broker:
     # -- starting ------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Raises DirectoryInUse, ForeignDirectory, IdInUse, StoreRolledBack, OSError,
+        """Raises DirectoryInUse, ForeignDirectory, UnsupportedFeature, IdInUse, StoreRolledBack, OSError,
         BrokerFailed."""
         self._starting = asyncio.current_task()
         try:
@@ -299,6 +302,7 @@ class Broker:
         await until_available(self._follower.start)
         # The image must include every leader epoch under which this broker has written records.
         await until_available(self._follower.synced)
+        self._follower.image.features.check_supported()
         if self._store.is_shared:
             self._metadata_position.check(self._follower.image.sequence)
         await LogLoader(
@@ -367,7 +371,8 @@ class Broker:
                 )
             # If several brokers start at once, only one of the conditional writes succeeds.
             new = own or topic_id_text(self._env.random.uuid())
-            await self._store.write([Put(CLUSTER, new.encode(), ABSENT)])
+            features = Put(FEATURES, encode_features(NEW_CLUSTER), ABSENT)
+            await self._store.write([Put(CLUSTER, new.encode(), ABSENT), features])
             await self._store.sync()
 
     def _serve_clients_if_ready(self, image: ClusterImage) -> None:

@@ -3,7 +3,7 @@
 A newly elected controller first syncs with the metadata store, lets its image catch up, compares
 the registrations with the brokers in the image and writes the differences. Then it becomes active,
 and from then on writes registrations and unregistrations as they happen. `topics`, `configs`,
-`scram`, `partitions` and `reassignments` are the operations of the active controller.
+`scram`, `features`, `partitions` and `reassignments` are the operations of the active controller.
 Invariant: on a broker that is not the active controller they raise NotController; every write of
 the controller carries its controller epoch (hazard 11).
 """
@@ -20,6 +20,7 @@ from suwi.broker.registration import decode_registration
 from suwi.controller.configuration_control import ConfigurationControl
 from suwi.controller.controller_api import ActiveController
 from suwi.controller.elections import Rules
+from suwi.controller.feature_control import FeatureControl
 from suwi.controller.metadata_writer import MetadataWriter
 from suwi.controller.reassignment_control import ReassignmentControl
 from suwi.controller.replica_state_query import QueryReplicaStates
@@ -96,6 +97,10 @@ class ControllerElection:
     @property
     def scram(self) -> ScramControl:
         return self.active_controller.scram
+
+    @property
+    def features(self) -> FeatureControl:
+        return self.active_controller.features
 
     @property
     def partitions(self) -> ReplicationControl:
@@ -230,6 +235,7 @@ class ControllerElection:
             TopicControl(writer, follower, self._env.random, self._config.static.topic),
             ConfigurationControl(writer, follower, self._config.static),
             ScramControl(writer, follower),
+            FeatureControl(writer, follower),
             partitions,
             ReassignmentControl(writer, follower, partitions),
         )

@@ -69,11 +69,13 @@ from suwi.handlers.sync_group import SyncGroup
 from suwi.handlers.txn_markers import TxnMarkers
 from suwi.handlers.txn_offset_commit import TxnOffsetCommit
 from suwi.handlers.unregister_broker import UnregisterBroker
+from suwi.handlers.update_features import UpdateFeatures
 from suwi.handlers.verification import Verifier
 from suwi.handlers.write_txn_markers import WriteTxnMarkers
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import MetadataStore
 from suwi.model.broker_config import BrokerConfig
+from suwi.model.features import GROUP_VERSION
 from suwi.model.ids import NodeId
 from suwi.net.dispatch import Handler
 from suwi.replica.replica_manager import ReplicaManager
@@ -112,7 +114,9 @@ class KafkaApis:
             **self._cluster_handlers(),
             **self._inter_broker_handlers(),
         }
-        handlers[ApiKey.API_VERSIONS] = ApiVersions(advertised([*handlers, ApiKey.API_VERSIONS]))
+        handlers[ApiKey.API_VERSIONS] = ApiVersions(
+            advertised([*handlers, ApiKey.API_VERSIONS]), lambda: self.follower.image.features
+        )
         return self.forwarding.wrap(handlers)
 
     def _record_handlers(self) -> dict[int, Handler]:
@@ -148,7 +152,9 @@ class KafkaApis:
             ApiKey.DESCRIBE_GROUPS: DescribeGroups(runtime),
             ApiKey.LIST_GROUPS: ListGroups(runtime),
             ApiKey.DELETE_GROUPS: DeleteGroups(runtime),
-            ApiKey.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeat(runtime),
+            ApiKey.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeat(
+                runtime, lambda: self.follower.image.features.level(GROUP_VERSION) > 0
+            ),
             ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribe(runtime, self.groups.topics),
         }
 
@@ -207,6 +213,7 @@ class KafkaApis:
             ApiKey.LIST_CONFIG_RESOURCES: ListConfigResources(replicas),
             ApiKey.ALTER_CONFIGS: AlterConfigs(controller, incremental=False),
             ApiKey.INCREMENTAL_ALTER_CONFIGS: AlterConfigs(controller, incremental=True),
+            ApiKey.UPDATE_FEATURES: UpdateFeatures(controller),
             ApiKey.SASL_HANDSHAKE: sasl_handshake,
             ApiKey.SASL_AUTHENTICATE: sasl_authenticate,
             ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: DescribeUserScramCredentials(users),

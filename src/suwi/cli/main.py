@@ -11,12 +11,14 @@ from suwi.cli.commands import (
     cluster,
     configs,
     dump,
+    explain,
     groups,
     pipeline,
     records,
     repair,
     status,
     topics,
+    transactions,
     users,
 )
 
@@ -145,11 +147,13 @@ def serve(
 
 app.command()(records.produce)
 app.command()(records.consume)
+app.command()(explain.explain)
 app.command()(dump.dump)
 app.command()(status.status)
 app.command()(status.doctor)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
+app.add_typer(transactions.app, name="transactions")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(configs.app, name="configs")
 app.add_typer(users.app, name="users")

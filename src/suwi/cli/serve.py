@@ -37,6 +37,7 @@ from suwi.log.log_directory import DirectoryInUse
 from suwi.metadata.store import MetadataStore, StoreRolledBack
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
+from suwi.model.features import UnsupportedFeature
 from suwi.model.ids import NodeId
 from suwi.net.stats import NetStats
 
@@ -104,6 +105,7 @@ def serve(
         ForeignDirectory,
         IdInUse,
         StoreRolledBack,
+        UnsupportedFeature,
     ) as error:
         return _complain(str(error))
     except OSError as error:

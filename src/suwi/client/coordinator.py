@@ -1,11 +1,13 @@
-"""The coordinator of one group, as a client sees it: found, asked, and found again where it moved.
+"""The coordinator of one group or transactional id: found, asked, and found again after it moved.
 
-`call` asks once, `ask` again and again for as long as that may help. The connection is its own: a
-JoinGroup that waits for other members would keep back what is fetched from the same broker.
+`call` asks once, `ask` again and again for as long as that may help; `asking` is for one
+question. A member's connection is its own: a JoinGroup that waits for other members
+would delay what is fetched from the same broker.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from enum import IntEnum
 from typing import Any, TypeVar
 
 from kio.schema.errors import ErrorCode
@@ -15,7 +17,7 @@ from suwi.client.errors import error_from, is_transient
 from suwi.client.retry import Retry
 from suwi.client.versioned_connection import VersionedConnection
 from suwi.model.errors import BrokerError, LeaderNotAvailable, UnsupportedVersion
-from suwi.model.ids import NodeId
+from suwi.model.ids import NO_NODE, NodeId
 from suwi.wire.versions import ApiKey
 
 _T = TypeVar("_T")
@@ -23,10 +25,29 @@ _T = TypeVar("_T")
 _MOVED = (ErrorCode.coordinator_not_available, ErrorCode.not_coordinator)
 
 
+class KeyType(IntEnum):
+    """As in FindCoordinator."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
 class Coordinator:
-    def __init__(self, cluster: Cluster, group: str) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        key: str,
+        key_type: KeyType = KeyType.GROUP,
+        *,
+        shares_connection: bool = False,
+    ) -> None:
+        """`key`: a group or a transactional id. `shares_connection`: with others of the cluster."""
         self.cluster = cluster
-        self.group = group
+        self.key = key
+        self.node = NO_NODE
+        """The coordinator, once it was found."""
+        self._key_type = key_type
+        self._shares_connection = shares_connection
         self._link: VersionedConnection | None = None
         self._finding = asyncio.Lock()
 
@@ -40,7 +61,7 @@ class Coordinator:
     ) -> Any:
         """Ask the coordinator once. Raises a `BrokerError` and OSError where there is none; errors
         in its answer are the caller's: see `refused`."""
-        link = await self._find(api)
+        link = await self.link(api)
         try:
             return await link.call(api, fields, at_most=at_most, timeout_s=timeout_s)
         except OSError:
@@ -68,23 +89,26 @@ class Coordinator:
 
     async def close(self) -> None:
         link, self._link = self._link, None
-        if link is not None:
+        if link is not None and not self._shares_connection:
             await link.close()
 
     def _forget(self, link: VersionedConnection) -> None:
         if link is self._link:
             self._link = None
-            link.abort()
+            if not self._shares_connection:
+                link.abort()
 
-    async def _find(self, api: ApiKey) -> VersionedConnection:
+    async def link(self, api: ApiKey) -> VersionedConnection:
+        """The connection to the coordinator, which is looked for if necessary. `api`: what brokers
+        must serve, or `UnsupportedVersion` is raised; also a `BrokerError`, OSError."""
         async with self._finding:
             if self._link is not None and self._link.is_open:
                 return self._link
-            # Without groups there is no coordinator: do not wait for one.
+            # Brokers that do not serve the API have no coordinator: do not wait for one.
             (await self.cluster.any_link()).version(api)
             answer = await self.cluster.call(
                 ApiKey.FIND_COORDINATOR,
-                {"key": self.group, "key_type": 0, "coordinator_keys": [self.group]},
+                {"key": self.key, "key_type": self._key_type, "coordinator_keys": [self.key]},
             )
             (found,) = getattr(answer, "coordinators", None) or (answer,)
             if found.error_code:
@@ -94,5 +118,18 @@ class Coordinator:
                 await self.cluster.refresh([])
             if node not in self.cluster.brokers:
                 raise LeaderNotAvailable(f"broker {node} is new, and not known yet")
-            self._link = await self.cluster.open_link(node)
+            connect = self.cluster.link if self._shares_connection else self.cluster.open_link
+            self._link = await connect(node)
+            self.node = node
             return self._link
+
+
+async def asking(
+    cluster: Cluster,
+    key: str,
+    question: Callable[[Coordinator], Awaitable[_T]],
+    key_type: KeyType = KeyType.GROUP,
+) -> _T:
+    """Ask a coordinator what may be asked twice. Raises a `BrokerError`, OSError."""
+    coordinator = Coordinator(cluster, key, key_type, shares_connection=True)
+    return await coordinator.ask(lambda: question(coordinator))

@@ -219,7 +219,7 @@ class GroupMember:
         member_id, _, instance_id = self.membership
         member = {"member_id": member_id, "group_instance_id": instance_id, "reason": "closed"}
         fields = {
-            "group_id": self._coordinator.group,
+            "group_id": self._coordinator.key,
             "member_id": member_id,
             "members": [member],
         }
@@ -232,7 +232,7 @@ class GroupMember:
 
     def _fields(self) -> dict[str, Any]:
         return {
-            "group_id": self._coordinator.group,
+            "group_id": self._coordinator.key,
             "member_id": self.membership.member_id,
             "group_instance_id": self.membership.instance_id,
         }

@@ -6,10 +6,10 @@ it overwrites no offsets. `commit_once` and `fetch_once` send one request.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from suwi.client.cluster import Cluster
-from suwi.client.coordinator import Coordinator
+from suwi.client.coordinator import Coordinator, asking
 from suwi.model.ids import Offset, TopicPartition
 from suwi.wire.consumer_protocol import NO_GENERATION
 from suwi.wire.versions import ApiKey
@@ -32,11 +32,7 @@ async def commit_offsets(
     cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Offset]
 ) -> None:
     """Raises `UnsupportedVersion` if the cluster has no groups; a `BrokerError`, OSError."""
-    coordinator = Coordinator(cluster, group)
-    try:
-        await coordinator.ask(lambda: commit_once(coordinator, offsets))
-    finally:
-        await coordinator.close()
+    await asking(cluster, group, lambda coordinator: commit_once(coordinator, offsets))
 
 
 async def fetch_offsets(
@@ -44,11 +40,7 @@ async def fetch_offsets(
 ) -> dict[TopicPartition, Offset]:
     """The committed offsets that exist. Raises what `commit_offsets` does."""
     wanted = list(partitions)
-    coordinator = Coordinator(cluster, group)
-    try:
-        return await coordinator.ask(lambda: fetch_once(coordinator, wanted))
-    finally:
-        await coordinator.close()
+    return await asking(cluster, group, lambda coordinator: fetch_once(coordinator, wanted))
 
 
 async def commit_once(
@@ -59,26 +51,12 @@ async def commit_once(
     """Raises the error of the first partition that has one, and OSError: then it is not known
     whether they are committed."""
     fields = {
-        "group_id": coordinator.group,
+        "group_id": coordinator.key,
         "generation_id_or_member_epoch": member.generation,
         "member_id": member.member_id,
         "group_instance_id": member.instance_id,
         "retention_time": -1,
-        "topics": [
-            {
-                "name": topic,
-                "partitions": [
-                    {
-                        "partition_index": partition.partition,
-                        "committed_offset": offsets[partition],
-                        "committed_leader_epoch": -1,
-                        "committed_metadata": "",
-                    }
-                    for partition in partitions
-                ],
-            }
-            for topic, partitions in _by_topic(offsets).items()
-        ],
+        "topics": offset_topics(offsets),
     }
     answer = await coordinator.call(ApiKey.OFFSET_COMMIT, fields, at_most=_BY_NAME_AT_MOST)
     for topic in answer.topics:
@@ -99,7 +77,7 @@ async def fetch_once(
         {"name": topic, "partition_indexes": [each.partition for each in found]}
         for topic, found in _by_topic(partitions).items()
     ]
-    group = coordinator.group
+    group = coordinator.key
     fields = {
         "group_id": group,
         "topics": topics,
@@ -120,6 +98,25 @@ async def fetch_once(
                     one.committed_offset
                 )
     return offsets
+
+
+def offset_topics(offsets: Mapping[TopicPartition, Offset]) -> list[dict[str, Any]]:
+    """The topics of OffsetCommit and TxnOffsetCommit."""
+    return [
+        {
+            "name": topic,
+            "partitions": [
+                {
+                    "partition_index": partition.partition,
+                    "committed_offset": offsets[partition],
+                    "committed_leader_epoch": -1,
+                    "committed_metadata": "",
+                }
+                for partition in partitions
+            ],
+        }
+        for topic, partitions in _by_topic(offsets).items()
+    ]
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:

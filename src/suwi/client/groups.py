@@ -4,31 +4,27 @@
 group's coordinator, again where it has moved. Committed offsets are `group_offsets.py`'s.
 """
 
-import asyncio
 import json
-import struct
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from suwi.client.cluster import Cluster
 from suwi.client.connection import ConnectionLost
-from suwi.client.errors import error_from, is_transient, reason
-from suwi.client.retry import Retry
+from suwi.client.coordinator import Coordinator, asking
+from suwi.client.errors import error_from
+from suwi.client.routing import ask_all_brokers
 from suwi.client.versioned_connection import VersionedConnection
-from suwi.model.errors import BrokerError, LeaderNotAvailable, UnsupportedVersion
+from suwi.model.errors import BrokerError, UnsupportedVersion
 from suwi.model.ids import NodeId, Offset, PartitionIndex, TopicPartition
+from suwi.wire.consumer_protocol import decode_assignment
 from suwi.wire.errors import MalformedMessage
-from suwi.wire.primitives import Reader
 from suwi.wire.versions import ApiKey
-
-_T = TypeVar("_T")
 
 _BY_NAME_AT_MOST = 9  # OffsetFetch: from version 10 on topics have ids instead of names.
 _ANSWER_S = 5.0
-_INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 _CONSUMER = "consumer"
 _DEAD = "Dead"
 
@@ -89,48 +85,26 @@ async def list_groups(
     cluster: Cluster, states: Sequence[str] = (), *, timeout_s: float = _ANSWER_S
 ) -> GroupList:
     """All groups by name; one broker that does not answer keeps back only its own."""
-    if not cluster.brokers:
-        await cluster.refresh([])
-    nodes = sorted(cluster.brokers)
-    answers = await asyncio.gather(*(_list_of(cluster, node, states, timeout_s) for node in nodes))
-    groups: dict[str, ListedGroup] = {}
-    silent: dict[NodeId, str] = {}
-    for node, answer in zip(nodes, answers, strict=True):
-        if isinstance(answer, str):
-            silent[node] = answer
-        else:
-            groups |= {group.name: group for group in answer}
+
+    async def ask(link: VersionedConnection, node: NodeId) -> list[ListedGroup]:
+        fields = {"states_filter": list(states), "types_filter": []}
+        answer = await link.call(ApiKey.LIST_GROUPS, fields)
+        if answer.error_code:
+            raise error_from(answer.error_code)
+        return [
+            ListedGroup(
+                group.group_id,
+                getattr(group, "group_state", ""),
+                getattr(group, "group_type", ""),
+                group.protocol_type,
+                node,
+            )
+            for group in answer.groups
+        ]
+
+    answers, silent = await ask_all_brokers(cluster, ask, timeout_s=timeout_s)
+    groups = {group.name: group for answer in answers.values() for group in answer}
     return GroupList([groups[name] for name in sorted(groups)], silent)
-
-
-async def _list_of(
-    cluster: Cluster, node: NodeId, states: Sequence[str], timeout_s: float
-) -> list[ListedGroup] | str:
-    retry = Retry(cluster.settings, cluster.random, retry_timeout_s=timeout_s)
-    while True:
-        try:
-            link = await cluster.link(node)
-            fields = {"states_filter": list(states), "types_filter": []}
-            answer = await link.call(ApiKey.LIST_GROUPS, fields)
-            if answer.error_code:
-                raise error_from(answer.error_code)
-            return [
-                ListedGroup(
-                    group.group_id,
-                    getattr(group, "group_state", ""),
-                    getattr(group, "group_type", ""),
-                    group.protocol_type,
-                    node,
-                )
-                for group in answer.groups
-            ]
-        except (BrokerError, OSError) as error:
-            if not is_transient(error):
-                return reason(error)
-            try:
-                await retry.pause_or_raise(error)
-            except (BrokerError, OSError):
-                return reason(error)
 
 
 async def describe_group(cluster: Cluster, group: str) -> GroupDescription | None:
@@ -145,13 +119,13 @@ async def describe_group(cluster: Cluster, group: str) -> GroupDescription | Non
 
 
 async def _describe_classic(cluster: Cluster, group: str) -> GroupDescription | None:
-    async def ask(link: VersionedConnection, node: NodeId) -> GroupDescription | None:
+    async def ask(coordinator: Coordinator) -> GroupDescription | None:
         fields = {"groups": [group], "include_authorized_operations": False}
-        (found,) = (await link.call(ApiKey.DESCRIBE_GROUPS, fields)).groups
+        (found,) = (await coordinator.call(ApiKey.DESCRIBE_GROUPS, fields)).groups
         if found.error_code == ErrorCode.group_id_not_found or found.group_state == _DEAD:
             return None
         if found.error_code:
-            raise error_from(found.error_code, getattr(found, "error_message", None))
+            raise coordinator.refused(found.error_code, getattr(found, "error_message", None))
         is_consumer = found.protocol_type == _CONSUMER
         members = tuple(
             GroupMember(
@@ -159,7 +133,7 @@ async def _describe_classic(cluster: Cluster, group: str) -> GroupDescription | 
                 getattr(member, "group_instance_id", None),
                 member.client_id,
                 member.client_host,
-                read_assignment(member.member_assignment) if is_consumer else (),
+                _assigned(member.member_assignment) if is_consumer else (),
             )
             for member in found.members
         )
@@ -170,22 +144,22 @@ async def _describe_classic(cluster: Cluster, group: str) -> GroupDescription | 
             found.protocol_type,
             found.protocol_data,
             members,
-            node,
+            coordinator.node,
         )
 
-    return await _ask_coordinator(cluster, group, ApiKey.DESCRIBE_GROUPS, ask)
+    return await asking(cluster, group, ask)
 
 
 async def _describe_consumer(cluster: Cluster, group: str) -> GroupDescription | None:
     """A group of the consumer protocol (KIP-848)."""
 
-    async def ask(link: VersionedConnection, node: NodeId) -> GroupDescription | None:
+    async def ask(coordinator: Coordinator) -> GroupDescription | None:
         fields = {"group_ids": [group], "include_authorized_operations": False}
-        (found,) = (await link.call(ApiKey.CONSUMER_GROUP_DESCRIBE, fields)).groups
+        (found,) = (await coordinator.call(ApiKey.CONSUMER_GROUP_DESCRIBE, fields)).groups
         if found.error_code == ErrorCode.group_id_not_found:
             return None
         if found.error_code:
-            raise error_from(found.error_code, found.error_message)
+            raise coordinator.refused(found.error_code, found.error_message)
         members = tuple(
             GroupMember(
                 member.member_id,
@@ -201,29 +175,24 @@ async def _describe_consumer(cluster: Cluster, group: str) -> GroupDescription |
             for member in found.members
         )
         return GroupDescription(
-            group, found.group_state, _CONSUMER, _CONSUMER, found.assignor_name, members, node
+            group,
+            found.group_state,
+            _CONSUMER,
+            _CONSUMER,
+            found.assignor_name,
+            members,
+            coordinator.node,
         )
 
-    return await _ask_coordinator(cluster, group, ApiKey.CONSUMER_GROUP_DESCRIBE, ask)
+    return await asking(cluster, group, ask)
 
 
-def read_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """Kafka's ConsumerProtocolAssignment. The bytes are the clients': what cannot be read is taken
-    as nothing."""
-    if not data:
-        return ()
-    found = []
+def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
+    """The bytes are the clients': what cannot be read is taken as nothing."""
     try:
-        reader = Reader(memoryview(data))
-        reader.unpack(_INT16)
-        for _ in range(reader.count(False, 6)):
-            topic = reader.string(False)
-            for _ in range(reader.count(False, 4)):
-                (partition,) = reader.unpack(_INT32)
-                found.append(TopicPartition(topic, PartitionIndex(partition)))
-    except (MalformedMessage, UnicodeDecodeError):
+        return decode_assignment(data).partitions
+    except MalformedMessage:
         return ()
-    return tuple(found)
 
 
 async def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, Offset]:
@@ -235,11 +204,11 @@ async def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition
         "require_stable": False,
     }
 
-    async def ask(link: VersionedConnection, _: NodeId) -> dict[TopicPartition, Offset]:
-        answer = await link.call(ApiKey.OFFSET_FETCH, fields, at_most=_BY_NAME_AT_MOST)
+    async def ask(coordinator: Coordinator) -> dict[TopicPartition, Offset]:
+        answer = await coordinator.call(ApiKey.OFFSET_FETCH, fields, at_most=_BY_NAME_AT_MOST)
         (found,) = getattr(answer, "groups", None) or (answer,)
         if getattr(found, "error_code", 0):
-            raise error_from(found.error_code)
+            raise coordinator.refused(found.error_code)
         return {
             TopicPartition(topic.name, one.partition_index): Offset(one.committed_offset)
             for topic in found.topics
@@ -247,13 +216,14 @@ async def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition
             if one.committed_offset >= 0
         }
 
-    return await _ask_coordinator(cluster, group, ApiKey.OFFSET_FETCH, ask)
+    return await asking(cluster, group, ask)
 
 
 async def group_history(cluster: Cluster, group: str) -> GroupHistory:
     """Raises `NoHistory` where the coordinator hangs up; a `BrokerError`, OSError."""
 
-    async def ask(link: VersionedConnection, node: NodeId) -> GroupHistory:
+    async def ask(coordinator: Coordinator) -> GroupHistory:
+        link = await coordinator.link(ApiKey.DESCRIBE_GROUPS)
         body = json.dumps({"group": group}).encode()
         try:
             answer = await link.send(ApiKey.DESCRIBE_GROUP_HISTORY, 0, [body], timeout_s=_ANSWER_S)
@@ -261,10 +231,10 @@ async def group_history(cluster: Cluster, group: str) -> GroupHistory:
             raise NoHistory(f"{error}; only Suwi's brokers keep the history of groups") from None
         found = json.loads(bytes(answer))
         if found["error"]:
-            raise error_from(found["error"])
-        return GroupHistory(found["exists"], found["rebalances"], found["moves"], node)
+            raise coordinator.refused(found["error"])
+        return GroupHistory(found["exists"], found["rebalances"], found["moves"], coordinator.node)
 
-    return await _ask_coordinator(cluster, group, ApiKey.DESCRIBE_GROUPS, ask)
+    return await asking(cluster, group, ask)
 
 
 # -- changing --------------------------------------------------------------------------------------
@@ -275,16 +245,18 @@ async def delete_group(cluster: Cluster, group: str) -> None:
 
     may_be_done = False
 
-    async def ask(link: VersionedConnection, _: NodeId) -> None:
+    async def ask(coordinator: Coordinator) -> None:
         nonlocal may_be_done
         is_repeated, may_be_done = may_be_done, True
-        (result,) = (await link.call(ApiKey.DELETE_GROUPS, {"groups_names": [group]})).results
+        (result,) = (
+            await coordinator.call(ApiKey.DELETE_GROUPS, {"groups_names": [group]})
+        ).results
         if is_repeated and result.error_code == ErrorCode.group_id_not_found:
             return
         if result.error_code:
-            raise error_from(result.error_code)
+            raise coordinator.refused(result.error_code)
 
-    await _ask_coordinator(cluster, group, ApiKey.DELETE_GROUPS, ask)
+    await asking(cluster, group, ask)
 
 
 async def delete_offsets(
@@ -299,10 +271,10 @@ async def delete_offsets(
         "topics": [{"name": name, "partitions": asked} for name, asked in topics.items()],
     }
 
-    async def ask(link: VersionedConnection, _: NodeId) -> dict[TopicPartition, BrokerError | None]:
-        answer = await link.call(ApiKey.OFFSET_DELETE, fields)
+    async def ask(coordinator: Coordinator) -> dict[TopicPartition, BrokerError | None]:
+        answer = await coordinator.call(ApiKey.OFFSET_DELETE, fields)
         if answer.error_code:
-            raise error_from(answer.error_code)
+            raise coordinator.refused(answer.error_code)
         return {
             TopicPartition(topic.name, done.partition_index): (
                 error_from(done.error_code) if done.error_code else None
@@ -311,42 +283,4 @@ async def delete_offsets(
             for done in topic.partitions
         }
 
-    return await _ask_coordinator(cluster, group, ApiKey.OFFSET_DELETE, ask)
-
-
-# -- the coordinator -------------------------------------------------------------------------------
-
-
-async def _ask_coordinator(
-    cluster: Cluster,
-    group: str,
-    api: ApiKey,
-    ask: Callable[[VersionedConnection, NodeId], Awaitable[_T]],
-) -> _T:
-    """Only for what may be asked twice. `api`: what the brokers must serve."""
-    retry = Retry(cluster.settings, cluster.random)
-    while True:
-        try:
-            (await cluster.any_link()).version(api)  # Without groups there is no coordinator.
-            node = await _find_coordinator(cluster, group)
-            return await ask(await cluster.link(node), node)
-        except UnsupportedVersion:
-            raise
-        except (BrokerError, OSError) as error:
-            if not is_transient(error):
-                raise
-            await retry.pause_or_raise(error)
-
-
-async def _find_coordinator(cluster: Cluster, group: str) -> NodeId:
-    fields = {"key": group, "key_type": 0, "coordinator_keys": [group]}
-    answer = await cluster.call(ApiKey.FIND_COORDINATOR, fields)
-    (found,) = getattr(answer, "coordinators", None) or (answer,)
-    if found.error_code:
-        raise error_from(found.error_code, found.error_message)
-    node = NodeId(found.node_id)
-    if node not in cluster.brokers:
-        await cluster.refresh([])
-    if node not in cluster.brokers:
-        raise LeaderNotAvailable(f"broker {node} is new, and not known yet")
-    return node
+    return await asking(cluster, group, ask)

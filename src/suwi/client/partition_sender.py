@@ -223,6 +223,7 @@ class PartitionSender:
             isinstance(error, _PRODUCER_STATE_LOST)
             and not batch.may_be_stored
             and self._identity is not None
+            and self._identities.transactional_id is None
         ):
             # No attempt was stored: the batch may be sent with a new producer id and sequence.
             self._drop_identity()
@@ -231,9 +232,11 @@ class PartitionSender:
             raise error
 
     def _fail(self, batch: OutgoingBatch, error: Exception) -> None:
-        if batch.may_be_stored and self._identity is not None:
-            # It is unknown whether the broker has used this sequence, so the next is unknown too.
+        # If the broker may have used this sequence, the next one is unknown.
+        is_sequence_known = not batch.may_be_stored or self._identity is None
+        if not is_sequence_known:
             self._drop_identity()
+        self._identities.failed(error, is_sequence_known=is_sequence_known)
         batch.fail(error)
 
     def _drop_identity(self) -> None:
@@ -241,14 +244,15 @@ class PartitionSender:
 
     async def _attempt(self, batch: OutgoingBatch) -> PartitionProduced:
         """Send a batch once. Raises the leader's error or the connection's."""
+        await self._identities.admit(self.partition)
         link, place = await self._cluster.leader(self.partition)
         if batch.encoded is None:
             await self._encode(batch)
         assert batch.encoded is not None
-        version = link.version(
-            ApiKey.PRODUCE,
-            at_most=None if place.topic.id != NO_TOPIC_ID else _TOPIC_IDS_FROM - 1,
-        )
+        at_most = self._identities.produce_version_max
+        if at_most is None and place.topic.id == NO_TOPIC_ID:
+            at_most = _TOPIC_IDS_FROM - 1
+        version = link.version(ApiKey.PRODUCE, at_most=at_most)
         body = self._request(version, place, batch.encoded)
         if self._settings.acks == _ACKS_NONE:
             await link.send_unanswered(ApiKey.PRODUCE, version, body)
@@ -275,7 +279,7 @@ class PartitionSender:
         records = [(int(self.partition.partition), encoded)]
         return encode_produce_request(
             version,
-            None,
+            self._identities.transactional_id,
             self._settings.acks,
             int(self._settings.request_timeout_s * 1000),
             [(self.partition.topic, place.topic.id, records)],
@@ -284,7 +288,7 @@ class PartitionSender:
     async def _encode(self, batch: OutgoingBatch) -> None:
         identity, sequence = NO_IDENTITY, NO_SEQUENCE
         if self._settings.is_idempotent:
-            if self._identity is None:
+            if self._identity is None or self._identity != self._identities.current:
                 self._identity = await self._identities.other_than(self._used_up_identity)
                 self._next_sequence = 0
             identity, sequence = self._identity, self._next_sequence
@@ -294,4 +298,5 @@ class PartitionSender:
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
             base_sequence=sequence,
+            transactional=self._identities.transactional_id is not None,
         )

@@ -24,12 +24,17 @@ from suwi.records.record import Headers, Record
 
 class Producer:
     def __init__(
-        self, cluster: Cluster, clock: Clock, settings: ProducerSettings | None = None
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        settings: ProducerSettings | None = None,
+        identities: Identities | None = None,
     ) -> None:
+        """`identities`: those of a transactional producer (`transactions.py`)."""
         self._cluster = cluster
         self._clock = clock
         self._settings = settings or ProducerSettings()
-        self._identities = Identities(cluster)
+        self._identities = identities or Identities(cluster)
         self._sticky = StickyPartitions(cluster.random)
         self._senders: dict[TopicPartition, PartitionSender] = {}
         self._buffered_bytes = 0

@@ -1,17 +1,20 @@
-"""Requests about many partitions: sent to their leaders, with retries after leader changes."""
+"""Requests to many brokers: to the leaders of partitions, with retries after leader changes, or to
+all brokers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeAlias, TypeVar
 
 from suwi.client.cluster import Cluster, Place
-from suwi.client.errors import is_transient
+from suwi.client.errors import is_transient, reason
 from suwi.client.retry import Retry
 from suwi.client.versioned_connection import VersionedConnection
 from suwi.model.errors import BrokerError, KafkaStorageError, UnknownTopicOrPartition
-from suwi.model.ids import TopicPartition
+from suwi.model.ids import NodeId, TopicPartition
 
 _T = TypeVar("_T")
+
+_BROKER_RETRY_S = 5.0
 
 Ask: TypeAlias = Callable[
     [VersionedConnection, dict[TopicPartition, Place]],
@@ -56,6 +59,46 @@ async def ask_leaders(
         if last is not None:
             await retry.pause_or_raise(last)
     return answers
+
+
+async def ask_all_brokers(
+    cluster: Cluster,
+    ask: Callable[[VersionedConnection, NodeId], Awaitable[_T]],
+    *,
+    timeout_s: float = _BROKER_RETRY_S,
+) -> tuple[dict[NodeId, _T], dict[NodeId, str]]:
+    """The result of each broker, and why the others have none. Only for idempotent requests."""
+    if not cluster.brokers:
+        await cluster.refresh([])
+    nodes = sorted(cluster.brokers)
+    results = await asyncio.gather(*(_ask_broker(cluster, node, ask, timeout_s) for node in nodes))
+    answers: dict[NodeId, _T] = {}
+    silent: dict[NodeId, str] = {}
+    for node, result in zip(nodes, results, strict=True):
+        if isinstance(result, Exception):
+            silent[node] = reason(result)
+        else:
+            answers[node] = result
+    return answers, silent
+
+
+async def _ask_broker(
+    cluster: Cluster,
+    node: NodeId,
+    ask: Callable[[VersionedConnection, NodeId], Awaitable[_T]],
+    timeout_s: float,
+) -> _T | Exception:
+    retry = Retry(cluster.settings, cluster.random, retry_timeout_s=timeout_s)
+    while True:
+        try:
+            return await ask(await cluster.link(node), node)
+        except (BrokerError, OSError) as error:
+            if not is_transient(error):
+                return error
+            try:
+                await retry.pause_or_raise(error)
+            except (BrokerError, OSError) as last:
+                return last
 
 
 async def _ask_once(

@@ -37,9 +37,12 @@ class VersionedConnection:
         address: Address,
         connection: PeerConnection,
         versions: Mapping[int, tuple[int, int]],
+        features: Mapping[str, int],
         timeout_s: float,
     ) -> None:
         self.address = address
+        self.features = features
+        """The cluster's finalized levels when the connection was made."""
         self._connection = connection
         self._versions = versions
         self._timeout_s = timeout_s
@@ -52,13 +55,13 @@ class VersionedConnection:
         async with asyncio.timeout(settings.connect_timeout_s):
             connection = await connect(address)
             try:
-                versions = await _fetch_versions(connection)
+                versions, features = await _fetch_versions(connection)
             except BaseException as error:
                 connection.abort()
                 if isinstance(error, MalformedResponse):
                     raise ConnectionLost(f"{address} does not use Kafka's protocol") from error
                 raise
-        return cls(address, connection, versions, settings.request_timeout_s)
+        return cls(address, connection, versions, features, settings.request_timeout_s)
 
     @property
     def is_open(self) -> bool:
@@ -144,7 +147,9 @@ class _TimeLimit:
             raise ConnectionLost(text) from None
 
 
-async def _fetch_versions(connection: PeerConnection) -> dict[int, tuple[int, int]]:
+async def _fetch_versions(
+    connection: PeerConnection,
+) -> tuple[dict[int, tuple[int, int]], dict[str, int]]:
     answer = await connection.call(
         ApiKey.API_VERSIONS,
         _API_VERSIONS_VERSION,
@@ -152,4 +157,5 @@ async def _fetch_versions(connection: PeerConnection) -> dict[int, tuple[int, in
     )
     if answer.error_code:
         raise error_from(answer.error_code)
-    return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+    versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+    return versions, {f.name: f.max_version_level for f in answer.finalized_features}

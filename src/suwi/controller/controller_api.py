@@ -6,6 +6,7 @@ Invariant: on a broker that is not the active controller, every property raises 
 from typing import NamedTuple, Protocol
 
 from suwi.controller.configuration_control import ConfigurationControl
+from suwi.controller.feature_control import FeatureControl
 from suwi.controller.reassignment_control import ReassignmentControl
 from suwi.controller.replication_control import ReplicationControl
 from suwi.controller.scram_control import ScramControl
@@ -23,6 +24,9 @@ class ControllerApi(Protocol):
     def scram(self) -> ScramControl: ...
 
     @property
+    def features(self) -> FeatureControl: ...
+
+    @property
     def partitions(self) -> ReplicationControl: ...
 
     @property
@@ -36,5 +40,6 @@ class ActiveController(NamedTuple):
     topics: TopicControl
     configs: ConfigurationControl
     scram: ScramControl
+    features: FeatureControl
     partitions: ReplicationControl
     reassignments: ReassignmentControl

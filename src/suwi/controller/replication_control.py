@@ -112,10 +112,10 @@ class ReplicationControl:
     # -- brokers ---------------------------------------------------------------------------------
 
     def are_registrations_applied(self, registered: Mapping[NodeId, Registered]) -> bool:
-        """Whether the image has exactly these brokers with these broker epochs."""
+        """Whether the image has exactly these brokers with these broker epochs and features."""
         known_brokers = self._follower.image.registered_brokers
-        return {n: b.epoch for n, b in known_brokers.items()} == {
-            n: r.broker.epoch for n, r in registered.items()
+        return {n: (b.epoch, b.features) for n, b in known_brokers.items()} == {
+            n: (r.broker.epoch, r.broker.features) for n, r in registered.items()
         }
 
     async def apply_registrations(self, registered: Mapping[NodeId, Registered]) -> None:
@@ -129,7 +129,8 @@ class ReplicationControl:
             known = before.get(node)
             # A broker fenced in this incarnation stays fenced until the failure detector unfences
             # it.
-            after[node] = known if known and known.epoch == broker.epoch else broker
+            is_fenced = known is not None and known.epoch == broker.epoch and known.fenced
+            after[node] = broker._replace(fenced=is_fenced)
         unclean_shutdown_replicas = [
             node for node, found in registered.items() if found.was_unclean_shutdown
         ]

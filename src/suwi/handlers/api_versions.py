@@ -1,10 +1,13 @@
-"""ApiVersions v0-v4. The advertised APIs and versions (KIP-511: client software names)."""
+"""ApiVersions v0-v4. The advertised APIs and versions. v3: client software names (KIP-511), and
+the features that this broker supports and the cluster has finalized (KIP-584)."""
 
 import re
+from collections.abc import Callable
 
 from kio.schema.errors import ErrorCode
 
 from suwi.handlers.errors import reply
+from suwi.model.features import SUPPORTED, Features
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.wire.versions import Api
@@ -12,20 +15,14 @@ from suwi.wire.versions import Api
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _SOFTWARE_NAME_CHARACTERS_MAX = 255  # kept while the connection is open
 _NAMES_FROM = 3
-# Clients use the consumer group protocol (KIP-848) only where they see this.
-_FEATURES = {"group.version": 1}
-_FEATURES_EPOCH = 1
-_SUPPORTED = [
-    {"name": name, "min_version": 0, "max_version": level} for name, level in _FEATURES.items()
-]
-_FINALIZED = [
-    {"name": name, "max_version_level": level, "min_version_level": level}
-    for name, level in _FEATURES.items()
+_SUPPORTED_FEATURES = [
+    {"name": name, "min_version": 0, "max_version": level} for name, level in SUPPORTED.items()
 ]
 
 
 class ApiVersions:
-    def __init__(self, advertised: tuple[Api, ...]) -> None:
+    def __init__(self, advertised: tuple[Api, ...], features: Callable[[], Features]) -> None:
+        self._features = features
         self._api_keys = [
             {
                 "api_key": api.key,
@@ -48,13 +45,17 @@ class ApiVersions:
             else:
                 error = ErrorCode.invalid_request
         api_keys = self._api_keys if error is ErrorCode.none else []
+        features = self._features()
         fields = {
             "error_code": error,
             "api_keys": api_keys,
             "throttle_time": 0,
-            "supported_features": _SUPPORTED,
-            "finalized_features_epoch": _FEATURES_EPOCH,
-            "finalized_features": _FINALIZED,
+            "supported_features": _SUPPORTED_FEATURES,
+            "finalized_features_epoch": features.epoch,
+            "finalized_features": [
+                {"name": name, "max_version_level": level, "min_version_level": level}
+                for name, level in features.levels.items()
+            ],
         }
         return reply(request, fields)
 

@@ -1,5 +1,6 @@
 """ConsumerGroupHeartbeat v0-v1 (KIP-848). v1: regular expressions, member ids made by clients."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -18,8 +19,10 @@ _REGEX_FROM: Final = 1
 
 
 class ConsumerGroupHeartbeat:
-    def __init__(self, groups: CoordinatorRuntime) -> None:
+    def __init__(self, groups: CoordinatorRuntime, is_enabled: Callable[[], bool]) -> None:
+        """`is_enabled`: whether the cluster's group.version includes the protocol."""
         self._groups = groups
+        self._is_enabled = is_enabled
 
     def __call__(self, request: Request) -> Answer:
         heartbeat = _heartbeat(request)
@@ -30,6 +33,8 @@ class ConsumerGroupHeartbeat:
         def refuse(error: ErrorCode) -> Reply:
             return _encode(request, HeartbeatResponse(error))
 
+        if not self._is_enabled():
+            return refuse(ErrorCode.unsupported_version)
         if not heartbeat.group_id:
             return _encode(
                 request, HeartbeatResponse(ErrorCode.invalid_request, "GroupId can't be empty.")

@@ -2,8 +2,9 @@
 
 `ImageBuilder` makes the first image from all entries and the next ones from changes; a reader keeps
 using the image it started with.
-Entries in the store: `cluster` (the cluster id), `topics/NAME` (id, partition count,
-configuration), `partitions/NAME/SHARD` (the states of at most 1,000 partitions each),
+Entries in the store: `cluster` (the cluster id), `features` (the finalized features; none in a
+cluster that was made without them), `topics/NAME` (id, partition count, configuration),
+`partitions/NAME/SHARD` (the states of at most 1,000 partitions each),
 `configs/brokers/ID` (dynamic broker configuration; ID is `default` for all brokers),
 `configs/groups/NAME` (configuration of a consumer group), `scram/USER` (SCRAM credentials),
 `live/ID` (registered brokers, as the controller has written them), `deletions/ID` (ids of topics
@@ -22,6 +23,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 from uuid import UUID
 
+from suwi.model.features import BEFORE_FEATURES, UNSET_FEATURES, Features
 from suwi.model.ids import (
     NO_EPOCH,
     LeaderEpoch,
@@ -36,6 +38,7 @@ SHARD_PARTITIONS = 1000
 TOPICS = "topics/"
 PARTITIONS = "partitions/"
 CLUSTER = "cluster"
+FEATURES = "features"
 BROKER_CONFIGS = "configs/brokers/"
 GROUP_CONFIGS = "configs/groups/"
 LIVE = "live/"
@@ -120,6 +123,8 @@ class BrokerInfo(NamedTuple):
     fenced: bool = False
     """Shutting down, or considered failed before its session has ended: must not lead or be in
     sync."""
+    features: Mapping[str, int] = BEFORE_FEATURES
+    """The highest level of each feature that the broker supports."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """The advertised endpoint of a listener."""
@@ -157,6 +162,7 @@ class ClusterImage:
         default_factory=lambda: MappingProxyType({})
     )
     """By group, where any are set."""
+    features: Features = UNSET_FEATURES
     controller: NodeId | None = None
 
     def partition(self, tp: TopicPartition) -> PartitionState | None:
@@ -250,6 +256,7 @@ class ImageBuilder:
             self._deletions,
             self._events,
             self._group_configs,
+            decode_features(self._entries.get(FEATURES)),
         )
 
     def _read_brokers(self) -> Mapping[NodeId, BrokerInfo]:
@@ -431,6 +438,17 @@ def decode_scram(data: bytes) -> dict[str, ScramCredential]:
     }
 
 
+def encode_features(features: Features) -> bytes:
+    return json.dumps({"epoch": features.epoch, "levels": dict(features.levels)}).encode()
+
+
+def decode_features(data: bytes | None) -> Features:
+    if data is None:
+        return UNSET_FEATURES
+    value = json.loads(data)
+    return Features(value["levels"], value["epoch"])
+
+
 def encode_broker(broker: BrokerInfo) -> bytes:
     """The value of a broker's registration and of its `live/` entry."""
     value = {
@@ -438,6 +456,7 @@ def encode_broker(broker: BrokerInfo) -> bytes:
         "rack": broker.rack,
         "epoch": broker.epoch,
         "fenced": broker.fenced,
+        "features": dict(broker.features),
     }
     return json.dumps(value, separators=(",", ":")).encode()
 
@@ -445,7 +464,8 @@ def encode_broker(broker: BrokerInfo) -> bytes:
 def decode_broker(node_id: NodeId, data: bytes) -> BrokerInfo:
     value = json.loads(data)
     endpoints = tuple(Endpoint(*e) for e in value["endpoints"])
-    return BrokerInfo(node_id, endpoints, value["rack"], value["epoch"], value["fenced"])
+    features = value.get("features", BEFORE_FEATURES)
+    return BrokerInfo(node_id, endpoints, value["rack"], value["epoch"], value["fenced"], features)
 
 
 def partitions_of(topic: Topic) -> Iterable[tuple[TopicPartition, PartitionState]]:

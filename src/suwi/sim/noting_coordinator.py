@@ -63,7 +63,7 @@ class NotingCoordinator(Coordinator):
         if api is ApiKey.OFFSET_COMMIT:
             return await self._commit(fields, limits)
         if api is ApiKey.SYNC_GROUP and fields["assignments"]:
-            history.assigns(self.group, fields["generation_id"])
+            history.assigns(self.key, fields["generation_id"])
         sent = history.tick()
         answer = await super().call(api, fields, **limits)
         link = self._link if api in _ANSWERED_FROM_MEMORY else None
@@ -90,14 +90,14 @@ class NotingCoordinator(Coordinator):
     async def _beaten(self, fields: Mapping[str, Any], epoch: int, sent: int) -> None:
         if fields["member_epoch"] > 0:
             self._history.beats.append(Beat(fields["member_id"], sent))
-        who = Who(self.group, fields["member_id"], fields["instance_id"], epoch, is_consumer=True)
+        who = Who(self.key, fields["member_id"], fields["instance_id"], epoch, is_consumer=True)
         before, self._before = self._before, who
         if before is not None and 0 < before.generation < epoch:
             await self._meddle(before)
 
     def _who(self, fields: Mapping[str, Any], generation: int, member_id: str) -> Who:
         instance_id = fields["group_instance_id"]
-        return Who(self.group, member_id, instance_id, generation, self._is_consumer)
+        return Who(self.key, member_id, instance_id, generation, self._is_consumer)
 
     async def _commit(self, fields: Mapping[str, Any], limits: Mapping[str, Any]) -> Any:
         generation = fields["generation_id_or_member_epoch"]
@@ -135,7 +135,7 @@ class NotingCoordinator(Coordinator):
             "committed_metadata": "",
         }
         fields = {
-            "group_id": self.group,
+            "group_id": self.key,
             "generation_id_or_member_epoch": who.generation,
             "member_id": who.member_id,
             "group_instance_id": who.instance_id,
@@ -162,5 +162,5 @@ class NotingCoordinator(Coordinator):
                 if one.committed_offset >= 0:
                     value = (one.committed_offset, one.metadata or "")
                 name = f"{topic.name}-{one.partition_index}"
-                read = OffsetRead(self.group, name, value, sent, answered)
+                read = OffsetRead(self.key, name, value, sent, answered)
                 self._history.reads.append(read)

@@ -13,8 +13,9 @@ from typing import Any
 
 from suwi.model.ids import NO_NODE
 from suwi.records.compression import Compression
-from suwi.sim import group_workload, long_network_partition
+from suwi.sim import group_workload, long_network_partition, transaction_workload
 from suwi.sim.checkers import Broken, Committed, all_checkers
+from suwi.sim.checkers.copies import broken_copies
 from suwi.sim.checkers.group_offsets import broken_offsets
 from suwi.sim.checkers.groups import broken_generations
 from suwi.sim.cluster import SimCluster
@@ -28,6 +29,7 @@ from suwi.sim.random import SimRandom
 from suwi.sim.shard_watch import ShardWatch
 from suwi.sim.simulation import Simulation
 from suwi.sim.task_failures import UNITS, InjectedFailure
+from suwi.sim.transaction_workload import Copies, TransactionWorkload
 from suwi.sim.workload import NotHealed, Shape, Workload, WriterKind
 
 TROUBLE_S = 12.0
@@ -143,7 +145,7 @@ class Scenario:
         self.long_cut = options.long_cut
         if self.long_cut is None:
             is_cut = simulation.random.stream("long cut").chance(_LONG_CUT_CHANCE)
-            self.long_cut = is_cut and not shape.members  # Half an hour of a group is too much.
+            self.long_cut = is_cut and not shape.coordinates  # Half an hour of a group is too much.
         self.cluster = SimCluster(
             simulation,
             brokers=self.shape.brokers,
@@ -151,6 +153,7 @@ class Scenario:
             settings={
                 **_SETTINGS,
                 **group_workload.SETTINGS,
+                **transaction_workload.SETTINGS,
                 **(long_network_partition.SETTINGS if self.long_cut else {}),
             },
         )
@@ -163,11 +166,16 @@ class Scenario:
             simulation.faults,
             kinds=options.kinds,
             tasks=options.tasks,
-            # __consumer_offsets has no sync for each message.
-            power_losses="any" if shape.flushes_each and not shape.members else "budget",
-            clients=["c1", "c2", *(f"m{number}" for number in range(1, shape.members + 1))],
+            # Internal topics have no sync for each message.
+            power_losses="any" if shape.flushes_each and not shape.coordinates else "budget",
+            clients=[
+                *("c1", "c2"),
+                *(f"m{number}" for number in range(1, shape.members + 1)),
+                *(f"t{number}" for number in range(1, shape.copiers + 1)),
+            ],
         )
         self.groups = GroupHistory()
+        self.copies = Copies()
         self.shards = ShardWatch(self.cluster) if shape.members else None
         self.errors = _Errors()
 
@@ -188,6 +196,11 @@ class Scenario:
         if self.shape.members:
             group = GroupWorkload(self.cluster, workload, self.groups)
             await group.begin()
+        copiers = None
+        if self.shape.copiers:
+            copiers = TransactionWorkload(self.cluster, workload, self.history)
+            self.copies = copiers.copies
+            await copiers.begin()
         await self.plan.run(self.options.trouble_s)
         if self.long_cut:
             await long_network_partition.long_cut(self.plan, workload)
@@ -199,6 +212,8 @@ class Scenario:
         await workload.stop_writing()
         if group is not None:
             await group.finish()
+        if copiers is not None:
+            await copiers.settle()
         await self._healed()
         await workload.finish()
         await self._nothing_pinned()
@@ -212,6 +227,7 @@ class Scenario:
             *map(str, violations(self.history)),
             *broken_generations(self.groups),
             *broken_offsets(self.groups),
+            *broken_copies(self.copies),
         ]
         if wrong:
             raise Broken("\n".join(wrong))

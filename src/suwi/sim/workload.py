@@ -91,6 +91,15 @@ class Shape:
     """The group rebalances incrementally."""
     consumer: bool = False
     """The group's members use the consumer protocol (KIP-848)."""
+    copiers: int = 0
+    """That copy records in transactions, at most one for each partition
+    (`sim/transaction_workload.py`)."""
+    transaction_version: int = 2
+
+    @property
+    def coordinates(self) -> bool:
+        """Whether clients use coordinators and their internal topics."""
+        return bool(self.members or self.copiers)
 
     def topic_configs(self) -> dict[str, str]:
         configs = {

@@ -73,6 +73,7 @@ class ApiKey(IntEnum):
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
     ALTER_PARTITION = 56
+    UPDATE_FEATURES = 57
     ENVELOPE = 58
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
@@ -243,6 +244,7 @@ _ENTRIES = (
     _entry(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0),
     _entry(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0, by_controller=True),
     _peers(ApiKey.ALTER_PARTITION, 2, 3),
+    _entry(ApiKey.UPDATE_FEATURES, 0, 2, 0, by_controller=True),
     _peers(ApiKey.ENVELOPE, 0, 0),
     _entry(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0),
     _entry(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0),

@@ -5,7 +5,16 @@ seed that catches it; `--mutants` does so for all of them and prints a table. Th
 change the transcript of their hazard.
 """
 
-from tests.sim.mutants import controller, faults, groups, log, reassignments, replica, tasks
+from tests.sim.mutants import (
+    controller,
+    faults,
+    groups,
+    log,
+    reassignments,
+    replica,
+    tasks,
+    transactions,
+)
 from tests.sim.mutants.mutant import FAULT, Mutant
 
 __all__ = ["FAULT", "MUTANTS", "Mutant", "find"]
@@ -17,6 +26,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *faults.MUTANTS,
     *groups.MUTANTS,
     *reassignments.MUTANTS,
+    *transactions.MUTANTS,
     *tasks.MUTANTS,
 )
 

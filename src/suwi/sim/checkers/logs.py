@@ -47,10 +47,11 @@ class Logs(Checker):
 
     @staticmethod
     def _check_sequences(replica: Replica) -> None:
-        """Per producer epoch, sequences without gaps, each batch once."""
+        """Per producer epoch, sequences without gaps, each batch once. What coordinators write in a
+        producer's name has none: markers, and offsets of a group."""
         following: dict[tuple[int, int], int] = {}
         for batch in replica.batches:
-            if batch.producer_id < 0 or batch.base < replica.start:
+            if batch.sequence < 0 or batch.base < replica.start:
                 continue
             producer = (batch.producer_id, batch.producer_epoch)
             expected = following.get(producer)

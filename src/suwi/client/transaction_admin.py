@@ -1,0 +1,235 @@
+"""Transactions, as an administrator sees them: listed, described, and ended by hand.
+
+`list_transactions` asks all brokers, since each knows the transactional ids that it coordinates;
+`describe_transaction` asks the id's coordinator; `producers_of` and `write_abort_marker` ask the
+leaders of partitions. `find_hanging` compares what is open in partitions with what coordinators
+know.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from suwi.client.cluster import Cluster, Place
+from suwi.client.coordinator import Coordinator, KeyType, asking
+from suwi.client.errors import error_from
+from suwi.client.identity import Identity
+from suwi.client.routing import ask_all_brokers, ask_leaders
+from suwi.client.versioned_connection import VersionedConnection
+from suwi.model.errors import BrokerError
+from suwi.model.ids import (
+    NodeId,
+    Offset,
+    PartitionIndex,
+    ProducerEpoch,
+    ProducerId,
+    TopicPartition,
+)
+from suwi.wire.versions import ApiKey
+
+_NOT_OPEN = -1
+
+
+class ListedTransaction(NamedTuple):
+    transactional_id: str
+    producer_id: ProducerId
+    state: str
+    coordinator: NodeId
+
+
+class TransactionList(NamedTuple):
+    transactions: list[ListedTransaction]
+    silent: dict[NodeId, str]
+    """Why a broker has not told of its transactions."""
+
+
+class TransactionDescription(NamedTuple):
+    transactional_id: str
+    state: str
+    producer: Identity
+    timeout_ms: int
+    started_ms: int | None
+    """None if no transaction is open."""
+    partitions: tuple[TopicPartition, ...]
+    coordinator: NodeId
+
+
+class PartitionProducer(NamedTuple):
+    """What a partition knows of a producer."""
+
+    producer: Identity
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    open_from: Offset | None
+    """The first offset of its open transaction, if it has one."""
+
+
+class OpenTransaction(NamedTuple):
+    partition: TopicPartition
+    producer: PartitionProducer
+
+
+async def list_transactions(
+    cluster: Cluster,
+    *,
+    states: Sequence[str] = (),
+    producer_ids: Iterable[int] = (),
+    longer_than_ms: int = -1,
+    pattern: str | None = None,
+) -> TransactionList:
+    """All transactional ids by name; a broker that does not answer keeps back only its own."""
+    fields = {
+        "state_filters": list(states),
+        "producer_id_filters": list(producer_ids),
+        "duration_filter": longer_than_ms,
+        "transactional_id_pattern": pattern,
+    }
+
+    async def ask(link: VersionedConnection, node: NodeId) -> list[ListedTransaction]:
+        answer = await link.call(ApiKey.LIST_TRANSACTIONS, fields)
+        if answer.error_code:
+            raise error_from(answer.error_code)
+        return [
+            ListedTransaction(each.transactional_id, each.producer_id, each.transaction_state, node)
+            for each in answer.transaction_states
+        ]
+
+    answers, silent = await ask_all_brokers(cluster, ask)
+    by_id = {each.transactional_id: each for told in answers.values() for each in told}
+    return TransactionList([by_id[name] for name in sorted(by_id)], silent)
+
+
+async def describe_transaction(
+    cluster: Cluster, transactional_id: str
+) -> TransactionDescription | None:
+    """None if there is no such id. Raises a `BrokerError`, OSError."""
+
+    async def ask(coordinator: Coordinator) -> TransactionDescription | None:
+        fields = {"transactional_ids": [transactional_id]}
+        answer = await coordinator.call(ApiKey.DESCRIBE_TRANSACTIONS, fields)
+        (found,) = answer.transaction_states
+        if found.error_code == ErrorCode.transactional_id_not_found:
+            return None
+        if found.error_code:
+            raise coordinator.refused(found.error_code)
+        return TransactionDescription(
+            transactional_id,
+            found.transaction_state,
+            Identity(ProducerId(found.producer_id), ProducerEpoch(found.producer_epoch)),
+            int(found.transaction_timeout.total_seconds() * 1000),
+            _time_ms(found.transaction_start_time),
+            tuple(
+                TopicPartition(topic.topic, PartitionIndex(index))
+                for topic in found.topics
+                for index in topic.partitions
+            ),
+            coordinator.node,
+        )
+
+    return await asking(cluster, transactional_id, ask, KeyType.TRANSACTION)
+
+
+def _time_ms(time: datetime) -> int | None:
+    ms = round(time.timestamp() * 1000)
+    return ms if ms >= 0 else None
+
+
+async def producers_of(
+    cluster: Cluster, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, list[PartitionProducer] | BrokerError]:
+    """The producers that the partitions' leaders know. Raises OSError."""
+
+    async def ask(
+        link: VersionedConnection, led: dict[TopicPartition, Place]
+    ) -> dict[TopicPartition, list[PartitionProducer] | BrokerError]:
+        answer = await link.call(ApiKey.DESCRIBE_PRODUCERS, {"topics": _by_topic(led)})
+        return {
+            TopicPartition(topic.name, found.partition_index): (
+                error_from(found.error_code, found.error_message)
+                if found.error_code
+                else [_producer(each) for each in found.active_producers]
+            )
+            for topic in answer.topics
+            for found in topic.partitions
+        }
+
+    return await ask_leaders(cluster, partitions, ask)
+
+
+def _producer(found: Any) -> PartitionProducer:
+    begun = found.current_txn_start_offset
+    return PartitionProducer(
+        Identity(ProducerId(found.producer_id), ProducerEpoch(found.producer_epoch)),
+        found.last_sequence,
+        found.last_timestamp,
+        found.coordinator_epoch,
+        None if begun == _NOT_OPEN else Offset(begun),
+    )
+
+
+async def find_hanging(
+    cluster: Cluster, partitions: Iterable[TopicPartition], silent_since_ms: int
+) -> list[OpenTransaction]:
+    """Open transactions without a write since a time, which no coordinator will ever end. Raises a
+    `BrokerError`, OSError; also if a broker does not tell of its transactions."""
+    candidates: list[OpenTransaction] = []
+    for partition, producers in sorted((await producers_of(cluster, partitions)).items()):
+        if isinstance(producers, BrokerError):
+            raise error_from(producers.code, f"{partition}: {producers}")
+        candidates += [
+            OpenTransaction(partition, producer)
+            for producer in producers
+            if producer.open_from is not None and producer.last_timestamp <= silent_since_ms
+        ]
+    if not candidates:
+        return []
+    ids = {candidate.producer.producer.producer_id: None for candidate in candidates}
+    known, silent = await list_transactions(cluster, producer_ids=ids)
+    for node, why in silent.items():
+        raise BrokerError(f"broker {node} has not told of its transactions: {why}")
+    coordinated: set[tuple[int, TopicPartition]] = set()
+    for listed in known:
+        described = await describe_transaction(cluster, listed.transactional_id)
+        if described is not None:
+            coordinated |= {(listed.producer_id, partition) for partition in described.partitions}
+    return [
+        candidate
+        for candidate in candidates
+        if (candidate.producer.producer.producer_id, candidate.partition) not in coordinated
+    ]
+
+
+async def write_abort_marker(cluster: Cluster, transaction: OpenTransaction) -> None:
+    """End a transaction in one partition, whatever its coordinator knows. Raises a `BrokerError`,
+    OSError."""
+    producer, partition = transaction.producer, transaction.partition
+    marker = {
+        "producer_id": producer.producer.producer_id,
+        "producer_epoch": producer.producer.epoch,
+        "transaction_result": False,
+        "topics": _by_topic([partition]),
+        # No coordinator has written yet if the transaction is the producer's first.
+        "coordinator_epoch": max(producer.coordinator_epoch, 0),
+        "transaction_version": 0,
+    }
+
+    async def ask(
+        link: VersionedConnection, _: dict[TopicPartition, Place]
+    ) -> dict[TopicPartition, BrokerError | None]:
+        answer = await link.call(ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]})
+        code = answer.markers[0].topics[0].partitions[0].error_code
+        return {partition: error_from(code) if code else None}
+
+    error = (await ask_leaders(cluster, [partition], ask))[partition]
+    if error is not None:
+        raise error
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
+    topics: dict[str, list[int]] = {}
+    for partition in partitions:
+        topics.setdefault(partition.topic, []).append(partition.partition)
+    return [{"name": name, "partition_indexes": found} for name, found in topics.items()]

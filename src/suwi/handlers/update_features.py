@@ -1,0 +1,48 @@
+"""UpdateFeatures v0-v2. v1: upgrade types, validate only. v2: one result for all updates."""
+
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from suwi.controller.controller_api import ControllerApi
+from suwi.controller.feature_control import FeatureUpdate, UpgradeType
+from suwi.handlers.errors import error_of, reply
+from suwi.model.errors import BrokerError
+from suwi.net.answers import Reply
+from suwi.net.dispatch import Request
+
+_UPGRADE_TYPE_FROM: Final = 1
+
+
+class UpdateFeatures:
+    def __init__(self, controller: ControllerApi) -> None:
+        self._controller = controller
+
+    async def __call__(self, request: Request) -> Reply:
+        updates = _updates(request)
+        validate_only = getattr(request.message, "validate_only", False)
+        code, message = ErrorCode.none, None
+        try:
+            await self._controller.features.update(updates, validate_only=validate_only)
+        except BrokerError as error:
+            code, message = error_of(error)
+        results = [
+            {"feature": update.feature, "error_code": code, "error_message": message}
+            for update in updates
+            if code is ErrorCode.none
+        ]
+        fields = {"throttle_time": 0, "error_code": code, "error_message": message}
+        return reply(request, {**fields, "results": results})
+
+
+def _updates(request: Request) -> list[FeatureUpdate]:
+    if request.version >= _UPGRADE_TYPE_FROM:
+        return [
+            FeatureUpdate(update.feature, update.max_version_level, update.upgrade_type)
+            for update in request.message.feature_updates
+        ]
+    kinds = (UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE)
+    return [
+        FeatureUpdate(update.feature, update.max_version_level, kinds[update.allow_downgrade])
+        for update in request.message.feature_updates
+    ]

@@ -1,0 +1,59 @@
+"""`suwi transactions`: listed, described, found hanging and ended."""
+
+from tests.broker_process import BrokerProcess, unique_name
+from tests.cli.support import Suwi
+from tests.cli.transactional_producer import COMMIT, OPEN, transact
+
+
+def test_transactional_ids_are_listed_and_described(
+    broker: BrokerProcess, suwi: Suwi, topic: str
+) -> None:
+    done, busy = unique_name("done"), unique_name("busy")
+    transact(broker.address, done, topic, COMMIT)
+    transact(broker.address, busy, topic, OPEN)
+    listed = {each["transactional_id"]: each for each in suwi.json("transactions", "list")}
+    assert listed[busy]["state"] == "Ongoing"
+    assert listed[done]["state"] in ("CompleteCommit", "PrepareCommit")
+    ongoing = suwi.ok("transactions", "list", "--state", "Ongoing", "--pattern", busy)
+    heading, line = ongoing.splitlines()
+    assert heading.split() == ["TransactionalId", "State", "ProducerId", "Coordinator"]
+    assert line.split()[:2] == [busy, "Ongoing"]
+    assert suwi.json("transactions", "list", "--running-longer-than", "3600") == []
+
+    (described,) = suwi.json("transactions", "describe", busy)
+    assert described["state"] == "Ongoing"
+    assert described["partitions"] == [{"topic": topic, "partition": 0}]
+    assert described["open_ms"] >= 0
+    shown = suwi.ok("transactions", "describe", busy)
+    assert f"Partitions:      {topic}-0" in shown
+    assert suwi.json("transactions", "describe", done)[0]["partitions"] == []
+
+
+def test_an_unknown_transactional_id_is_refused_with_a_similar_one(
+    broker: BrokerProcess, suwi: Suwi, topic: str
+) -> None:
+    name = unique_name("copier")
+    transact(broker.address, name, topic, COMMIT)
+    assert f"did you mean '{name}'" in suwi.refusal("transactions", "describe", name + "x")
+
+
+def test_a_coordinated_transaction_does_not_hang(
+    broker: BrokerProcess, suwi: Suwi, topic: str
+) -> None:
+    transact(broker.address, unique_name("id"), topic, OPEN)
+    arguments = ("transactions", "find-hanging", "--topic", topic)
+    assert suwi.json(*arguments, "--max-transaction-timeout", "0") == []
+    assert suwi.ok(*arguments) == "no transaction hangs\n"
+    assert "--topic" in suwi.misuse("transactions", "find-hanging", "--partition", 0)
+
+
+def test_an_open_transaction_is_ended_by_its_first_offset(
+    broker: BrokerProcess, suwi: Suwi, topic: str
+) -> None:
+    transact(broker.address, unique_name("id"), topic, COMMIT, OPEN)
+    abort = ("transactions", "abort", topic, 0, "--start-offset")
+    assert "no open transaction" in suwi.refusal(*abort, 0)
+    assert suwi.ok(*abort, 2) == f"aborted the transaction of {topic}-0 that begins at offset 2\n"
+    assert "no open transaction" in suwi.refusal(*abort, 2)
+    (found,) = suwi.json("explain", topic, 0, 2)
+    assert found["transaction"] == "aborted"

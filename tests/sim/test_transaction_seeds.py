@@ -1,0 +1,12 @@
+"""Copiers in transactions while everything fails: each record is copied exactly once."""
+
+import pytest
+
+from suwi.sim.scenario import Options, run_seed
+from tests.sim.mutants.transactions import COPIERS
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("seed", [3, 5])
+def test_records_are_copied_exactly_once(seed: int, version: int) -> None:
+    run_seed(seed, Options(force={**COPIERS, "transaction_version": version}))
