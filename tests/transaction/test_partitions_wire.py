@@ -6,13 +6,16 @@ before they write (Produce up to v11); those of version 2 do not (v12).
 
 import asyncio
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from suwi.client.connection import PeerConnection
+from suwi.model.errors import NotLeaderOrFollower
 from suwi.records.batch import batches
 from suwi.records.builder import build_batch
 from suwi.records.record import Record, iter_records
+from suwi.replica.partition_transactions import PartitionTransactions
 from suwi.transaction.messages import Producer
 from suwi.wire.versions import ApiKey
 from tests.broker.simulated import PORT
@@ -433,3 +436,16 @@ def test_a_hanging_transaction_is_found_and_ended_by_an_administrator() -> None:
         assert await read(wire) == []
 
     on_broker(scenario, transaction_partition_verification_enable="false")
+
+
+def test_a_log_that_is_not_ready_does_not_cost_the_transaction() -> None:
+    """The client has to send the batch again; 120 would make it abort."""
+
+    async def scenario(wire: Wire) -> None:
+        client = await new_client(wire, TV2)
+        error = NotLeaderOrFollower("as the test wants it")
+        with patch.object(PartitionTransactions, "begin_verification", side_effect=error):
+            assert await client.send("a") == 6
+        assert await client.send("a") == 0
+
+    on_broker(scenario)

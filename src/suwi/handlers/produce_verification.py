@@ -62,9 +62,14 @@ class ProduceVerification:
         if not self._adds and not self._verifier.is_enabled:
             self.verified[place] = NOT_VERIFIED
             return
-        guard = partition.transactions.begin_verification(
-            *producer, header.base_sequence, is_implicit=self._adds
-        )
+        try:
+            guard = partition.transactions.begin_verification(
+                *producer, header.base_sequence, is_implicit=self._adds
+            )
+        except BrokerError as error:  # Its log is not ready.
+            partition.note_refusal(header)
+            self.verified[place] = error
+            return
         self.verified[place] = guard
         if guard is not None:
             self._unverified[place] = partition.partition

@@ -294,7 +294,7 @@ class Partition:
         # The next batch of the same producer may find enough replicas: see `StorageRefusals`.
         if batch:
             with suppress(CorruptMessage):
-                self._note_refusal(read_header(batch))
+                self.note_refusal(read_header(batch))
         raise NotEnoughReplicas(
             f"{self.partition} has fewer replicas in sync than "
             f"min.insync.replicas {self.config.min_insync_replicas}"
@@ -321,17 +321,18 @@ class Partition:
         except _FollowsRefused:
             raise
         except LogNotReady:
-            self._note_refusal(header)  # The producer's next batch may find it ready.
+            self.note_refusal(header)  # The producer's next batch may find it ready.
             raise
         except KafkaStorageError:
-            self._note_refusal(header)
+            self.note_refusal(header)
             leader.resign()
             raise
         if not appended.is_duplicate:
             leader.after_append(partition_log)
         return appended
 
-    def _note_refusal(self, header: BatchHeader) -> None:
+    def note_refusal(self, header: BatchHeader) -> None:
+        """A batch was not stored: the next ones of its producer must not overtake it."""
         if header.producer_id >= 0 and header.base_sequence >= 0:
             self._refusals = self._refusals or StorageRefusals()
             self._refusals.note(header)
