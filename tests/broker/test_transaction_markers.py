@@ -50,6 +50,7 @@ class World:
         self.errors: dict[TopicPartition, list[ErrorCode]] = {}
         """Of the next attempts; then there is none."""
         self.is_reachable = True
+        self.bugs = 0
         self.answers = asyncio.Event()
         self.answers.set()
         self.wanted: dict[MarkersToSend, None] = {}
@@ -119,6 +120,9 @@ class World:
         return {each: self.error(each) for each in partitions}
 
     def error(self, partition: TopicPartition) -> ErrorCode:
+        if self.bugs:
+            self.bugs -= 1
+            raise ZeroDivisionError
         left = self.errors.get(partition)
         return left.pop(0) if left else ErrorCode.none
 
@@ -344,6 +348,19 @@ def test_markers_in_flight_to_a_broker_that_is_gone_go_to_the_next_leader() -> N
         await asyncio.sleep(1)
         assert world.written == [markers]
         assert world.here == [(7, (tp("a"),))]
+
+    in_world(scenario)
+
+
+def test_a_failure_of_our_own_is_retried_too() -> None:
+    async def scenario(world: World) -> None:
+        world.lead(a=HERE, b=OTHER, c=OTHER)
+        world.bugs = 3
+        world.send("a", "b", "c")
+        world.send("b", producer=8)
+        await asyncio.sleep(10)
+        assert sorted(each.transactional_id for each in world.written) == ["id-7", "id-8"]
+        assert world.bugs == 0
 
     in_world(scenario)
 

@@ -114,25 +114,28 @@ async def new_client(wire: Wire, version: int) -> Client:
 
 async def read(wire: Wire, *, committed: bool = True, partition: int = 0) -> list[str]:
     """What a consumer is given from the start."""
-    fields = fetch_fields(12, TOPIC, 0, partition=partition)
-    fields["isolation_level"] = READ_COMMITTED if committed else 0
-    answer = await wire.client.call(ApiKey.FETCH, 12, fields)
-    found = answer.responses[0].partitions[0]
-    assert found.error_code == 0
-    aborted = sorted(
-        (each.first_offset, each.producer_id) for each in found.aborted_transactions or ()
-    )
     values: list[str] = []
-    skipped: set[int] = set()
-    for position, header in batches(found.records or b""):
-        while aborted and aborted[0][0] <= header.last_offset:
-            skipped.add(aborted.pop(0)[1])
-        if header.is_control:
-            skipped.discard(header.producer_id)
-        elif not committed or header.producer_id not in skipped:
-            data = memoryview(found.records)[position:]
-            values += [str(record.value, "ascii") for record in iter_records(data, header)]
-    return values
+    offset = 0
+    while True:
+        fields = fetch_fields(12, TOPIC, offset, partition=partition)
+        fields["isolation_level"] = READ_COMMITTED if committed else 0
+        answer = await wire.client.call(ApiKey.FETCH, 12, fields)
+        found = answer.responses[0].partitions[0]
+        assert found.error_code == 0
+        if not found.records:
+            return values
+        listed = found.aborted_transactions or ()
+        aborted = sorted((each.first_offset, each.producer_id) for each in listed)
+        skipped: set[int] = set()
+        for position, header in batches(found.records):
+            while aborted and aborted[0][0] <= header.last_offset:
+                skipped.add(aborted.pop(0)[1])
+            if header.is_control:
+                skipped.discard(header.producer_id)
+            elif not committed or header.producer_id not in skipped:
+                data = memoryview(found.records)[position:]
+                values += [str(record.value, "ascii") for record in iter_records(data, header)]
+            offset = header.next_offset
 
 
 async def end_offset(wire: Wire, *, committed: bool) -> int:

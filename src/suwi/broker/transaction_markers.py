@@ -171,6 +171,8 @@ class TransactionMarkers:
         by_broker: dict[NodeId, list[TopicPartition]] = {}
         without_leader: list[TopicPartition] = []
         for tp in partitions:
+            if tp not in unwritten.left:
+                continue  # Written by an attempt that failed only afterwards.
             state = image.partition(tp)
             if state is None:
                 by_broker.setdefault(NO_NODE, []).append(tp)
@@ -203,10 +205,10 @@ class TransactionMarkers:
                 self._log("transaction markers given up", unwritten, tp, error)
                 return  # Another coordinator has taken over, and writes them.
             if error is ErrorCode.none:
-                del unwritten.left[tp]
+                unwritten.left.pop(tp, None)
             elif error in _DROPPED:
                 self._log("transaction marker not needed", unwritten, tp, error)
-                del unwritten.left[tp]
+                unwritten.left.pop(tp, None)
             else:
                 if error not in _EXPECTED:
                     self._log("transaction marker failed", unwritten, tp, error)
@@ -325,7 +327,7 @@ class TransactionMarkers:
             for tp in partitions:
                 if image is not None and image.partition(tp) is None:
                     log.info("no transaction marker: topic deleted", extra={"partition": str(tp)})
-                    del unwritten.left[tp]
+                    unwritten.left.pop(tp, None)
             left = [tp for tp in partitions if tp in unwritten.left]
             if left:
                 self._retry(unwritten, left)
