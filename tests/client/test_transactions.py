@@ -149,6 +149,28 @@ def test_errors_that_may_pass_are_retried(api: str, errors: tuple[ErrorCode, ...
 
 
 @pytest.mark.parametrize("tv", [1, 2])
+def test_a_coordinator_that_moves_at_any_time_is_found_again(tv: int) -> None:
+    async def scenario(fake: FakeTransactions, producer: TransactionalProducer) -> None:
+        def move() -> None:
+            fake.coordinator = 1 - fake.coordinator
+
+        move()
+        await producer.init_transactions()
+        move()
+        producer.begin()
+        await (await producer.send(TOPIC, b"x"))
+        move()
+        await producer.send_offsets("g", {partition(): Offset(5)})
+        move()
+        await producer.commit()
+        refused = [line.split()[0] for line in fake.transcript if line.endswith(" 16")]
+        assert refused[0] == "INIT_PRODUCER_ID"
+        assert len(refused) == len(set(refused))
+
+    run(scenario, tv=tv)
+
+
+@pytest.mark.parametrize("tv", [1, 2])
 @pytest.mark.parametrize("fenced", [ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch])
 def test_a_fenced_producer_does_nothing_any_more(tv: int, fenced: ErrorCode) -> None:
     async def scenario(fake: FakeTransactions, producer: TransactionalProducer) -> None:

@@ -32,6 +32,7 @@ class FakeTransactions(FakeCluster):
     def __init__(self, simulation: Simulation, *, tv: int = 1, partitions: int = 1) -> None:
         super().__init__(simulation, 2, partitions)
         self.tv = tv
+        self.coordinator = COORDINATOR
         self.errors: dict[ApiKey, deque[int]] = defaultdict(deque)
         """The next error codes of an API; then there are none."""
         self.transcript: list[str] = []
@@ -47,9 +48,10 @@ class FakeTransactions(FakeCluster):
             self.transcript.append(f"PRODUCE v{version}")
             return super()._answer(node, asked, frame)
         message = read_request(api, version, frame, at)
-        assert node == COORDINATOR
         told = [api.name, f"v{version}"]
         error = self.errors[api].popleft() if self.errors[api] else 0
+        if node != self.coordinator:
+            error = ErrorCode.not_coordinator
         fields = getattr(self, f"_{api.name.lower()}")(message, 0 if error == LOST else error, told)
         self.transcript.append(" ".join(told + [str(int(error))] * bool(error)))
         if error == LOST:
@@ -75,8 +77,8 @@ class FakeTransactions(FakeCluster):
             found = {
                 "error_code": ErrorCode.none,
                 "error_message": None,
-                "node_id": COORDINATOR,
-                "host": f"b{COORDINATOR}",
+                "node_id": self.coordinator,
+                "host": f"b{self.coordinator}",
                 "port": PORT,
             }
             keys = [{**found, "key": key} for key in message.coordinator_keys]

@@ -87,6 +87,11 @@ class Coordinator:
                     raise
                 await retry.pause_or_raise(error)
 
+    @property
+    def current_link(self) -> VersionedConnection | None:
+        """The connection over which the coordinator was asked last, if it is still open."""
+        return self._link if self._link is not None and self._link.is_open else None
+
     async def close(self) -> None:
         link, self._link = self._link, None
         if link is not None and not self._shares_connection:
@@ -102,8 +107,8 @@ class Coordinator:
         """The connection to the coordinator, which is looked for if necessary. `api`: what brokers
         must serve, or `UnsupportedVersion` is raised; also a `BrokerError`, OSError."""
         async with self._finding:
-            if self._link is not None and self._link.is_open:
-                return self._link
+            if self.current_link is not None:
+                return self.current_link
             # Brokers that do not serve the API have no coordinator: do not wait for one.
             (await self.cluster.any_link()).version(api)
             answer = await self.cluster.call(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from suwi.client.cluster import Cluster
 from suwi.client.errors import error_from, is_transient
 from suwi.client.retry import Retry
+from suwi.model.errors import BrokerError
 from suwi.model.ids import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -34,8 +35,10 @@ async def init_producer_id(
     transactional_id: str | None = None,
     timeout_ms: int = 60_000,
     current: Identity = NO_IDENTITY,
+    refused: Callable[[int], BrokerError] = error_from,
 ) -> Identity:
-    """Ask once: any broker, or the coordinator of the transactional id. Raises its error."""
+    """Ask once: any broker, or the coordinator of the transactional id. Raises its error, which
+    `refused` makes from the error code."""
     answer = await call(
         ApiKey.INIT_PRODUCER_ID,
         {
@@ -46,7 +49,7 @@ async def init_producer_id(
         },
     )
     if answer.error_code:
-        raise error_from(answer.error_code)
+        raise refused(answer.error_code)
     return Identity(ProducerId(answer.producer_id), ProducerEpoch(answer.producer_epoch))
 
 

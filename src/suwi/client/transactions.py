@@ -23,6 +23,7 @@ from suwi.client.group_offsets import NO_MEMBER, Membership, offset_topics
 from suwi.client.identity import NO_IDENTITY, Identities, Identity, init_producer_id
 from suwi.client.partition_sender import ProducerSettings
 from suwi.client.producer import Producer
+from suwi.client.versioned_connection import VersionedConnection
 from suwi.env import Clock
 from suwi.model.errors import (
     BrokerError,
@@ -135,7 +136,7 @@ class TransactionManager(Identities):
             await self._init(self.current)
         self._partitions, self._unregistered, self._groups = {}, {}, {}
         self.state, self.error, self.last_end = State.READY, None, commit
-        self._is_tv2 = await self._ask(self._supports_tv2)
+        self._choose_version()
 
     async def close(self) -> None:
         await self._coordinator.close()
@@ -178,7 +179,8 @@ class TransactionManager(Identities):
 
     def _check_sending(self) -> None:
         if self.state is not State.IN_TRANSACTION:
-            raise TransactionAbortable(f"the transaction has ended or failed: {self.error}")
+            why = "was aborted" if self.error is None else f"failed: {self.error}"
+            raise TransactionAbortable(f"the transaction {why}")
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -195,14 +197,21 @@ class TransactionManager(Identities):
     async def _init(self, current: Identity) -> None:
         self.current = await self._ask(
             lambda: init_producer_id(
-                self._coordinator.call, self.transactional_id, self._timeout_ms, current
+                self._coordinator.call,
+                self.transactional_id,
+                self._timeout_ms,
+                current,
+                self._coordinator.refused,
             )
         )
         self._needs_new_epoch = False
-        self._is_tv2 = await self._ask(self._supports_tv2)
+        self._choose_version()
 
-    async def _supports_tv2(self) -> bool:
-        return await _supports_tv2(self._coordinator)
+    def _choose_version(self) -> None:
+        """For the next transaction."""
+        link = self._coordinator.current_link
+        if link is not None:
+            self._is_tv2 = _supports_tv2(link)
 
     async def _call(self, api: ApiKey, fields: Mapping[str, Any]) -> None:
         answer = await self._coordinator.call(api, fields)
@@ -347,14 +356,13 @@ async def end_transaction(
     }
 
     async def end(coordinator: Coordinator) -> None:
-        is_tv2 = await _supports_tv2(coordinator)
+        is_tv2 = _supports_tv2(await coordinator.link(ApiKey.END_TXN))
         await _end_once(coordinator, ids, commit, is_tv2)()
 
     await asking(cluster, transactional_id, end, KeyType.TRANSACTION)
 
 
-async def _supports_tv2(coordinator: Coordinator) -> bool:
-    link = await coordinator.link(ApiKey.END_TXN)
+def _supports_tv2(link: VersionedConnection) -> bool:
     try:
         has_versions = all(link.version(api) >= first for api, first in _TV2_FROM.items())
     except UnsupportedVersion:
