@@ -158,11 +158,6 @@ class ZookeeperStore:
 
     async def changes_after(self, sequence: int) -> list[Change] | Gap:
         head = await self._head()
-        if head < sequence:
-            await self.sync()  # A new session may read older state at first.
-            head = await self._head()
-            if head < sequence:
-                raise StoreRolledBack(fmt.rolled_back(head, sequence))
         if head - sequence > HISTORY_CHANGES:
             return Gap()
         wanted = range(sequence + 1, head + 1)
@@ -172,12 +167,21 @@ class ZookeeperStore:
         return changes if [c.sequence for c in changes] == list(wanted) else Gap()
 
     async def _head(self) -> int:
+        """Raises StoreRolledBack if it is behind what this connection has seen."""
+        head, seen = await self._read_head(), self._connection.head_seen
+        if head < seen:
+            await self.sync()  # A new session may read older state at first.
+            head = await self._read_head()
+            if head < seen:
+                raise StoreRolledBack(fmt.rolled_back(head, seen))
+        self._connection.saw(head)
+        return head
+
+    async def _read_head(self) -> int:
         (node,) = await self._connection.get(self._paths.head)
         if node is None:
             raise StoreRolledBack(f"{self._paths.head} is missing: ZooKeeper has lost its data")
-        head = fmt.decode_number(node[0])
-        self._connection.saw(head)
-        return head
+        return fmt.decode_number(node[0])
 
     async def write(
         self, operations: Sequence[Operation], *, controller_epoch: int | None = None

@@ -124,7 +124,7 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None
         self._sync_sent_s: float | None = None
         self._disconnected_s: float | None = None
-        self._head_seen = 0
+        self.head_seen = 0
         self._rolled_back = ""
 
     def _learn_granted_timeout(self) -> None:
@@ -315,7 +315,7 @@ class Connection:
     # -- an ensemble that has lost data (hazard Z11) ----------------------------------------------
 
     def saw(self, head: int) -> None:
-        self._head_seen = max(self._head_seen, head)
+        self.head_seen = max(self.head_seen, head)
 
     def _look_for_rollback(self, now_s: float) -> None:
         """ZooKeeper refuses a client that has seen later state than it has, without a reason. A new
@@ -341,8 +341,8 @@ class Connection:
         finally:
             client.stop()
             client.close()
-        if head < self._head_seen:
-            self._rolled_back = fmt.rolled_back(head, self._head_seen)
+        if head < self.head_seen:
+            self._rolled_back = fmt.rolled_back(head, self.head_seen)
             self.call_on_loop(self._on_state, SessionState.DISCONNECTED, None)
 
     @property
