@@ -59,7 +59,8 @@ class Report:
     back_s: dict[str, list[float]] = field(default_factory=dict)
     """By kind: the time from the end of a fault until all replicas were in sync, if awaited."""
     silence_s: dict[str, list[float]] = field(default_factory=dict)
-    """By kind: how long a partition at most had no new record for a consumer, until then."""
+    """By kind: how long a partition at most had no new record for a consumer, since all replicas
+    were last in sync."""
     per_second: list[int] = field(default_factory=list)
     """How many records the consumer beside the writers read."""
     spans: list[Span] = field(default_factory=list)
