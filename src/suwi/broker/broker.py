@@ -276,8 +276,8 @@ class Broker:
     # -- starting ------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Raises DirectoryInUse, ForeignDirectory, UnsupportedFeature, IdInUse, StoreRolledBack, OSError,
-        BrokerFailed."""
+        """Raises DirectoryInUse, ForeignDirectory, UnsupportedFeature, IdInUse, StoreRolledBack,
+        OSError, BrokerFailed."""
         self._starting = asyncio.current_task()
         try:
             self.directories.open()

@@ -169,11 +169,11 @@ class ConsumerMember:
     @property
     def _who(self) -> Who:
         member_id, epoch, instance_id = self.membership
-        return Who(self._coordinator.group, member_id, instance_id, epoch, is_consumer=True)
+        return Who(self._coordinator.key, member_id, instance_id, epoch, is_consumer=True)
 
     def _fields(self) -> dict[str, Any]:
         return {
-            "group_id": self._coordinator.group,
+            "group_id": self._coordinator.key,
             "member_id": self.membership.member_id,
             "member_epoch": self.membership.generation,
             "instance_id": self.membership.instance_id,
