@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from suwi.broker.broker_lifecycle import BrokerLifecycle
+from suwi.broker.cluster_identity import identify
 from suwi.broker.controlled_shutdown import controlled_shutdown
 from suwi.broker.controller_election import ControllerElection
 from suwi.broker.deferred_deletion import DeferredDeletion
@@ -44,26 +45,22 @@ from suwi.env.tasks import TaskFailure, Tasks
 from suwi.handlers.describe_broker import BrokerIncarnation
 from suwi.handlers.peer_handshake import PeerHandshake
 from suwi.handlers.txn_markers import TxnMarkers
-from suwi.log.checkpoints import topic_id_text
-from suwi.log.directory_identity import ForeignDirectory, Identity
+from suwi.log.directory_identity import Identity
 from suwi.log.file_cache import FileCache, raise_open_file_limit
 from suwi.log.log_directories import LogDirectories
 from suwi.log.names import CLEAN_SHUTDOWN
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.metadata.image import (
-    CLUSTER,
-    FEATURES,
     PEER_SECRET,
     SCRAM_DECOYS,
     BrokerInfo,
     ClusterImage,
     Endpoint,
-    encode_features,
 )
 from suwi.metadata.metadata_follower import MetadataFollower
-from suwi.metadata.store import ABSENT, MetadataStore, Put, until_available
+from suwi.metadata.store import MetadataStore, until_available
 from suwi.model.broker_config import BrokerConfig, rack_of
-from suwi.model.features import NEW_CLUSTER, SUPPORTED
+from suwi.model.features import SUPPORTED
 from suwi.model.ids import NodeId
 from suwi.net.dispatch import Dispatcher
 from suwi.net.listener import Listener
@@ -334,19 +331,11 @@ class Broker:
         self.cluster_id = identity.cluster_id
 
     async def _identify(self) -> Identity:
-        """Raises ForeignDirectory."""
-        cluster_id = await self._cluster_id()
-        identity = self.directories.identify(self.node_id, cluster_id)
-        if identity.cluster_id != cluster_id:
-            raise ForeignDirectory(
-                f"{self.config.log_dirs[0]} belongs to cluster {identity.cluster_id}, "
-                f"the metadata to {cluster_id}"
-            )
-        self._origin = Origin(
-            self.directories.ids(),
-            self._env.disk.boot_id(),
-            self.config.zookeeper_session_timeout_ms,
-        )
+        """Raises ForeignDirectory, Unavailable."""
+        directories = self.directories
+        identity = await identify(self.node_id, directories, self._store, self._env.random)
+        session_timeout_ms = self.config.zookeeper_session_timeout_ms
+        self._origin = Origin(directories.ids(), self._env.disk.boot_id(), session_timeout_ms)
         return identity
 
     async def _load_secrets(self, cluster_id: str) -> None:
@@ -355,25 +344,6 @@ class Broker:
         )
         self._scram_users.decoys = Decoys(decoys)
         self._prover.learn(peer_secret, cluster_id)
-
-    async def _cluster_id(self) -> str:
-        await self._store.sync()  # A stale read must not be taken for lost data.
-        while True:
-            known = await self._store.read(CLUSTER)
-            if known is not None:
-                return known.value.decode()
-            own = self.directories.known_cluster_id()
-            if own is not None and self._store.is_shared:
-                raise ForeignDirectory(
-                    f"{self.config.log_dirs[0]} belongs to cluster {own}, but the metadata store "
-                    "holds no cluster: its address or path is wrong, or it has lost its data. "
-                    "Correct the address, restore the data, or start with an empty directory"
-                )
-            # If several brokers start at once, only one of the conditional writes succeeds.
-            new = own or topic_id_text(self._env.random.uuid())
-            features = Put(FEATURES, encode_features(NEW_CLUSTER), ABSENT)
-            await self._store.write([Put(CLUSTER, new.encode(), ABSENT), features])
-            await self._store.sync()
 
     def _serve_clients_if_ready(self, image: ClusterImage) -> None:
         """Accept client requests once the image has this broker, those that start with it, and a

@@ -11,13 +11,11 @@ An exception in here fails this shard only (hazard G26).
 
 import asyncio
 import logging
-import struct
 from collections import deque
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from suwi.coordinator.decision import (
-    RECORD_OVERHEAD_BYTES,
     Decision,
     TimerKey,
     Token,
@@ -27,6 +25,7 @@ from suwi.coordinator.log_reader import LogReader
 from suwi.coordinator.pending_replies import PendingReplies
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
+from suwi.coordinator.record_queue import Queued, RecordQueue, encode
 from suwi.coordinator.shard_context import Activation, Decide, ShardContext, Status
 from suwi.coordinator.timers import Timers
 from suwi.model.errors import (
@@ -34,12 +33,11 @@ from suwi.model.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     NotCoordinator,
-    RecordListTooLarge,
 )
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.records.batch import HEADER_BYTES, read_header
 from suwi.records.builder import build_batch
-from suwi.records.record import Marker, MarkerType, Record
+from suwi.records.record import Marker, MarkerType
 from suwi.replica.partition import Partition
 from suwi.replica.partition_transactions import TxnMarker
 
@@ -49,13 +47,6 @@ _RETRY_TIMER_S: Final = 1.0
 _RELOAD_S_MIN: Final = 1.0
 _RELOAD_S_MAX: Final = 60.0
 _ACTIVATIONS_MAX: Final = 20
-
-
-class _Queued(NamedTuple):
-    """The records of one decision: they are appended in one batch or not at all."""
-
-    records: list[Record]
-    size_bytes: int
 
 
 class Shard:
@@ -77,7 +68,7 @@ class Shard:
         self._replies = PendingReplies(context.commit_timeout_s)
         self._notices: deque[tuple[Offset, list[Any]]] = deque()
         """Those that wait until all below that offset is committed."""
-        self._queue: list[_Queued] = []
+        self._queue = RecordQueue()
         self._next_offset = Offset(0)
         """That of the next record to be queued."""
         self._committed_end = Offset(0)
@@ -346,7 +337,7 @@ class Shard:
         decide(self.machine, now_ms, decision)
         if decision.records:
             try:
-                queued = self._encode(decision, now_ms)
+                queued = encode(decision, self._context.codec, now_ms)
                 if decision.producer is not None:
                     self._append_transactional(decision.producer, queued)
             except BrokerError as error:
@@ -360,7 +351,7 @@ class Shard:
             else:
                 self._replay(decision.records, decision.producer)
                 if decision.producer is None:
-                    self._queue += queued
+                    self._queue.add(queued)
                     self._flush_soon()
                 else:
                     self._appended(self._next_offset, self.partition.log.end_offset)
@@ -376,27 +367,6 @@ class Shard:
             self._tell_committed()
         if decision.replies:
             self._reply(decision.replies)
-
-    def _encode(self, decision: Decision, now_ms: int) -> list[_Queued]:
-        """One piece, or several where they need not be together."""
-        pieces = [_Queued([], 0)]
-        for record in decision.records:
-            try:
-                key, value = self._context.codec.encode(record)
-            except struct.error as error:
-                raise RecordListTooLarge(f"a string too long for a record: {error}") from error
-            record_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
-            records, size_bytes = pieces[-1]
-            if size_bytes + record_bytes > self._batch_bytes_max and records:
-                if decision.is_atomic:
-                    raise RecordListTooLarge(f"{len(decision.records)} records in one batch")
-                records, size_bytes = [], 0
-                pieces.append(_Queued(records, 0))
-            if record_bytes > self._batch_bytes_max:
-                raise RecordListTooLarge(f"a record of {record_bytes} bytes")
-            records.append(Record(timestamp=now_ms, key=key, value=value))
-            pieces[-1] = _Queued(records, size_bytes + record_bytes)
-        return pieces
 
     def _replay(
         self, records: list[CoordinatorRecord], producer: TransactionalProducer | None
@@ -436,7 +406,7 @@ class Shard:
             self._flush(self.machine)
             self.check_active()
 
-    def _append_transactional(self, producer: TransactionalProducer, queued: list[_Queued]) -> None:
+    def _append_transactional(self, producer: TransactionalProducer, queued: list[Queued]) -> None:
         """A batch of its own: what is gathered with others cannot be aborted."""
         (batch_of,) = queued
         self._flush_now()
@@ -463,19 +433,12 @@ class Shard:
         return self.status is Status.ACTIVE and machine is self.machine
 
     def _append_batch(self) -> Offset:
-        records: list[Record] = []
-        size_bytes = taken = 0
-        for queued in self._queue:
-            if records and size_bytes + queued.size_bytes > self._batch_bytes_max:
-                break
-            records += queued.records
-            size_bytes += queued.size_bytes
-            taken += 1
+        records, pieces = self._queue.next_batch(self._batch_bytes_max)
         batch = memoryview(build_batch(records))
         appended = self.partition.append(batch, read_header(batch), records[0].timestamp)
-        del self._queue[:taken]
-        left = sum(len(queued.records) for queued in self._queue)
-        assert appended.base_offset + len(records) == self._next_offset - left, "another writer"
+        self._queue.drop(pieces)
+        end = self._next_offset - len(self._queue)
+        assert appended.base_offset + len(records) == end, "another writer"
         return Offset(appended.base_offset + len(records))
 
     def _on_commit(self, machine: Any, end: Offset, error: BrokerError | None) -> None:

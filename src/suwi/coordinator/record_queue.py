@@ -1,0 +1,70 @@
+"""Records that are decided and not appended yet, in pieces that must each be in one batch."""
+
+import struct
+from typing import NamedTuple
+
+from suwi.coordinator.decision import RECORD_OVERHEAD_BYTES, Decision
+from suwi.coordinator.record import Codec
+from suwi.model.errors import RecordListTooLarge
+from suwi.records.record import Record
+
+
+class Queued(NamedTuple):
+    """The records of one decision, or a part of them."""
+
+    records: list[Record]
+    size_bytes: int
+
+
+def encode(decision: Decision, codec: Codec, now_ms: int) -> list[Queued]:
+    """One piece, or several where they need not be together. Raises RecordListTooLarge."""
+    pieces = [Queued([], 0)]
+    for record in decision.records:
+        try:
+            key, value = codec.encode(record)
+        except struct.error as error:
+            raise RecordListTooLarge(f"a string too long for a record: {error}") from error
+        record_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
+        records, size_bytes = pieces[-1]
+        if size_bytes + record_bytes > decision.batch_bytes_max and records:
+            if decision.is_atomic:
+                raise RecordListTooLarge(f"{len(decision.records)} records in one batch")
+            records, size_bytes = [], 0
+            pieces.append(Queued(records, 0))
+        if record_bytes > decision.batch_bytes_max:
+            raise RecordListTooLarge(f"a record of {record_bytes} bytes")
+        records.append(Record(timestamp=now_ms, key=key, value=value))
+        pieces[-1] = Queued(records, size_bytes + record_bytes)
+    return pieces
+
+
+class RecordQueue:
+    def __init__(self) -> None:
+        self._queued: list[Queued] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._queued)
+
+    def __len__(self) -> int:
+        return sum(len(queued.records) for queued in self._queued)
+
+    def add(self, pieces: list[Queued]) -> None:
+        self._queued += pieces
+
+    def clear(self) -> None:
+        self._queued.clear()
+
+    def next_batch(self, bytes_max: int) -> tuple[list[Record], int]:
+        """The records of the next batch, and the number of pieces, to be given to `drop`."""
+        records: list[Record] = []
+        size_bytes = taken = 0
+        for queued in self._queued:
+            if records and size_bytes + queued.size_bytes > bytes_max:
+                break
+            records += queued.records
+            size_bytes += queued.size_bytes
+            taken += 1
+        return records, taken
+
+    def drop(self, pieces: int) -> None:
+        del self._queued[:pieces]
