@@ -243,9 +243,6 @@ def test_brokers_that_differ_are_found() -> None:
     assert cluster_problems(BROKER, replace(OTHER, version="1.1")) == [
         "brokers of several versions: 1.0, 1.1"
     ]
-    assert cluster_problems(BROKER, replace(OTHER, store="ZooKeeper z:1")) == [
-        "brokers name their metadata store differently: ZooKeeper z:1; embedded"
-    ]
     full = DiskStatus("/data", False, 1 << 30, 1 << 20)
     assert cluster_problems(replace(BROKER, disks=(full,))) == [
         "/data: only 1.0 MiB of 1.0 GiB are free"

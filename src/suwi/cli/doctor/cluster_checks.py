@@ -115,17 +115,6 @@ def _versions(found: Found) -> Iterator[Finding]:
         )
 
 
-def _stores(found: Found) -> Iterator[Finding]:
-    stores = sorted({b.store for b in found.status.brokers if b.store is not None})
-    if len(stores) > 1:
-        yield Finding(
-            WARNING,
-            _CLUSTER,
-            f"brokers name their metadata store differently: {'; '.join(stores)}",
-            "give every broker the same zookeeper.connect, with all hosts of the ensemble",
-        )
-
-
 def _replication(found: Found) -> Iterator[Finding]:
     brokers = sum(broker.state == ALIVE for broker in found.status.brokers)
     for topic in found.topics:
@@ -180,7 +169,6 @@ _CHECKS: tuple[Callable[[Found], Iterator[Finding]], ...] = (
     _causes,
     _clocks,
     _versions,
-    _stores,
     _replication,
     _disks,
     _losses,

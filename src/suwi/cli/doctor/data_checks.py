@@ -62,7 +62,7 @@ def _identity(found: Found) -> Iterator[Finding]:
         yield Finding(
             WARNING,
             found.path,
-            f"it holds the data of several brokers: {', '.join(below)}",
+            f"no data directory, but it contains some: {', '.join(below)}",
             f"check each one: suwi doctor --data {found.at(below[0])}",
         )
     elif any(map(names.parse_partition_dir_name, found.entries)):
