@@ -24,7 +24,7 @@ from suwi.net.dispatch import Dispatcher
 from suwi.net.limits import Limits
 from suwi.net.listener import Budget, Listener
 from suwi.replica.leader_state import UNKNOWN_EPOCH
-from suwi.sim import Simulation
+from suwi.sim import ManualClock, Simulation
 from suwi.wire.versions import ApiKey
 from tests.supervision import tasks_that_must_not_fail
 
@@ -78,13 +78,9 @@ async def listen(host: str, answers_as: Origin | None) -> None:
         await loop.create_server(asyncio.Protocol, host, 9092)
         return
     incarnation = BrokerIncarnation(B1, False, answers_as.directory_ids)
-    listener = Listener(
-        "PLAINTEXT",
-        host,
-        9092,
-        Dispatcher({ApiKey.DESCRIBE_BROKER: DescribeBroker(lambda: incarnation)}),
-        Budget(Limits()),
-    )
+    describe = DescribeBroker(lambda: incarnation, ManualClock(), "memory", lambda: "connected")
+    dispatcher = Dispatcher({ApiKey.DESCRIBE_BROKER: describe})
+    listener = Listener("PLAINTEXT", host, 9092, dispatcher, Budget(Limits()))
     await listener.start()
 
 

@@ -38,11 +38,14 @@ class LeaderReplica:
         state.epoch_start = partition_log.end_offset
         partition_log.assign_epoch(state.leader_epoch, partition_log.end_offset)
         self.has_started = True
-        self._syncer.sync_if_due(partition_log)
         if len(state.replicas) == 1:
-            # The only replica: everything in its log is committed, once it is synced if it must be.
-            self._replica_log.advance(safe_end(partition_log))
+            # The only replica: everything in its log is committed, but for what was appended in the
+            # epoch before and is being synced.
+            is_syncing = self._syncer.task is not None
+            end = safe_end(partition_log) if is_syncing else partition_log.end_offset
+            self._replica_log.advance(end)
         else:
+            self._syncer.sync_if_due(partition_log)
             self._update_watermark()
 
     # -- records -------------------------------------------------------------------------------
