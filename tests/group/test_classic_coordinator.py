@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.decision import Decision, Token
 from suwi.group.classic_coordinator import ClassicCoordinator
 from suwi.group.classic_group import ClassicGroup, ClassicState, Protocol
-from suwi.group.classic_join import ClassicGroupConfig
+from suwi.group.classic_join import ClassicGroupConfig, JoinEvent
 from suwi.group.classic_messages import JoinRequest, LeavingMember, SyncRequest
 from suwi.group.classic_timers import join_timer, session_timer
 
@@ -52,7 +52,7 @@ class World:
             "/127.0.0.1",
             must_know_its_id=False,
         )
-        self.coordinator.join(self.group, request, token, self.now_ms, decision)
+        self.coordinator.join(JoinEvent(self.group, request, token, self.now_ms, decision))
         self.carry_out(decision)
         return token
 

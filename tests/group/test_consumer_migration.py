@@ -8,6 +8,7 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.decision import Decision, Token
 from suwi.group.classic_coordinator import ClassicCoordinator, ClassicGroupConfig
 from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
+from suwi.group.classic_join import JoinEvent
 from suwi.group.classic_messages import JoinRequest, SyncRequest
 from suwi.group.consumer_group import GroupState
 from suwi.group.consumer_migration import downgrade_timer
@@ -328,7 +329,7 @@ def test_a_group_goes_to_the_classic_protocol_and_back() -> None:
         "client",
         "/h",
     )
-    classic.join(group, request, token, world.now_ms, decision)
+    classic.join(JoinEvent(group, request, token, world.now_ms, decision))
     joined = dict(decision.replies)[token]
     assert (joined.error, joined.leader) == (ErrorCode.none, second.member_id)
     everything = {second.member_id: assignment("a", 0, 1, 2, 3)}

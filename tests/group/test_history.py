@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from suwi.coordinator.decision import Decision, Token
 from suwi.group.classic_group import Protocol
+from suwi.group.classic_join import JoinEvent
 from suwi.group.classic_messages import JoinRequest
 from suwi.group.history import Cause, History, Rebalance, Trigger
 from tests.group.test_classic_coordinator import World
@@ -114,7 +115,7 @@ def trigger_of_rejoin(before: bytes, after: bytes) -> Trigger:
         request = JoinRequest(
             "g", member, None, "consumer", protocols, 10_000, 30_000, "client", "/127.0.0.1"
         )
-        world.coordinator.join(world.group, request, Token(), world.now_ms, decision)
+        world.coordinator.join(JoinEvent(world.group, request, Token(), world.now_ms, decision))
         world.carry_out(decision)
         world.sync(member, {member: b"a"})
     return told(world).cause.trigger

@@ -14,10 +14,9 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.decision import Decision, Token
 from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState
 from suwi.group.classic_group_records import GroupMetadataKey
-from suwi.group.classic_join import ClassicGroupConfig, ClassicJoin, check_member
+from suwi.group.classic_join import ClassicGroupConfig, ClassicJoin, JoinEvent, check_member
 from suwi.group.classic_messages import (
     UNKNOWN_MEMBER,
-    JoinRequest,
     LeavingMember,
     SyncRequest,
     SyncResponse,
@@ -35,15 +34,8 @@ class ClassicCoordinator:
 
     # -- JoinGroup -------------------------------------------------------------------------------
 
-    def join(
-        self,
-        group: ClassicGroup,
-        request: JoinRequest,
-        token: Token,
-        now_ms: int,
-        decision: Decision,
-    ) -> None:
-        self._joining.join(group, request, token, now_ms, decision)
+    def join(self, event: JoinEvent) -> None:
+        self._joining.join(event)
 
     def join_timed_out(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
         """The time to join is over, or the delay of a first rebalance."""

@@ -5,7 +5,7 @@ Hazards G4–G6.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -37,6 +37,16 @@ class ClassicGroupConfig:
     size_max: int
 
 
+class JoinEvent(NamedTuple):
+    """A JoinGroup request, and what is decided about it."""
+
+    group: ClassicGroup
+    request: JoinRequest
+    token: Token
+    now_ms: int
+    decision: Decision
+
+
 class ClassicJoin:
     def __init__(
         self, config: ClassicGroupConfig, new_id: Callable[[], str], rebalances: ClassicRebalances
@@ -45,27 +55,21 @@ class ClassicJoin:
         self._new_id = new_id
         self._rebalances = rebalances
 
-    def join(
-        self,
-        group: ClassicGroup,
-        request: JoinRequest,
-        token: Token,
-        now_ms: int,
-        decision: Decision,
-    ) -> None:
+    def join(self, event: JoinEvent) -> None:
+        group, request, token, _, decision = event
         error = self._refusal(group, request)
         if error is ErrorCode.group_max_size_reached:
-            self._turn_away(group, request, token, now_ms, decision)
+            self._turn_away(event)
             return
         if error is not None:
             decision.reply(token, JoinResponse(error, request.member_id))
             return
         if request.member_id == UNKNOWN_MEMBER:
-            self._join_new(group, request, token, now_ms, decision)
+            self._join_new(event)
         elif request.member_id in group.pending_members:
-            self._add(group, request, request.member_id, token, now_ms, decision)
+            self._add(event, request.member_id)
         else:
-            self._join_again(group, request, token, now_ms, decision)
+            self._join_again(event)
 
     def _refusal(self, group: ClassicGroup, request: JoinRequest) -> ErrorCode | None:
         config = self._config
@@ -87,15 +91,9 @@ class ClassicJoin:
             return check_member(group, request.member_id, request.instance_id)
         return None
 
-    def _turn_away(
-        self,
-        group: ClassicGroup,
-        request: JoinRequest,
-        token: Token,
-        now_ms: int,
-        decision: Decision,
-    ) -> None:
+    def _turn_away(self, event: JoinEvent) -> None:
         """KAFKA-9885: whoever comes back too late to a full group is no member any more."""
+        group, request, token, now_ms, decision = event
         self._rebalances.expel(group, request.member_id, decision)
         decision.reply(token, JoinResponse(ErrorCode.group_max_size_reached, UNKNOWN_MEMBER))
         if group.state is ClassicState.PREPARING_REBALANCE:
@@ -111,35 +109,22 @@ class ClassicJoin:
             return group.joined + pending < self._config.size_max
         return member is not None or len(group.members) + pending < self._config.size_max
 
-    def _join_new(
-        self,
-        group: ClassicGroup,
-        request: JoinRequest,
-        token: Token,
-        now_ms: int,
-        decision: Decision,
-    ) -> None:
+    def _join_new(self, event: JoinEvent) -> None:
+        group, request, token, now_ms, decision = event
         instance_id = request.instance_id
         member_id = f"{instance_id or request.client_id}-{self._new_id()}"
         if instance_id is not None and instance_id in group.static:
-            self._replace(group, request, member_id, token, now_ms, decision)
+            self._replace(event, member_id)
         elif instance_id is None and request.must_know_its_id:
             group.pending_members[member_id] = None
             deadline_ms = now_ms + request.session_timeout_ms
             decision.arm(session_timer(group.group_id, member_id), deadline_ms)
             decision.reply(token, JoinResponse(ErrorCode.member_id_required, member_id))
         else:
-            self._add(group, request, member_id, token, now_ms, decision)
+            self._add(event, member_id)
 
-    def _add(
-        self,
-        group: ClassicGroup,
-        request: JoinRequest,
-        member_id: str,
-        token: Token,
-        now_ms: int,
-        decision: Decision,
-    ) -> None:
+    def _add(self, event: JoinEvent, member_id: str) -> None:
+        group, request, token, now_ms, decision = event
         if group.state is ClassicState.PREPARING_REBALANCE and group.generation == 0:
             group.new_member_added = True
         member = ClassicMember(
@@ -161,14 +146,8 @@ class ClassicJoin:
             group, cause_of(Trigger.JOIN, member, request), now_ms, decision
         )
 
-    def _join_again(
-        self,
-        group: ClassicGroup,
-        request: JoinRequest,
-        token: Token,
-        now_ms: int,
-        decision: Decision,
-    ) -> None:
+    def _join_again(self, event: JoinEvent) -> None:
+        group, request, token, now_ms, decision = event
         member = group.members[request.member_id]
         is_unchanged = member.protocols == request.protocols
         if group.state is ClassicState.COMPLETING_REBALANCE and is_unchanged:
@@ -206,16 +185,9 @@ class ClassicJoin:
             # Sent again on another connection: nobody reads the first answer.
             decision.reply(earlier, JoinResponse(ErrorCode.unknown_member_id, member.member_id))
 
-    def _replace(
-        self,
-        group: ClassicGroup,
-        request: JoinRequest,
-        member_id: str,
-        token: Token,
-        now_ms: int,
-        decision: Decision,
-    ) -> None:
+    def _replace(self, event: JoinEvent, member_id: str) -> None:
         """G5: a static member is back under a new id, in whichever state; the old one is fenced."""
+        group, request, token, now_ms, decision = event
         assert request.instance_id is not None
         old_id = group.static[request.instance_id]
         old = group.members[old_id]

@@ -16,7 +16,7 @@ from suwi.coordinator.record_facts import RecordFacts
 from suwi.group.classic_coordinator import ClassicCoordinator
 from suwi.group.classic_group import ClassicGroup, ClassicState
 from suwi.group.classic_group_records import GroupMetadataKey
-from suwi.group.classic_join import ClassicGroupConfig
+from suwi.group.classic_join import ClassicGroupConfig, JoinEvent
 from suwi.group.classic_messages import (
     JoinRequest,
     LeavingMember,
@@ -82,7 +82,7 @@ class GroupCoordinatorShard:
         group = self.groups.classic.get(group_id)
         if group is None:
             group = ClassicGroup(group_id, state_since_ms=now_ms)
-        self._classic.join(group, request, token, now_ms, decision)
+        self._classic.join(JoinEvent(group, request, token, now_ms, decision))
         if group.members or group.pending_members:
             self.groups.classic[group_id] = group
 
