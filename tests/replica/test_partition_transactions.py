@@ -1,5 +1,6 @@
 """Transactions of a partition on its leader: guards, markers, the last stable offset."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -278,6 +279,26 @@ def test_hazard_14_the_last_stable_offset_waits_for_the_commit_of_the_marker() -
         assert (bench.partition.high_watermark, bench.stable) == (2, 2)
 
     with_bench(scenario)
+
+
+def test_without_transactions_the_last_stable_offset_takes_no_calls_and_no_memory() -> None:
+    def scenario() -> None:
+        partition = make_partition()
+        partition.make_leader(state(), 11)
+        assert partition.log.end_offset == 0
+        calls: list[str] = []
+        sys.setprofile(lambda frame, event, _: calls.append(f"{event} {frame.f_code.co_name}"))
+        try:
+            assert partition.last_stable_offset == 0
+        finally:
+            sys.setprofile(None)
+        assert [each for each in calls if each.startswith("call ")] == ["call last_stable_offset"]
+        assert partition._transactions is None
+
+    async def run() -> None:
+        scenario()
+
+    Simulation(0).run(run())
 
 
 def test_t18_the_last_stable_offset_is_not_below_the_log_start_offset() -> None:

@@ -53,6 +53,7 @@ class Partition:
     __slots__ = (
         "_follower",
         "_refusals",
+        "_transactions",
         "leader",
         "leader_replica",
         "leader_state",
@@ -61,7 +62,6 @@ class Partition:
         "replica_log",
         "syncer",
         "topic_id",
-        "transactions",
         "validation_rules",
     )
 
@@ -84,7 +84,8 @@ class Partition:
         """The `state` of `leader_replica`, here for fast access."""
         self.replica_log = ReplicaLog(partition, config, storage, context, self)
         self.syncer = LogSyncer(self.replica_log)
-        self.transactions = PartitionTransactions(self)
+        self._transactions: PartitionTransactions | None = None
+        """Created at the first transactional batch or marker, as few partitions have one."""
         self._follower: FollowerReplica | None = None
         self._refusals: StorageRefusals | None = None
         """Created at the first refusal: most replicas never have one."""
@@ -156,7 +157,11 @@ class Partition:
     @property
     def last_stable_offset(self) -> Offset:
         """Below it every transaction is committed or aborted, by a marker that is committed."""
-        return self._stable_offset_of(self.log)
+        replica_log = self.replica_log
+        partition_log = replica_log.ready_log or replica_log.get_ready()
+        if partition_log.producers.has_unstable_txns:
+            return self._stable_offset_of(partition_log)
+        return replica_log.high_watermark
 
     @property
     def stable_offset_as_it_is(self) -> Offset:
@@ -285,6 +290,12 @@ class Partition:
         )
 
     # -- writing -------------------------------------------------------------------------------
+
+    @property
+    def transactions(self) -> PartitionTransactions:
+        if self._transactions is None:
+            self._transactions = PartitionTransactions(self)
+        return self._transactions
 
     def check_enough_replicas(self, batch: memoryview | None) -> None:
         """Raises NotEnoughReplicas if an acks=all append cannot be committed."""
