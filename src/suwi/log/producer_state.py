@@ -103,6 +103,14 @@ class ProducerStates:
             return None
         return min(producer.txn_first_offset for producer in self._open_txns.values())
 
+    def last_stable_offset(self, start: Offset, high_watermark: Offset) -> Offset:
+        """Of a log that starts at `start`: below it every transaction has a committed marker."""
+        unstable = self.first_unstable_offset(high_watermark)
+        if unstable is None:
+            return high_watermark
+        # DeleteRecords may have moved the log start offset into an open transaction.
+        return min(max(unstable, start), high_watermark)
+
     def first_unstable_offset(self, high_watermark: Offset) -> Offset | None:
         """The first offset of the oldest transaction without a committed marker (hazard 14)."""
         self.forget_ended_txns(high_watermark)

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from suwi.log.log_slice import LogSlice
 from suwi.log.partition_log import Appended, PartitionLog
+from suwi.log.producer_state import ProducerStates
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import (
     BrokerError,
@@ -160,21 +161,9 @@ class Partition:
         replica_log = self.replica_log
         partition_log = replica_log.ready_log or replica_log.get_ready()
         if partition_log.producers.has_unstable_txns:
-            return self._stable_offset_of(partition_log)
+            producers, start = partition_log.producers, partition_log.start_offset
+            return producers.last_stable_offset(start, replica_log.high_watermark)
         return replica_log.high_watermark
-
-    @property
-    def stable_offset_as_it_is(self) -> Offset:
-        """The last stable offset of an open replica; never raises, see `log_as_it_is`."""
-        return self._stable_offset_of(self.log_as_it_is)
-
-    def _stable_offset_of(self, partition_log: PartitionLog) -> Offset:
-        high_watermark = self.replica_log.high_watermark
-        unstable = partition_log.producers.first_unstable_offset(high_watermark)
-        if unstable is None:
-            return high_watermark
-        # DeleteRecords may have moved the log start offset into an open transaction.
-        return min(max(unstable, partition_log.start_offset), high_watermark)
 
     @property
     def low_watermark(self) -> Offset:
@@ -311,10 +300,17 @@ class Partition:
             f"min.insync.replicas {self.config.min_insync_replicas}"
         )
 
-    def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
+    def append(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        check: Callable[[ProducerStates], None] | None = None,
+    ) -> Appended:
         """Append a batch that `validate` accepted; changes it in place. Raises a `BrokerError`.
 
-        Transactional batches and markers come through `transactions`.
+        Transactional batches and markers come through `transactions`; `check` is what it checks
+        after the refusals for storage.
         """
         leader = self.leader_replica
         if leader is None:
@@ -326,6 +322,8 @@ class Partition:
                 header, partition_log.producers
             ):
                 raise _FollowsRefused(f"{self.partition}: an earlier batch was not stored")
+            if check is not None:
+                check(partition_log.producers)
             appended = partition_log.append_as_leader(
                 batch, header, replica_log.leader_epoch, now_ms
             )
