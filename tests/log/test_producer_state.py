@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suwi.log.producer_snapshot import DamagedSnapshot, decode_snapshot, encode_snapshot
-from suwi.log.producer_state import ProducedBatch, Producer, ProducerStates
+from suwi.log.producer_state import ENDED_TXNS_MAX, ProducedBatch, Producer, ProducerStates
 from suwi.log.txn_index import AbortedTxn
 from suwi.model.errors import (
     InvalidProducerEpoch,
@@ -437,6 +437,56 @@ def test_hazard_14_a_transaction_is_unstable_until_its_marker_is_committed() -> 
     assert writer.producers.first_unstable_offset(Offset(2)) is None
 
 
+def test_t18_of_very_many_ended_transactions_none_is_stable_before_its_marker_is_committed() -> (
+    None
+):
+    writer = Writer()
+    for sequence in range(ENDED_TXNS_MAX + 3):  # Offset 2 * sequence, and its marker after it.
+        writer.send(sequence, transactional=True)
+        writer.end(MarkerType.COMMIT)
+    producers = writer.producers
+    assert producers.first_unstable_offset(Offset(0)) == 0
+    assert producers.first_unstable_offset(Offset(1)) == 0
+    # The four oldest count as one, which ends with the marker at offset 7.
+    assert producers.first_unstable_offset(Offset(7)) == 0
+    assert producers.first_unstable_offset(Offset(8)) == 8
+    assert producers.first_unstable_offset(Offset(10)) == 10
+    assert producers.first_unstable_offset(Offset(writer.end_offset)) is None
+
+
+def test_t18_a_long_transaction_is_unstable_until_its_marker_is_committed_after_shorter_ones() -> (
+    None
+):
+    writer = Writer()
+    writer.send(0, transactional=True)
+    for producer_id in (8, 9):
+        header = writer.header(0, transactional=True)
+        writer.producers.replay(header._replace(producer_id=producer_id))
+        writer.end_offset += 1
+        writer.end(MarkerType.ABORT, producer_id=producer_id)
+    writer.end(MarkerType.COMMIT)
+    assert writer.producers.first_unstable_offset(Offset(5)) == 0
+    assert writer.producers.first_unstable_offset(Offset(6)) is None
+
+
+def test_stability_needs_no_look_at_transactions_after_they_are_committed() -> None:
+    """And no memory: a broker may have very many idle partitions."""
+    writer = Writer()
+    assert not writer.producers.has_unstable_txns
+    writer.send(0, transactional=True)
+    assert writer.producers.has_unstable_txns
+    writer.end(MarkerType.COMMIT)
+    writer.producers.forget_ended_txns(Offset(1))
+    assert writer.producers.has_unstable_txns
+    writer.send(1, transactional=True)
+    writer.producers.forget_ended_txns(Offset(2))
+    assert writer.producers.has_unstable_txns
+    assert writer.producers._ended_txns is None
+    writer.end(MarkerType.ABORT)
+    writer.producers.forget_ended_txns(Offset(4))
+    assert not writer.producers.has_unstable_txns
+
+
 def test_a_marker_without_records_makes_nothing_unstable() -> None:
     writer = Writer()
     writer.end(MarkerType.ABORT)
@@ -474,3 +524,4 @@ def test_t17_an_open_transaction_outlives_expiry_and_snapshots() -> None:
     writer.producers.expire(NOW_MS + 1_000_000, 500)
     loaded = ProducerStates(decode_snapshot(encode_snapshot(writer.producers.all())), Offset(1))
     assert loaded.first_open_txn_offset == 0
+    assert loaded.has_unstable_txns

@@ -1,6 +1,8 @@
 """Transactions of a partition on its leader: guards, markers, the last stable offset."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from suwi.model.errors import (
     BrokerError,
     InvalidProducerEpoch,
     InvalidTxnState,
+    KafkaStorageError,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     OutOfOrderSequence,
@@ -22,8 +25,9 @@ from suwi.records.record import MarkerType, Record
 from suwi.replica.leader_state import UNKNOWN_EPOCH
 from suwi.replica.partition import wait_until_ready
 from suwi.replica.partition_transactions import NOT_VERIFIED, TxnMarker, VerificationGuard
-from suwi.sim import Simulation
-from tests.replica.alone import ONE, TWO, make_partition
+from suwi.replica.replica_log import LogNotReady, ReplicaLog
+from suwi.sim import SimDisk, Simulation
+from tests.replica.alone import ONE, TWO, make_partition, partition_and_directory
 
 TV1, TV2 = 1, 2
 PRODUCER = 7
@@ -37,9 +41,11 @@ class Bench:
     """Broker 1 leads, broker 2 follows."""
 
     def __init__(self) -> None:
-        self.partition = make_partition()
+        self.partition, directory = partition_and_directory()
         self.partition.make_leader(state(), 11)
         self.transactions = self.partition.transactions
+        assert isinstance(directory.disk, SimDisk)
+        self._disk = directory.disk
 
     def verify(
         self, sequence: int = 0, *, epoch: int = 0, implicit: bool = False
@@ -73,6 +79,12 @@ class Bench:
         leader = self.partition.leader_replica
         assert leader is not None
         leader.record_progress(TWO, self.partition.log.end_offset, Offset(0), UNKNOWN_EPOCH)
+
+    @contextmanager
+    def full_disk(self) -> Iterator[None]:
+        self._disk.capacity_bytes = self._disk.drive.volume.used_bytes
+        yield
+        self._disk.capacity_bytes = None
 
     @property
     def stable(self) -> int:
@@ -265,6 +277,58 @@ def test_a_batch_of_the_coordinator_has_no_sequence() -> None:
     with_bench(scenario)
 
 
+# -- refusals for storage --------------------------------------------------------------------------
+
+
+def test_transactional_batches_behind_one_refused_by_a_full_disk_get_a_storage_error() -> None:
+    """Not OUT_OF_ORDER_SEQUENCE_NUMBER, which would end the transaction."""
+
+    def scenario(bench: Bench) -> None:
+        bench.send(bench.verify(), 0)
+        with bench.full_disk():
+            for sequence in (1, 2):
+                with refused(KafkaStorageError):
+                    bench.send(None, sequence)
+        with refused(KafkaStorageError):
+            bench.send(None, 2)
+        assert [bench.send(None, sequence) for sequence in (1, 2)] == [1, 2]
+
+    with_bench(scenario)
+
+
+def test_the_first_batch_of_a_transaction_refused_by_a_full_disk_is_not_overtaken() -> None:
+    def scenario(bench: Bench) -> None:
+        with bench.full_disk(), refused(KafkaStorageError):
+            bench.send(bench.verify(0), 0)
+        with refused(KafkaStorageError):
+            bench.send(bench.verify(1), 1)
+        assert [bench.send(bench.verify(0), 0), bench.send(None, 1)] == [0, 1]
+
+    with_bench(scenario)
+
+
+def test_a_transactional_batch_whose_log_was_not_ready_is_not_overtaken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def scenario(bench: Bench) -> None:
+        guard = bench.verify()
+        replica_log = bench.partition.replica_log
+
+        def get_ready(_: ReplicaLog) -> None:
+            raise LogNotReady(bench.partition)
+
+        ready_log, replica_log.ready_log = replica_log.ready_log, None
+        with monkeypatch.context() as patch, refused(LogNotReady):
+            patch.setattr(ReplicaLog, "get_ready", get_ready)
+            bench.send(guard, 0)
+        replica_log.ready_log = ready_log
+        with refused(KafkaStorageError):
+            bench.send(NOT_VERIFIED, 1)
+        assert bench.send(guard, 0) == 0
+
+    with_bench(scenario)
+
+
 # -- markers ---------------------------------------------------------------------------------------
 
 
@@ -278,6 +342,26 @@ def test_hazard_14_the_last_stable_offset_waits_for_the_commit_of_the_marker() -
         assert (bench.partition.high_watermark, bench.stable) == (2, 2)
 
     with_bench(scenario)
+
+
+def test_without_transactions_the_last_stable_offset_takes_no_calls_and_no_memory() -> None:
+    def scenario() -> None:
+        partition = make_partition()
+        partition.make_leader(state(), 11)
+        assert partition.log.end_offset == 0
+        calls: list[str] = []
+        sys.setprofile(lambda frame, event, _: calls.append(f"{event} {frame.f_code.co_name}"))
+        try:
+            assert partition.last_stable_offset == 0
+        finally:
+            sys.setprofile(None)
+        assert [each for each in calls if each.startswith("call ")] == ["call last_stable_offset"]
+        assert partition._transactions is None
+
+    async def run() -> None:
+        scenario()
+
+    Simulation(0).run(run())
 
 
 def test_t18_the_last_stable_offset_is_not_below_the_log_start_offset() -> None:

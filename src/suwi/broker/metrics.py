@@ -116,10 +116,12 @@ class PartitionFigures:
         log = partition.log_as_it_is
         topic, index = partition.partition
         at = f'{{topic="{topic}",partition="{index}"}}'  # Topic names need no escaping.
+        watermark = partition.watermark_as_it_is
+        last_stable = log.producers.last_stable_offset(log.start_offset, watermark)
         end, high, stable, start, size = self._lines
         end.append(f"suwi_log_end_offset{at} {log.end_offset}\n")
-        high.append(f"suwi_high_watermark{at} {partition.watermark_as_it_is}\n")
-        stable.append(f"suwi_last_stable_offset{at} {partition.stable_offset_as_it_is}\n")
+        high.append(f"suwi_high_watermark{at} {watermark}\n")
+        stable.append(f"suwi_last_stable_offset{at} {last_stable}\n")
         start.append(f"suwi_log_start_offset{at} {log.start_offset}\n")
         size.append(f"suwi_log_size_bytes{at} {log.size_bytes}\n")
 

@@ -29,7 +29,7 @@ from suwi.records.batch import SEQUENCE_MAX, TRANSACTIONAL_BIT, BatchHeader
 from suwi.records.record import Marker, MarkerType
 
 REMEMBERED_BATCHES = 5  # Kafka's limit of requests in flight for an idempotent producer
-_ENDED_TXNS_MAX = 10_000
+ENDED_TXNS_MAX = 10_000
 
 
 class ProducedBatch(NamedTuple):
@@ -73,7 +73,7 @@ class _EndedTxn(NamedTuple):
 
 
 class ProducerStates:
-    __slots__ = ("_ended_txns", "_open_txns", "_producers", "end_offset")
+    __slots__ = ("_ended_txns", "_open_txns", "_producers", "end_offset", "has_unstable_txns")
 
     def __init__(
         self, producers: list[Producer] | None = None, end_offset: Offset = Offset(0)
@@ -81,8 +81,11 @@ class ProducerStates:
         self.end_offset = end_offset
         self._producers = {producer.producer_id: producer for producer in producers or []}
         self._open_txns = {p.producer_id: p for p in producers or [] if p.has_open_txn}
-        self._ended_txns: deque[_EndedTxn] = deque(maxlen=_ENDED_TXNS_MAX)
-        """Those whose marker may not be committed yet, in marker order."""
+        self._ended_txns: deque[_EndedTxn] | None = None
+        """Those whose marker may not be committed yet, in the order of markers and first offsets:
+        one that began before earlier ended ones stands for them too. None if there are none."""
+        self.has_unstable_txns = bool(self._open_txns)
+        """False if no transaction is open or ended without a committed marker: for fast access."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -100,20 +103,43 @@ class ProducerStates:
             return None
         return min(producer.txn_first_offset for producer in self._open_txns.values())
 
+    def last_stable_offset(self, start: Offset, high_watermark: Offset) -> Offset:
+        """Of a log that starts at `start`: below it every transaction has a committed marker."""
+        unstable = self.first_unstable_offset(high_watermark)
+        if unstable is None:
+            return high_watermark
+        # DeleteRecords may have moved the log start offset into an open transaction.
+        return min(max(unstable, start), high_watermark)
+
     def first_unstable_offset(self, high_watermark: Offset) -> Offset | None:
         """The first offset of the oldest transaction without a committed marker (hazard 14)."""
         self.forget_ended_txns(high_watermark)
         first_open = self.first_open_txn_offset
-        if not self._ended_txns:
+        if self._ended_txns is None:
             return first_open
-        first_ended = min(txn.first_offset for txn in self._ended_txns)
+        first_ended = self._ended_txns[0].first_offset
         return first_ended if first_open is None else min(first_open, first_ended)
 
     def forget_ended_txns(self, high_watermark: Offset) -> None:
         """The markers below `high_watermark` are committed."""
         ended = self._ended_txns
+        if ended is None:
+            return
         while ended and ended[0].marker_offset < high_watermark:
             ended.popleft()
+        if not ended:
+            self._ended_txns = None
+            self.has_unstable_txns = bool(self._open_txns)
+
+    def _remember_ended_txn(self, txn: _EndedTxn) -> None:
+        ended = self._ended_txns = self._ended_txns or deque()
+        while ended and ended[-1].first_offset >= txn.first_offset:
+            ended.pop()
+        ended.append(txn)
+        if len(ended) > ENDED_TXNS_MAX:
+            # The two oldest become one, stable only when both are (hazard T18).
+            oldest = ended.popleft()
+            ended[0] = ended[0]._replace(first_offset=oldest.first_offset)
 
     @property
     def open_txn_count(self) -> int:
@@ -243,6 +269,7 @@ class ProducerStates:
     def _begin_txn(self, producer: Producer, first_offset: Offset) -> None:
         producer.txn_first_offset = first_offset
         self._open_txns[producer.producer_id] = producer
+        self.has_unstable_txns = True
 
     def _end_txn(
         self, producer: Producer, header: BatchHeader, marker: Marker | None
@@ -253,7 +280,7 @@ class ProducerStates:
         first_offset = producer.txn_first_offset
         producer.txn_first_offset = NO_OFFSET
         if self._open_txns.pop(producer.producer_id, None) is not None:
-            self._ended_txns.append(_EndedTxn(first_offset, Offset(header.base_offset)))
+            self._remember_ended_txn(_EndedTxn(first_offset, Offset(header.base_offset)))
         if marker is None:
             return None
         producer.coordinator_epoch = marker.coordinator_epoch

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from suwi.log.log_slice import LogSlice
 from suwi.log.partition_log import Appended, PartitionLog
+from suwi.log.producer_state import ProducerStates
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import (
     BrokerError,
@@ -53,6 +54,7 @@ class Partition:
     __slots__ = (
         "_follower",
         "_refusals",
+        "_transactions",
         "leader",
         "leader_replica",
         "leader_state",
@@ -61,7 +63,6 @@ class Partition:
         "replica_log",
         "syncer",
         "topic_id",
-        "transactions",
         "validation_rules",
     )
 
@@ -84,7 +85,8 @@ class Partition:
         """The `state` of `leader_replica`, here for fast access."""
         self.replica_log = ReplicaLog(partition, config, storage, context, self)
         self.syncer = LogSyncer(self.replica_log)
-        self.transactions = PartitionTransactions(self)
+        self._transactions: PartitionTransactions | None = None
+        """Created at the first transactional batch or marker, as few partitions have one."""
         self._follower: FollowerReplica | None = None
         self._refusals: StorageRefusals | None = None
         """Created at the first refusal: most replicas never have one."""
@@ -156,20 +158,12 @@ class Partition:
     @property
     def last_stable_offset(self) -> Offset:
         """Below it every transaction is committed or aborted, by a marker that is committed."""
-        return self._stable_offset_of(self.log)
-
-    @property
-    def stable_offset_as_it_is(self) -> Offset:
-        """The last stable offset of an open replica; never raises, see `log_as_it_is`."""
-        return self._stable_offset_of(self.log_as_it_is)
-
-    def _stable_offset_of(self, partition_log: PartitionLog) -> Offset:
-        high_watermark = self.replica_log.high_watermark
-        unstable = partition_log.producers.first_unstable_offset(high_watermark)
-        if unstable is None:
-            return high_watermark
-        # DeleteRecords may have moved the log start offset into an open transaction.
-        return min(max(unstable, partition_log.start_offset), high_watermark)
+        replica_log = self.replica_log
+        partition_log = replica_log.ready_log or replica_log.get_ready()
+        if partition_log.producers.has_unstable_txns:
+            producers, start = partition_log.producers, partition_log.start_offset
+            return producers.last_stable_offset(start, replica_log.high_watermark)
+        return replica_log.high_watermark
 
     @property
     def low_watermark(self) -> Offset:
@@ -286,6 +280,12 @@ class Partition:
 
     # -- writing -------------------------------------------------------------------------------
 
+    @property
+    def transactions(self) -> PartitionTransactions:
+        if self._transactions is None:
+            self._transactions = PartitionTransactions(self)
+        return self._transactions
+
     def check_enough_replicas(self, batch: memoryview | None) -> None:
         """Raises NotEnoughReplicas if an acks=all append cannot be committed."""
         leader = self.leader_replica
@@ -300,10 +300,17 @@ class Partition:
             f"min.insync.replicas {self.config.min_insync_replicas}"
         )
 
-    def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
+    def append(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        check: Callable[[ProducerStates], None] | None = None,
+    ) -> Appended:
         """Append a batch that `validate` accepted; changes it in place. Raises a `BrokerError`.
 
-        Transactional batches and markers come through `transactions`.
+        Transactional batches and markers come through `transactions`; `check` is what it checks
+        after the refusals for storage.
         """
         leader = self.leader_replica
         if leader is None:
@@ -315,6 +322,8 @@ class Partition:
                 header, partition_log.producers
             ):
                 raise _FollowsRefused(f"{self.partition}: an earlier batch was not stored")
+            if check is not None:
+                check(partition_log.producers)
             appended = partition_log.append_as_leader(
                 batch, header, replica_log.leader_epoch, now_ms
             )

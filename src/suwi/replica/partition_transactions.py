@@ -10,6 +10,7 @@ in the same step as the append; any transactional append and any marker makes th
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from suwi.log.partition_log import Appended
+from suwi.log.producer_state import ProducerStates
 from suwi.model.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
@@ -130,12 +131,14 @@ class PartitionTransactions:
         guard: VerificationGuard | None,
     ) -> Appended:
         """As `Partition.append`, for a transactional batch."""
-        partition = self._partition
         producer_id, epoch = header.producer_id, header.producer_epoch
-        # What the log finds comes first: a retry is answered, also of a transaction that has ended.
-        if partition.log.producers.check(header) is None:
-            self.check(producer_id, epoch, header.base_sequence, guard)
-        appended = partition.append(batch, header, now_ms)
+
+        def check(producers: ProducerStates) -> None:
+            # What the log finds comes first: a retry is answered, also of an ended transaction.
+            if producers.check(header) is None:
+                self.check(producer_id, epoch, header.base_sequence, guard)
+
+        appended = self._partition.append(batch, header, now_ms, check)
         if not appended.is_duplicate:
             self._guards.pop(producer_id, None)
         return appended

@@ -268,10 +268,8 @@ class InvariantMonitor:
         replica.start_before = replica.start
         replica.start, replica.end = log.start_offset, log.end_offset
         replica.watermark = partition.watermark_as_it_is
-        unstable = log.producers.first_unstable_offset(Offset(replica.watermark))
-        replica.stable = replica.watermark
-        if unstable is not None:
-            replica.stable = min(max(unstable, log.start_offset), replica.watermark)
+        watermark = Offset(replica.watermark)
+        replica.stable = log.producers.last_stable_offset(log.start_offset, watermark)
         replica.epochs = [(int(epoch), int(start)) for epoch, start in log.epochs.entries()]
         self._tell(seen, before, removed, is_new_incarnation=is_new_incarnation)
         seen.safe_end = log.recovery_point
