@@ -176,7 +176,7 @@ class Scenario:
         )
         self.groups = GroupHistory()
         self.copies = Copies()
-        self.shards = ShardWatch(self.cluster) if shape.members else None
+        self.shards = ShardWatch(self.cluster) if shape.coordinates else None
         self.errors = _Errors()
 
     def run(self) -> Run:
