@@ -66,6 +66,17 @@ def cut_off(cluster: SimCluster) -> tuple[int, int]:
     return first, second
 
 
+async def kill(cluster: SimCluster, number: int) -> None:
+    """Returns when another broker is the controller and has noticed."""
+    cluster[number].kill()
+    await until(
+        lambda: (
+            controller(cluster) not in (number, NO_NODE)
+            and number not in image(cluster, controller(cluster)).registered_brokers
+        )
+    )
+
+
 def now(cluster: SimCluster) -> PartitionState:
     """As the controller has it."""
     return state(cluster, seen_by=controller(cluster))
@@ -156,6 +167,16 @@ def test_errors_name_what_is_wrong() -> None:
     run(scenario)
 
 
+def test_a_client_finds_the_next_controller() -> None:
+    async def scenario(cluster: SimCluster, admin: Admin) -> None:
+        assert await admin.reassignments() == {}
+        first = controller(cluster)
+        await kill(cluster, first)
+        assert await admin.reassignments() == {}  # The one it knew is gone.
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_next_controller_continues_a_reassignment(seed: int) -> None:
     async def scenario(cluster: SimCluster, admin: Admin) -> None:
@@ -176,7 +197,7 @@ def test_the_next_controller_continues_a_reassignment(seed: int) -> None:
 
 def test_a_broker_that_was_down_deletes_the_replica_that_was_moved_away() -> None:
     async def scenario(cluster: SimCluster, admin: Admin) -> None:
-        cluster[2].kill()
+        await kill(cluster, 2)
         await moved(admin, 1, 3)
         await until(lambda: not now(cluster).is_reassigning)
         assert 2 in directories(cluster)
@@ -249,13 +270,7 @@ def test_a_broker_is_unregistered_once_it_has_stopped_and_has_no_replicas() -> N
         settings = {"max.connections": "77"}
         await admin.alter_configs(Resource(ResourceType.BROKER, "2"), settings)
         assert await unregister(2) == ErrorCode.invalid_request  # It runs.
-        cluster[2].kill()
-        await until(
-            lambda: (
-                controller(cluster) not in (2, NO_NODE)
-                and 2 not in image(cluster, controller(cluster)).registered_brokers
-            )
-        )
+        await kill(cluster, 2)
         assert await unregister(2) == ErrorCode.invalid_request  # It has a replica.
         await moved(admin, 1, 3)
         await until(lambda: not now(cluster).is_reassigning)

@@ -1,16 +1,17 @@
 """Each step of a reassignment, as a function of the partition's state."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from suwi.controller import reassignments as steps
 from suwi.controller.elections import BrokerLiveness, Election, Rules, compute_change
 from suwi.controller.partition_changes import PartitionChanges
 from suwi.controller.proposed_isr import ANY_EPOCH, ProposedIsr, validate
 from suwi.controller.reassignments import (
-    cancel,
     check_target,
-    complete,
     reassign,
     reassignments,
     replicas_on,
@@ -27,6 +28,8 @@ from tests.controller.test_partition_changes import image_of, tp
 B1, B2, B3, B4, B5 = (NodeId(node) for node in range(1, 6))
 LIVE = {node: BrokerInfo(node, (), None, epoch=node) for node in (B1, B2, B3, B4, B5)}
 STATE = PartitionState(B1, LeaderEpoch(4), 9, (B1, B2), (B1, B2))
+complete = partial(steps.complete, insync_min=1)
+cancel = partial(steps.cancel, insync_min=1)
 
 
 def with_isr(state: PartitionState, *isr: NodeId) -> PartitionState:
@@ -123,6 +126,28 @@ def test_cancelling_never_elects_a_replica_that_is_not_in_sync() -> None:
     assert cancel(running._replace(leader=NO_NODE, isr=(B1,)), [B3]).leader == NO_NODE
 
 
+def test_cancelling_does_not_remove_replicas_in_sync_if_that_leaves_fewer_than_min_isr() -> None:
+    """B1 may have lost power, while it still counts as live."""
+    running = with_isr(reassign(STATE, (B3, B4)), B1, B3)
+    for only_one_left in (running, with_isr(running, B1)._replace(elr=(B3,))):
+        with pytest.raises(InvalidReplicaAssignment):
+            steps.cancel(only_one_left, LIVE, insync_min=2)
+    assert cancel(running, LIVE).isr == (B1,)
+    assert steps.cancel(with_isr(running, B1, B2, B3), LIVE, insync_min=2).isr == (B1, B2)
+    assert steps.cancel(with_isr(running, B1), LIVE, insync_min=2).isr == (B1,)
+
+
+def test_a_target_has_at_least_as_many_replicas_as_min_isr() -> None:
+    def check(state: PartitionState, *target: int) -> None:
+        check_target(state, target, LIVE, insync_min=2, allow_replication_factor_change=True)
+
+    with pytest.raises(InvalidReplicationFactor, match=r"min\.insync\.replicas 2"):
+        check(STATE, 2)
+    check(STATE._replace(replicas=(B1,), isr=(B1,)), 2)  # One replica is all it has.
+    running = reassign(STATE, (B2,))
+    assert steps.complete(running, LIVE, insync_min=2) is running  # Raised meanwhile.
+
+
 def test_only_a_reassignment_can_be_cancelled() -> None:
     with pytest.raises(NoReassignmentInProgress):
         cancel(STATE, LIVE)
@@ -166,14 +191,14 @@ def test_the_isr_change_that_makes_the_target_in_sync_completes_it() -> None:
         tuple((node, ANY_EPOCH) for node in (B1, B2, B3)),
     )
     decided = PartitionChanges({tp("a", 0): validate(running, B1, proposed, LIVE, Rules())})
-    assert decided.complete_reassignments(LIVE) == [tp("a", 0)]
+    assert decided.complete_reassignments(LIVE, lambda _: 2) == [tp("a", 0)]
     assert decided.states[tp("a", 0)].replicas == (B2, B3)
     assert decided.elections == {tp("a", 0): Election.CLEAN}
 
 
 def test_targets_are_checked() -> None:
     def check(*target: int, state: PartitionState = STATE, change: bool = True) -> None:
-        check_target(state, target, [B1, B3], allow_replication_factor_change=change)
+        check_target(state, target, [B1, B3], insync_min=1, allow_replication_factor_change=change)
 
     check(3, 1)
     check(3, 2)  # B2 is down, but has a replica.

@@ -8,7 +8,7 @@ from suwi.model.ids import LeaderEpoch, NodeId, PartitionIndex, TopicPartition
 from suwi.sim.checkers import Committed, all_checkers
 from suwi.sim.checkers.facts import Batch, LogId, Replica, Rules, StateChange, World
 
-ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
+ONE, TWO, THREE, FOUR = NodeId(1), NodeId(2), NodeId(3), NodeId(4)
 
 ALL = (ONE, TWO, THREE)
 LOG = LogId(UUID(int=1), TopicPartition("orders", PartitionIndex(0)))
@@ -89,10 +89,18 @@ class Stage:
         for checker in self.checkers:
             checker.on_truncated(self.world, replica, removed)
 
-    def reopen(self, node: NodeId, kept: list[Batch], *, safe_end: int | None = None) -> None:
+    def reopen(
+        self,
+        node: NodeId,
+        kept: list[Batch],
+        *,
+        safe_end: int | None = None,
+        leads_in: int | None = None,
+    ) -> None:
         replica = self[node]
         before, replica.batches = replica.batches, kept
-        replica.incarnation, replica.leads = f"b{node}#2", False
+        replica.incarnation, replica.leads = f"b{node}#2", leads_in is not None
+        replica.leader_epoch = replica.leader_epoch if leads_in is None else leads_in
         replica.end = kept[-1].last + 1 if kept else 0
         for checker in self.checkers:
             checker.on_reopened(self.world, replica, before, safe_end)

@@ -8,7 +8,18 @@ import pytest
 from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId
 from suwi.sim.checkers import Broken
 from suwi.sim.checkers.facts import LogId, Replica, StateChange
-from tests.sim.stage import ALL, LOG, ONE, THREE, TWO, Stage, batch, lose_a_record, three_committed
+from tests.sim.stage import (
+    ALL,
+    FOUR,
+    LOG,
+    ONE,
+    THREE,
+    TWO,
+    Stage,
+    batch,
+    lose_a_record,
+    three_committed,
+)
 
 
 def test_a_cluster_that_does_everything_right_passes() -> None:
@@ -42,6 +53,20 @@ def test_after_a_power_loss_counts_what_a_replica_had_and_not_what_it_never_had(
     stage.append(ONE, batch(1))
     with pytest.raises(Broken, match="only"):
         stage.commit(ONE, 2)
+
+
+def test_the_replica_that_completes_a_reassignment_may_lead() -> None:
+    stage = Stage()
+    reassigning(stage, (THREE, TWO), isr=(ONE, TWO))
+    completed(stage, THREE, THREE, TWO)
+    for checker in stage.checkers:
+        checker.on_deleted(stage.world, stage[ONE])
+
+
+def test_the_only_replica_may_open_its_log_and_append_in_one_step() -> None:
+    stage = Stage()
+    three_committed(stage)
+    stage.reopen(ONE, [*stage[ONE].batches, batch(3, epoch=1)], leads_in=1)
 
 
 # -- planted faults -------------------------------------------------------------------------------
@@ -205,6 +230,11 @@ def a_recovery_that_finds_more_than_was_written(stage: Stage) -> None:
     stage.reopen(TWO, [*stage[TWO].batches, batch(3)])
 
 
+def a_recovery_that_finds_more_than_its_leader_appended(stage: Stage) -> None:
+    three_committed(stage)
+    stage.reopen(ONE, [*stage[ONE].batches, batch(3)], leads_in=1)
+
+
 def a_record_of_a_deleted_topic(stage: Stage) -> None:
     stage.append(ONE, batch(0, crc=4711))
     recreated = LogId(UUID(int=2), LOG.name)
@@ -219,6 +249,60 @@ def an_election_from_outside(stage: Stage) -> None:
             leader=THREE, leader_epoch=LeaderEpoch(1), partition_epoch=2, isr=(THREE,)
         )
     )
+
+
+def reassigning(stage: Stage, target: tuple[NodeId, ...], isr: tuple[NodeId, ...]) -> None:
+    """From b1 and b2 to the target."""
+    stage.world.states[LOG] = stage.state._replace(replicas=(ONE, TWO), isr=isr)
+    everyone = tuple(dict.fromkeys((*target, ONE, TWO)))
+    stage.change(
+        stage.state._replace(
+            partition_epoch=1,
+            replicas=everyone,
+            adding_replicas=tuple(node for node in everyone if node not in (ONE, TWO)),
+            removing_replicas=tuple(node for node in everyone if node not in target),
+        )
+    )
+
+
+def completed(stage: Stage, leader: NodeId, *replicas: NodeId) -> None:
+    stage.change(
+        stage.state._replace(
+            leader=leader,
+            leader_epoch=LeaderEpoch(1),
+            partition_epoch=2,
+            replicas=replicas,
+            isr=replicas,
+            adding_replicas=(),
+            removing_replicas=(),
+        )
+    )
+
+
+def a_completed_reassignment_that_elects_from_outside(stage: Stage) -> None:
+    """Two replicas join at once; a leader adds one at a time."""
+    reassigning(stage, (FOUR, THREE), isr=(ONE,))
+    completed(stage, FOUR, FOUR, THREE)
+
+
+def a_cancelled_reassignment_that_elects_from_outside(stage: Stage) -> None:
+    reassigning(stage, (THREE, TWO), isr=(ONE,))
+    completed(stage, TWO, TWO, ONE)
+
+
+def replicas_removed_in_the_same_epoch(stage: Stage) -> None:
+    stage.change(stage.state._replace(partition_epoch=1, replicas=(ONE, TWO), isr=(ONE, TWO)))
+
+
+def a_target_that_is_final_before_it_is_in_sync(stage: Stage) -> None:
+    reassigning(stage, (THREE, ONE), isr=(ONE,))
+    final = stage.state._replace(adding_replicas=(), removing_replicas=(), replicas=(THREE, ONE))
+    stage.change(final._replace(partition_epoch=2, leader_epoch=LeaderEpoch(1)))
+
+
+def a_log_that_is_deleted_while_it_is_in_sync(stage: Stage) -> None:
+    for checker in stage.checkers:
+        checker.on_deleted(stage.world, stage[THREE])
 
 
 def an_unclean_election_that_nobody_allowed(stage: Stage) -> None:
@@ -297,8 +381,14 @@ PLANTED: dict[Callable[[Stage], None], str] = {
     a_power_loss_that_loses_what_was_synced: "recovery lost",
     a_recovery_that_invents: "recovery turned",
     a_recovery_that_finds_more_than_was_written: "recovery found",
+    a_recovery_that_finds_more_than_its_leader_appended: "recovery found",
     a_record_of_a_deleted_topic: "of an earlier topic",
     an_election_from_outside: "outside the ISR",
+    a_completed_reassignment_that_elects_from_outside: "outside the ISR",
+    a_cancelled_reassignment_that_elects_from_outside: "outside the ISR",
+    replicas_removed_in_the_same_epoch: "removed in the same epoch",
+    a_target_that_is_final_before_it_is_in_sync: "is final",
+    a_log_that_is_deleted_while_it_is_in_sync: "is deleted",
     an_unclean_election_that_nobody_allowed: "outside the ISR",
     a_leader_change_in_the_same_epoch: "the same epoch",
     a_leader_epoch_that_falls: "the leader epoch decreases",

@@ -127,9 +127,8 @@ class Cluster:
         return await (await self.any_link()).call(api, fields, **limits)
 
     async def call_controller(self, api: ApiKey, fields: Mapping[str, Any], **limits: Any) -> Any:
-        """Send a request to the active controller."""
-        if self.controller not in self.brokers:
-            await self.refresh([])
+        """Send a request to the active controller, which may have changed since the last call."""
+        await self.refresh([])
         if self.controller not in self.brokers:
             raise NotController("the cluster has no controller at the moment")
         return await (await self.link(self.controller)).call(api, fields, **limits)

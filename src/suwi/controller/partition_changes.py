@@ -40,14 +40,19 @@ class PartitionChanges:
     def elected(self, election: Election) -> list[TopicPartition]:
         return [tp for tp, kind in self.elections.items() if kind is election]
 
-    def complete_reassignments(self, live: Collection[NodeId]) -> list[TopicPartition]:
+    def complete_reassignments(
+        self, live: Collection[NodeId], insync_min: Callable[[str], int]
+    ) -> list[TopicPartition]:
         """Complete the reassignments whose targets are in sync now. Returns the partitions.
 
         Applied to every change, with which it is written: nothing has to remember reassignments.
         """
         completed = []
         for tp, state in self.states.items():
-            if state.is_reassigning and (after := complete(state, live)) is not state:
+            if not state.is_reassigning:
+                continue
+            after = complete(state, live, insync_min=insync_min(tp.topic))
+            if after is not state:
                 self.states[tp] = after
                 completed.append(tp)
                 if after.leader != state.leader:

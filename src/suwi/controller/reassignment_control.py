@@ -65,7 +65,9 @@ class ReassignmentControl:
                 state = image.partition(tp)
                 if state is None:
                     raise UnknownTopicOrPartition(f"{tp} does not exist")
-                after = _reassigned(image, state, target, allow_factor_change)
+                after = _reassigned(
+                    image, state, target, self._partitions.insync_min(tp.topic), allow_factor_change
+                )
             except BrokerError as error:
                 results[tp] = error
                 continue
@@ -120,14 +122,16 @@ def _reassigned(
     image: ClusterImage,
     state: PartitionState,
     target: Sequence[int] | None,
+    insync_min: int,
     allow_factor_change: bool,
 ) -> PartitionState:
     if target is None:
-        return cancel(state, image.unfenced_brokers)
+        return cancel(state, image.unfenced_brokers, insync_min=insync_min)
     checked = check_target(
         state,
         target,
         image.registered_brokers,
+        insync_min=insync_min,
         allow_replication_factor_change=allow_factor_change,
     )
     return reassign(state, checked)

@@ -6,8 +6,10 @@ While it runs, `replicas` has the target, then the original replicas, then repli
 overridden reassignment added and that are in sync. Those in `adding_replicas` are not original,
 those in `removing_replicas` are not in the target; one that is in both goes either way.
 Invariants: the partition's state is all there is to know of a reassignment; no step elects a leader
-that is not in sync; a step that removes replicas starts a new leader epoch, so that no fetch that a
-removed replica has sent counts once it is added again with an empty log.
+that is not in sync; a step that removes replicas which have all committed records leaves as many in
+sync as min.insync.replicas, because a broker may have lost power that still counts as live; it also
+starts a new leader epoch, so that no fetch that a removed replica has sent counts once it is added
+again with an empty log.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,6 +28,7 @@ def check_target(
     target: Sequence[int],
     registered: Collection[NodeId],
     *,
+    insync_min: int,
     allow_replication_factor_change: bool,
 ) -> tuple[NodeId, ...]:
     """The target of a reassignment, validated. An original replica may be down.
@@ -44,7 +47,17 @@ def check_target(
         raise InvalidReplicationFactor(
             f"the replication factor would change from {factor} to {len(target)}"
         )
+    if len(target) < _needed(state, insync_min):
+        raise InvalidReplicationFactor(
+            f"{len(target)} replicas are fewer than min.insync.replicas {insync_min}: lower that "
+            "first"
+        )
     return tuple(NodeId(node) for node in target)
+
+
+def _needed(state: PartitionState, insync_min: int) -> int:
+    """How many replicas at least have every committed record."""
+    return min(insync_min, state.replication_factor)
 
 
 def reassign(state: PartitionState, target: tuple[NodeId, ...]) -> PartitionState:
@@ -65,34 +78,31 @@ def reassign(state: PartitionState, target: tuple[NodeId, ...]) -> PartitionStat
     return _assign(state, *assigned, leader=state.leader)
 
 
-def cancel(state: PartitionState, live: Collection[NodeId]) -> PartitionState:
+def cancel(state: PartitionState, live: Collection[NodeId], *, insync_min: int) -> PartitionState:
     """The state with the original replicas. Raises NoReassignmentInProgress, and
-    InvalidReplicaAssignment if only replicas that would be removed can lead."""
+    InvalidReplicaAssignment if too few of them are in sync."""
     if not state.is_reassigning:
         raise NoReassignmentInProgress("no reassignment of the partition is in progress")
     original = state.original_replicas
-    if state.leader == NO_NODE:
+    leader = NO_NODE if state.leader == NO_NODE else _leader_of(state, original, live)
+    if any(node in state.adding_replicas for node in (*state.isr, *state.elr)):
         # Each of these may be the only one that has all committed records.
-        is_safe = not any(node in state.adding_replicas for node in (*state.isr, *state.elr))
-        leader = NO_NODE
-    else:
-        leader = _leader_of(state, original, live)
-        is_safe = leader != NO_NODE
-    if not is_safe:
-        raise InvalidReplicaAssignment(
-            "none of the original replicas can lead: cancelling would require an unclean leader "
-            "election"
-        )
+        left = sum(node in original for node in state.isr)
+        if leader == NO_NODE or left < _needed(state, insync_min):
+            raise InvalidReplicaAssignment(
+                "too few of the original replicas are in sync: cancelling would remove replicas "
+                "that have all records"
+            )
     return _assign(state, original, leader=leader)
 
 
-def complete(state: PartitionState, live: Collection[NodeId]) -> PartitionState:
+def complete(state: PartitionState, live: Collection[NodeId], *, insync_min: int) -> PartitionState:
     """The state with the target's replicas if all of them are in sync and one of them can lead;
-    else unchanged."""
+    else unchanged. `insync_min` may have been raised since the target was checked."""
     if not state.is_reassigning or state.leader == NO_NODE:
         return state
     target = state.target_replicas
-    if not set(target) <= set(state.isr):
+    if not set(target) <= set(state.isr) or len(target) < _needed(state, insync_min):
         return state
     leader = _leader_of(state, target, live)
     return state if leader == NO_NODE else _assign(state, target, leader=leader)

@@ -349,6 +349,9 @@ class ReplicationControl:
 
     # -- writing ---------------------------------------------------------------------------------
 
+    def insync_min(self, topic: str) -> int:
+        return self._rules_of(self._follower.image.topics[topic]).insync_min
+
     async def write(
         self,
         decided: PartitionChanges,
@@ -361,7 +364,7 @@ class ReplicationControl:
         live = image.unfenced_brokers
         if brokers is not None:
             live = {node: broker for node, broker in brokers.items() if not broker.fenced}
-        completed = decided.complete_reassignments(live)
+        completed = decided.complete_reassignments(live, self.insync_min)
         if answers is None and (lossy := _lossy(decided)):
             replicas = {tp: decided.states[tp].replicas for tp in lossy}
             # Query before the write: afterwards the followers truncate the records that the new

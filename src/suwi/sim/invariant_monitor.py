@@ -195,6 +195,12 @@ class InvariantMonitor:
             seen = self._seen.pop(key)
             self.world.replicas.pop(key, None)
             self._seen_as = {p: each for p, each in self._seen_as.items() if each is not seen}
+            self._cluster.say(f"  {seen.replica} deleted")
+            try:
+                for checker in self.checkers:
+                    checker.on_deleted(self.world, seen.replica)
+            except Broken as error:  # As in `_on_store`.
+                self._broken = self._broken or error
 
     def _look_at(self, node: SimNode, *, even_if_same: bool = False) -> None:
         assert node.broker is not None

@@ -7,7 +7,7 @@ from suwi.sim.scenario import Options
 from tests.sim.mutants.mutant import FAULT, Mutant
 
 
-def _completes_at_once(state: Any, live: Any) -> Any:
+def _completes_at_once(state: Any, live: Any, **_: Any) -> Any:
     """As soon as one replica of the target is in sync."""
     target = state.target_replicas
     leader = reassignments._leader_of(state, target, live)
@@ -16,9 +16,9 @@ def _completes_at_once(state: Any, live: Any) -> Any:
     return reassignments._assign(state, target, leader=leader)
 
 
-def _cancels_the_wrong_ones(state: Any, live: Any) -> Any:
+def _cancels_the_wrong_ones(state: Any, live: Any, **limits: Any) -> Any:
     """The original replicas are removed, and those that were added stay."""
-    checked = reassignments.cancel(state, live)
+    checked = reassignments.cancel(state, live, **limits)
     target = state.target_replicas
     leader = reassignments._leader_of(state, target, live)
     return checked if leader == -1 else reassignments._assign(state, target, leader=leader)

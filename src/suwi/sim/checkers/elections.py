@@ -50,7 +50,19 @@ class Elections(Checker):
         is_unclean = after.unclean_epoch == after.leader_epoch
         if after.leader in (*before.isr, *before.elr) and not is_unclean:
             return  # `committed` checks whether it has what is committed.
-        if before.is_reassigning and not after.is_reassigning and not is_unclean:
-            return  # The write that adds it to the ISR also completes the reassignment.
+        if not is_unclean and _joins_and_completes(before, after):
+            return  # `committed` checks it, as every replica that joins the ISR.
         if not (is_unclean and world.rules_of(log).unclean_election):
             raise Broken(f"{log}: elected from outside the ISR: {before} -> {after}")
+
+
+def _joins_and_completes(before: PartitionState, after: PartitionState) -> bool:
+    """Whether the write in which the leader adds the last replica of a target to the ISR also
+    completes the reassignment, and makes that replica the leader."""
+    return (
+        before.is_reassigning
+        and not after.is_reassigning
+        and before.leader != NO_NODE
+        and set(after.replicas) == set(before.target_replicas) == set(after.isr)
+        and set(after.isr) - set(before.isr) == {after.leader}
+    )

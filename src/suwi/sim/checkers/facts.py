@@ -172,6 +172,9 @@ class Checker:
         """A new incarnation opened a log; `before` is its former content. `safe_end`: after a power
         loss the offset up to which it was synced; 0 after a crash during a write; else None."""
 
+    def on_deleted(self, world: World, replica: Replica) -> None:
+        """A broker deletes a log: the topic is gone, or the replica was moved away."""
+
     def on_states(
         self, world: World, changes: Iterable[StateChange], author: NodeId | None
     ) -> None:

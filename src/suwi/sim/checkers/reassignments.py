@@ -2,14 +2,15 @@
 
 Replicas are removed when the target is reached, which then is in sync; when a reassignment is
 cancelled, which returns to the original replicas; or when a new target overrides one whose replicas
-are not in sync. Each starts a new leader epoch.
+are not in sync. Each starts a new leader epoch. A broker deletes a log only if the replica is no
+longer needed, however old the broker's image is.
 """
 
 from collections.abc import Iterable
 
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import NodeId
-from suwi.sim.checkers.facts import Broken, Checker, StateChange, World
+from suwi.sim.checkers.facts import Broken, Checker, Replica, StateChange, World
 
 
 class Reassignments(Checker):
@@ -33,6 +34,11 @@ class Reassignments(Checker):
                 set(before.original_replicas),
             ) and not set(after.replicas) <= set(after.isr):
                 raise Broken(f"{log}: a target that is not in sync is final: {before} -> {after}")
+
+    def on_deleted(self, world: World, replica: Replica) -> None:
+        state = world.states.get(replica.log)
+        if state is not None and replica.node in (*state.isr, *state.elr):
+            raise Broken(f"{replica} is deleted, but may have what no other replica has: {state}")
 
     @staticmethod
     def _check_original(
