@@ -94,6 +94,7 @@ def test_a_difference_is_found() -> None:
     assert len(expected.differences(bronze, silver, [{**gold[0], "cents": 1}, *gold[1:]], [])) == 2
 
 
+@pytest.mark.slow
 def test_the_layers_in_python(spark: "SparkSession", broker: BrokerProcess, lake: Path) -> None:
     topic, bad = make_topics(broker)
     layers = load_with_topics("medallion/medallion", topic, bad)

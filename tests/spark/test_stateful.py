@@ -86,6 +86,7 @@ def events(spark: "SparkSession", broker: BrokerProcess) -> Events:
     return Events(spark, broker)
 
 
+@pytest.mark.slow
 def test_a_duplicate_is_known_after_a_restart(events: Events, tmp_path: Path) -> None:
     def unique() -> "DataFrame":
         return events.stream().dropDuplicatesWithinWatermark(["id"]).select("id")
@@ -116,6 +117,7 @@ def test_a_window_that_was_open_at_a_restart_is_completed(events: Events, tmp_pa
     assert found == {START: 3, START + timedelta(minutes=5): 2}
 
 
+@pytest.mark.slow
 def test_two_topics_are_joined_across_a_restart(
     spark: "SparkSession", broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -138,6 +140,7 @@ def test_two_topics_are_joined_across_a_restart(
     assert sorted((row["id"], row["n"]) for row in rows) == [("a", 3), ("b", 2)]
 
 
+@pytest.mark.slow
 def test_state_of_ones_own_is_kept_across_a_restart(events: Events, tmp_path: Path) -> None:
     for module in ("google.protobuf", "pandas"):
         pytest.importorskip(module, reason="PySpark asks for it with transformWithState")
