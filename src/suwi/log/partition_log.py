@@ -259,10 +259,12 @@ class PartitionLog:
         except OSError as error:
             raise self.directory.failed(error, self.generation) from error
 
-    def aborted_between(self, first: Offset, end: Offset) -> list[AbortedTxn]:
-        """Aborted transactions with records from `first` up to but excluding `end`."""
+    def aborted_between(
+        self, first: Offset, end: Offset, found: LogSlice | None = None
+    ) -> list[AbortedTxn]:
+        """Those with records from `first` up to `end` or, if earlier, the end of the slice read."""
         with self.directory.guard():
-            return self._segments.aborted_between(first, end)
+            return self._segments.aborted_between(first, end, found)
 
     # -- removing ------------------------------------------------------------------------------
 
