@@ -351,7 +351,7 @@ class PartitionLog:
         """Load the producer state at the end of a truncated log."""
         with self.directory.guard(always_offline=True):
             snapshots = yield partial(find_snapshots, self.files.disk, self.dir)
-            segments, start, end = self._segments.all, self.start_offset, self.end_offset
+            segments, start, end = self._segments.all, self.first_base_offset, self.end_offset
             self.producers = yield from loading_producers(
                 self.files, self.dir, segments, start, end, snapshots
             )
