@@ -231,5 +231,15 @@ class LogMachine(RuleBasedStateMachine):
         return any(entry.base == base for entry in self.model)
 
 
+def test_a_producer_below_the_log_start_is_known_after_a_truncation_and_a_crash() -> None:
+    machine = LogMachine()
+    machine.append(count=1, size=0, age=0, idempotent=True)
+    machine.follow(count=1)
+    machine.advance_start(where=0.5)
+    machine.truncate(where=0.0)
+    machine.die()
+    machine.append(count=1, size=0, age=0, idempotent=True)
+
+
 TestLogAgainstAList = LogMachine.TestCase
 TestLogAgainstAList.settings = settings(stateful_step_count=40)

@@ -6,6 +6,7 @@ import pytest
 
 from suwi.log.log_slice import LogSlice
 from suwi.log.time_lookup import batch_at_time, batch_of_max_timestamp
+from suwi.log.txn_index import AbortedTxn, TxnIndex
 from suwi.model.errors import CorruptMessage, FencedLeaderEpoch, InvalidRecord, OffsetOutOfRange
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
@@ -327,3 +328,70 @@ def test_t19_aborted_transactions_are_listed_by_first_offset_also_those_that_beg
         bench.append_marker(producer_id, 0, MarkerType.ABORT)
     found = bench.log.aborted_between(Offset(1), bench.log.end_offset)
     assert [(each.producer_id, each.first_offset) for each in found] == [(1, 0), (2, 1), (3, 2)]
+
+
+def _aborted_one_by_one(bench: Bench, count: int, first_id: int = 0) -> None:
+    """Of each producer a record and its abort marker."""
+    for producer_id in range(first_id, first_id + count):
+        bench.append(batch_of(producer=(producer_id, 0, 0), transactional=True))
+        bench.append_marker(producer_id, 0, MarkerType.ABORT)
+
+
+def _aborted_in_read(bench: Bench, offset: int, bytes_max: int) -> list[int]:
+    log = bench.log
+    found = log.read(Offset(offset), bytes_max, log.end_offset, whole_batch=True)
+    assert found is not None
+    return [each.producer_id for each in log.aborted_between(Offset(offset), log.end_offset, found)]
+
+
+def test_aborted_transactions_are_listed_up_to_the_end_of_what_was_read() -> None:
+    bench = Bench(config=TopicConfig(index_interval_bytes=0))
+    _aborted_one_by_one(bench, 20)
+    bench.log.roll(NOW_MS)
+    _aborted_one_by_one(bench, 20, first_id=20)
+    assert _aborted_in_read(bench, 0, 1) == [0]
+    assert _aborted_in_read(bench, 6, 1) == [3]
+    assert _aborted_in_read(bench, 38, 1 << 20) == [19]  # A read ends with its segment.
+    assert _aborted_in_read(bench, 40, 1 << 20) == list(range(20, 40))
+
+
+def test_aborted_transactions_are_listed_up_to_the_next_index_entry_beyond_what_was_read() -> None:
+    """As the offset index is sparse, there may be more than needed, never fewer."""
+    bench = Bench(config=TopicConfig(index_interval_bytes=1000))
+    _aborted_one_by_one(bench, 40)
+    assert _aborted_in_read(bench, 0, 1)[0] == 0
+    assert len(_aborted_in_read(bench, 0, 1)) < 20
+    assert _aborted_in_read(bench, 70, 1) == [35, 36, 37, 38, 39]
+
+
+def test_t19_a_transaction_that_ends_long_after_what_was_read_is_listed() -> None:
+    bench = Bench(config=TopicConfig(index_interval_bytes=0))
+    bench.append(batch_of(producer=(77, 0, 0), transactional=True))
+    for sequence in range(3):
+        bench.log.roll(NOW_MS)
+        bench.append(batch_of())
+        bench.append(batch_of(producer=(78, 0, sequence), transactional=True))
+        bench.append_marker(78, 0, MarkerType.ABORT)
+    bench.append_marker(77, 0, MarkerType.ABORT)
+    assert _aborted_in_read(bench, 0, 1) == [77]
+    assert _aborted_in_read(bench, 1, 1) == [77]
+    assert _aborted_in_read(bench, 1, 1 << 20) == [77, 78]
+
+
+def test_a_search_for_aborted_transactions_ends_with_the_segment_that_has_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    for _ in range(5):
+        _aborted_one_by_one(bench, 1, first_id=bench.log.end_offset)
+        bench.log.roll(NOW_MS)
+    looked_at = []
+    entries = TxnIndex.entries
+
+    def counted(index: TxnIndex) -> list[AbortedTxn]:
+        looked_at.append(index.path)
+        return entries(index)
+
+    monkeypatch.setattr(TxnIndex, "entries", counted)
+    assert len(_aborted_in_read(bench, 0, 1 << 20)) == 1
+    assert len(set(looked_at)) == 1

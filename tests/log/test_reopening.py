@@ -384,3 +384,40 @@ def test_a_start_offset_that_a_crash_lowered_gets_its_epochs_back() -> None:
     bench.open(clean=False, recovery_point=recovery_point, start_offset=0)
     assert bench.log.start_offset == 0
     assert bench.log.epochs.entries() == epochs
+
+
+def test_a_producer_whose_segment_was_removed_between_two_crashes_is_known() -> None:
+    """The state that recovery found was nowhere on disk: the retry was appended again."""
+    bench = Bench(config=TopicConfig(segment_bytes=1024))
+    sent = bytes(batch_of(4, value=b"x" * 211, producer=(7, 0, 0)))
+    assert bench.append(bytearray(sent)).base_offset == 0
+    bench.append(batch_of(3, value=b"x" * 211))
+    assert len(bench.log.segments()) == 2
+    bench.crash()
+    for path in bench.log.remove_oldest(1):
+        bench.disk.remove(path)
+    bench.crash()
+    assert bench.append(bytearray(sent)).is_duplicate
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_producer_state_is_that_of_all_batches_on_disk_also_below_the_log_start(
+    clean: bool,
+) -> None:
+    """A truncation forgot what a later restart found again."""
+    bench = Bench()
+    sent = bytes(batch_of(1, producer=(7, 0, 0)))
+    bench.append(bytearray(sent))
+    bench.append()
+    bench.log.advance_start(Offset(1))
+    bench.truncate_to(Offset(1))
+    assert bench.append(bytearray(sent)).is_duplicate
+    for path in bench.disk.list_dir(bench.dir):
+        if path.endswith(".snapshot"):
+            bench.disk.remove(f"{bench.dir}/{path}")
+    if clean:
+        bench.files.forget_dir(bench.dir)
+        bench.open(start_offset=1)
+    else:
+        bench.crash()
+    assert bench.append(bytearray(sent)).is_duplicate

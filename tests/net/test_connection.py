@@ -23,6 +23,7 @@ from suwi.net import (
     Reply,
 )
 from suwi.net.buffer_pool import SHARED_BYTES
+from suwi.net.stats import Measured, NetStats
 from tests.net.support import Waits, answering, connect, echo, pieces, replies, request, run, settle
 
 
@@ -98,6 +99,39 @@ def test_no_request_starts_while_an_exclusive_one_runs() -> None:
             await settle()
             assert [c for c, _ in replies(wire.sent)] == list(range(i + 1))
         assert wire.reading
+
+    run(scenario)
+
+
+def test_the_next_request_starts_when_the_exclusive_part_of_one_ends() -> None:
+    async def scenario() -> None:
+        waits = Waits()
+        untils: dict[int, asyncio.Future[None]] = {}
+
+        def answer(correlation_id: int, payload: memoryview) -> Answer:
+            untils[correlation_id] = until = asyncio.get_running_loop().create_future()
+            later = waits(correlation_id, payload)
+            assert isinstance(later, Later)
+            return Exclusive(later.reply, until)
+
+        _, wire = connect(Measured(answering(answer), NetStats()))
+        wire.deliver(request(0) + request(1) + request(2))
+        assert list(untils) == [0]
+        untils[0].set_result(None)
+        await settle()
+        assert list(untils) == [0, 1]
+        waits.end(0)
+        await settle()
+        assert replies(wire.sent) == [(0, b"done")]
+        assert list(untils) == [0, 1], "a reply does not end the exclusive part of another request"
+        untils[1].set_result(None)
+        await settle()
+        assert list(untils) == [0, 1, 2]
+        untils[2].set_result(None)
+        waits.end(2)
+        waits.end(1)
+        await settle()
+        assert [c for c, _ in replies(wire.sent)] == [0, 1, 2]
 
     run(scenario)
 

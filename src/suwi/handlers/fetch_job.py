@@ -196,11 +196,10 @@ class Job:
             _refuse_zstd(found)
         if not committed_only:
             return LogReadResult(key, _answer(partition, asked), found)
-        stable = partition.last_stable_offset
-        aborted = [
-            AbortedTransaction(txn.producer_id, txn.first_offset)
-            for txn in (partition.log.aborted_between(first, stable) if found is not None else ())
-        ]
+        aborted: list[AbortedTransaction] = []
+        if found is not None:
+            ended = partition.log.aborted_between(first, partition.last_stable_offset, found)
+            aborted = [AbortedTransaction(txn.producer_id, txn.first_offset) for txn in ended]
         return LogReadResult(key, _answer(partition, asked, aborted=aborted), found)
 
     def _check_leads(self, partition: Partition, epoch: int) -> None:

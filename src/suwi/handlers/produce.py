@@ -131,7 +131,8 @@ class Produce:
         if must_wait:
             # The receive buffer is reused after this call, so the request is copied.
             asked = decode_produce_request(version, memoryview(bytearray(request.body)))
-            return Exclusive(self._prepare_and_append(asked, form))
+            appended = asyncio.get_running_loop().create_future()
+            return Exclusive(self._prepare_and_append(asked, form, appended), until=appended)
         return self._append(asked, form, {}, verified)
 
     def _begin_verification(self, asked: ProduceRequest, version: int) -> tuple[bool, _Verified]:
@@ -338,7 +339,9 @@ class Produce:
         except BrokerError:
             return False  # `_append` gets the same error and responds with it
 
-    async def _prepare_and_append(self, asked: ProduceRequest, form: _Form) -> Reply | NoReply:
+    async def _prepare_and_append(
+        self, asked: ProduceRequest, form: _Form, appended: asyncio.Future[None]
+    ) -> Reply | NoReply:
         await self._wait_until_ready(asked)
         loop = asyncio.get_running_loop()
         converted: dict[Place, memoryview | BrokerError] = {}
@@ -372,6 +375,7 @@ class Produce:
         finally:
             # Breaks a reference cycle: the error's traceback holds the decompressed records.
             converted.clear()
+        appended.set_result(None)  # The next request may start.
         return await answer.reply if isinstance(answer, Later) else answer
 
     def _committed(

@@ -74,14 +74,31 @@ class LogSegments:
         """The segment that contains an offset, and all later ones."""
         return self.all[max(bisect_right(self.bases, offset) - 1, 0) :]
 
-    def aborted_between(self, first: Offset, end: Offset) -> list[AbortedTxn]:
+    def aborted_between(
+        self, first: Offset, end: Offset, found: LogSlice | None
+    ) -> list[AbortedTxn]:
         """In order of their first offsets (hazard T19); the indexes have them in marker order."""
-        found = [
-            aborted
-            for segment in self.holding(first)
-            for aborted in segment.txn_index.between(first, end)
-        ]
-        return sorted(found, key=lambda aborted: aborted.first_offset)
+        aborted: list[AbortedTxn] = []
+        segments = self.holding(first)
+        for segment in segments:
+            entries = segment.txn_index.entries()
+            if not entries:
+                continue
+            if found is not None:
+                end, found = min(end, self._end_of(found, segments)), None
+            aborted += segment.txn_index.between(first, end)
+            if entries[-1].last_stable_offset >= end:
+                break  # Every transaction that began before `end` had ended by then.
+        return sorted(aborted, key=lambda each: each.first_offset)
+
+    def _end_of(self, found: LogSlice, segments: list[Segment]) -> Offset:
+        """An offset beyond all records of a slice, the nearest that the offset index has."""
+        segment = next(each for each in segments if each.log_path == found.path)
+        beyond = segment.offset_index.offset_from(found.position + found.size_bytes)
+        if beyond is not None:
+            return beyond
+        number = bisect_right(self.bases, segment.base_offset)
+        return self.bases[number] if number < len(self.bases) else self.end_offset
 
     def paths_to_sync(
         self, synced_to: Offset, end_offset: Offset, *, was_truncated: bool

@@ -7,7 +7,7 @@ An entry has the last offset of a batch and the batch's position. There is one e
 import struct
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from suwi.log.file_cache import FileCache
 from suwi.log.index_file import IndexFile
@@ -71,6 +71,12 @@ class OffsetIndex:
             end = min(first + _BLOCK_ENTRIES, count)
             block = self._block = _Block(self.file.entries(first, end), end)
         return block.positions[bisect_right(block.offsets, relative) - 1]
+
+    def offset_from(self, position: int) -> Offset | None:
+        """The offset of the first entry at or after `position`; None if there is none."""
+        numbers = range(len(self.file))
+        number = bisect_left(numbers, position, key=lambda each: self.entry(each)[1])
+        return self.entry(number)[0] if number < len(numbers) else None
 
     def truncate(self, offset: Offset) -> None:
         """Remove the entries at and above `offset`."""

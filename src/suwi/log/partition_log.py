@@ -259,10 +259,12 @@ class PartitionLog:
         except OSError as error:
             raise self.directory.failed(error, self.generation) from error
 
-    def aborted_between(self, first: Offset, end: Offset) -> list[AbortedTxn]:
-        """Aborted transactions with records from `first` up to but excluding `end`."""
+    def aborted_between(
+        self, first: Offset, end: Offset, found: LogSlice | None = None
+    ) -> list[AbortedTxn]:
+        """Those with records from `first` up to `end` or, if earlier, the end of the slice read."""
         with self.directory.guard():
-            return self._segments.aborted_between(first, end)
+            return self._segments.aborted_between(first, end, found)
 
     # -- removing ------------------------------------------------------------------------------
 
@@ -349,7 +351,7 @@ class PartitionLog:
         """Load the producer state at the end of a truncated log."""
         with self.directory.guard(always_offline=True):
             snapshots = yield partial(find_snapshots, self.files.disk, self.dir)
-            segments, start, end = self._segments.all, self.start_offset, self.end_offset
+            segments, start, end = self._segments.all, self.first_base_offset, self.end_offset
             self.producers = yield from loading_producers(
                 self.files, self.dir, segments, start, end, snapshots
             )

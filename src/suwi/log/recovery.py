@@ -21,7 +21,11 @@ from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.log.log_segments import SEGMENTS_AT_ONCE
 from suwi.log.partition_directory import PartitionDirectory
 from suwi.log.partition_log import PartitionLog
-from suwi.log.producer_loading import loading_producers, remove_stray_snapshots
+from suwi.log.producer_loading import (
+    loading_producers,
+    remove_stray_snapshots,
+    write_snapshot,
+)
 from suwi.log.producer_state import ProducerStates
 from suwi.log.segment import Segment
 from suwi.log.sliced_work import TURN, Steps, run_steps
@@ -94,7 +98,10 @@ def opening_log(
     if epochs.entries() != (saved_epochs or []):
         checkpoints.write_epochs(files.disk, epochs_path, epochs.entries())
     if producers is None:
-        producers = yield from loading_producers(files, directory, segments, start, end, snapshots)
+        first_base = segments[0].base_offset
+        producers = yield from loading_producers(
+            files, directory, segments, first_base, end, snapshots
+        )
     bases = (segment.base_offset for segment in segments)
     remove_stray_snapshots(files.disk, directory, snapshots, bases)
     return PartitionLog(
@@ -291,6 +298,11 @@ class Recovery:
                 yield from self._dropping(segments, number + 1)
                 break
             segment.finish()
+            if producers:
+                # Retention may remove this segment before the next crash.
+                end = following.base_offset
+                yield partial(write_snapshot, self._files.disk, self._dir, end, producers)
+                self._snapshots.append(end)
         return producers
 
     def _adjoin(self, segment: Segment, following: Segment) -> bool:

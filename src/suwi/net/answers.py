@@ -156,12 +156,16 @@ class Later:
 
 @final
 class Exclusive:
-    """No further request of this connection starts before this one is complete."""
+    """No further request of this connection starts before this one is complete or, if it is given,
+    before `until` is done, as the side effects are then."""
 
-    __slots__ = ("reply",)
+    __slots__ = ("reply", "until")
 
-    def __init__(self, reply: Awaitable[Reply | NoReply]) -> None:
+    def __init__(
+        self, reply: Awaitable[Reply | NoReply], until: "asyncio.Future[None] | None" = None
+    ) -> None:
         self.reply = reply
+        self.until = until
 
 
 Answer: TypeAlias = Reply | Later | Exclusive | NoReply

@@ -247,9 +247,11 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(answer, _READY):
             self._order.add(header, answer)
             return
-        is_exclusive = isinstance(answer, Exclusive)
-        if is_exclusive:
+        if is_exclusive := isinstance(answer, Exclusive):
             self._exclusive = self._blocked = True
+            if answer.until is not None:
+                is_exclusive = False
+                answer.until.add_done_callback(self._end_exclusive)
         promise = as_promise(self._loop, answer.reply)
         slot = self._order.add_waiting(header, request_bytes, promise)
         promise.when_kept(partial(self._complete, slot, is_exclusive))
@@ -262,12 +264,15 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._order.complete(slot, reply)
         if is_exclusive:
-            self._exclusive = False
-            self._send_ready()
+            self._end_exclusive()
         elif not self._flush_planned:
             # When a high watermark rises, many promises complete together: one write for all.
             self._flush_planned = True
             self._loop.call_soon(self._send_ready)
+
+    def _end_exclusive(self, _until: object = None) -> None:
+        self._exclusive = False
+        self._send_ready()
 
     def _send_ready(self) -> None:
         self._flush_planned = False
@@ -303,9 +308,7 @@ class Connection(asyncio.BufferedProtocol):
             self._abort("too many unsent reply bytes in the broker, and this connection has most")
 
     def _is_full(self) -> bool:
-        limits = self._limits
-        order = self._order
-        output = self._output
+        limits, order, output = self._limits, self._order, self._output
         return (
             len(order.slots) + output.replies >= limits.in_flight_requests_max
             or order.bytes_in_flight + output.queued_bytes >= limits.in_flight_bytes_max

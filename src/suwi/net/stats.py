@@ -65,9 +65,9 @@ class Measured:
         self._stats.received_bytes += len(frame) + 4
         header, answer = self._dispatch(connection, frame)
         if isinstance(answer, Later | Exclusive):
-            promise = as_promise(loop, answer.reply)
+            answer.reply = promise = as_promise(loop, answer.reply)
             promise.when_kept(partial(self._kept, api_key, began_s, len(header)))
-            return header, type(answer)(promise)
+            return header, answer
         self._count(api_key, loop.time() - began_s, len(header), answer)
         return header, answer
 

@@ -4,7 +4,8 @@ It behaves as librdkafka does. Failed batches are sent again with the same seque
 After OUT_OF_ORDER_SEQUENCE_NUMBER for a batch that follows a refused one it takes a new producer
 identity for all partitions and sends everything unanswered again: what had been stored is then
 stored twice.
-So brokers must not answer OUT_OF_ORDER_SEQUENCE_NUMBER after a refusal for storage.
+So brokers must not answer OUT_OF_ORDER_SEQUENCE_NUMBER after a refusal for storage: the writer ends
+with an error if one did, also where nothing happened to be stored twice.
 """
 
 import asyncio
@@ -69,6 +70,7 @@ class PipelinedWriter:
         self._used_up: Identity | None = None
         self._lanes = [_Lane(partition) for partition in workload.partitions]
         self._number = 0
+        self._misled = 0
 
     async def run(self) -> None:
         """Runs until the workload stops, and then until everything is answered or given up."""
@@ -83,6 +85,7 @@ class PipelinedWriter:
             if lane.connection is not None:
                 lane.connection.abort()
         await self._client.close()
+        assert not self._misled, "out of order after a refusal for storage"
 
     def _add(self, lane: _Lane) -> None:
         if len(lane.waiting) >= _IN_FLIGHT_MAX:
@@ -175,6 +178,7 @@ class PipelinedWriter:
         if failed:
             self._disconnect(lane)
         if bumps:
+            self._misled += 1
             self._renew_identity()
         elif ends:
             self._give_up(lane)
