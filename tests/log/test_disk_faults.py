@@ -128,6 +128,21 @@ def test_an_abort_on_a_full_disk_keeps_offsets_unique_and_the_transaction_aborte
     assert len(bench.log.aborted_between(Offset(0), Offset(3))) == 1
 
 
+def test_an_abort_that_could_not_be_indexed_is_indexed_before_the_next_sync() -> None:
+    """Earlier the sync looked for a file that was not there, and took the directory offline
+    (seed 117 with copiers)."""
+    bench = Bench()
+    bench.append(batch_of(producer=(7, 0, 0), transactional=True))
+    bench.sim.faults.fail("open", errno.EMFILE, path="*.txnindex", times=2)
+    bench.append_marker(7, 0, MarkerType.ABORT)
+    with pytest.raises(KafkaStorageError):
+        bench.log.sync_job()
+    assert bench.log.state.offline_because is None
+    job = bench.log.sync_job()
+    assert job is not None
+    assert len(bench.disk.read_bytes(f"{bench.dir}/{0:020d}.txnindex")) == 34
+
+
 def test_epochs_that_could_not_be_written_are_written_later() -> None:
     bench = Bench()
     bench.append_many(3)

@@ -103,7 +103,8 @@ class LogSegments:
     def paths_to_sync(
         self, synced_to: Offset, end_offset: Offset, *, was_truncated: bool
     ) -> Iterator[str]:
-        """The files that changed since everything below `synced_to` was synced."""
+        """The files that changed since everything below `synced_to` was synced. Raises OSError if
+        one is not written completely and cannot be now."""
         # If a segment starts at the recovery point, the one before it is included: it may have been
         # finished or truncated since.
         first = max(bisect_left(self.bases, synced_to) - 1, 0)
@@ -116,6 +117,7 @@ class LogSegments:
                 yield segment.path(names.TIME_INDEX)
             # For synced records it must always be known which of them were aborted.
             if segment.txn_index.entries():
+                segment.txn_index.write_out()
                 yield segment.txn_index.path
 
     # -- at the end ----------------------------------------------------------------------------

@@ -303,6 +303,7 @@ class TransactionWorkload:
             found = await _read_all(client, source)
             self.copies.sources[str(source)] = [record.offset for record in found]
         for target in self._targets:
+            # The group's offset may be visible before the copies are: each has its own marker.
             found = await _read_all(client, target)
             values = [(record.offset, record.value or b"") for record in found]
             self.copies.copies[str(target)] = [value for _, value in values]
@@ -315,10 +316,16 @@ def _acked(write: Write, offset: int) -> None:
 
 
 async def _read_all(client: Cluster, partition: TopicPartition) -> list[Record]:
-    (end,) = (await list_offsets(client, {partition: LATEST}, committed_only=True)).values()
+    """Up to the end of the log: every transaction ends."""
+    (end,) = (await list_offsets(client, {partition: LATEST})).values()
     records: list[Record] = []
     async with Reader(client, {partition: Offset(0)}, _READ) as reader:
-        while reader.positions[partition] < end.offset:
-            for fetched in await reader.read():
-                records += fetched.records
+        try:
+            async with asyncio.timeout(SETTLED_WITHIN_S):
+                while reader.positions[partition] < end.offset:
+                    for fetched in await reader.read():
+                        records += fetched.records
+        except TimeoutError:
+            read = reader.positions[partition]
+            raise NotHealed(f"{partition} is stable up to {read} of {end.offset}") from None
     return records
