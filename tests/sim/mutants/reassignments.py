@@ -56,4 +56,12 @@ MUTANTS = (
         ((reassignments, "_assign", _assigns_in_the_same_epoch),),
         options=_OPTIONS,
     ),
+    Mutant(
+        "reassigned-below-min-isr",
+        FAULT,
+        "a reassignment leaves fewer replicas in sync than min.insync.replicas, and the one that "
+        "is left has lost power",
+        ((reassignments, "_needed", lambda state, insync_min: 0),),
+        options=Options(kinds=["lose power"], force={"reassigns": True, "min_insync_replicas": 2}),
+    ),
 )
