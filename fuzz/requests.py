@@ -20,7 +20,9 @@ from suwi.wire.versions import ApiKey
 
 _BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "timedelta_i32": 32}
 # APIs that change records, and APIs that change topics. All others only read.
-_RECORD_WRITERS: Final = frozenset({ApiKey.PRODUCE, ApiKey.DELETE_RECORDS})
+_RECORD_WRITERS: Final = frozenset(
+    {ApiKey.PRODUCE, ApiKey.DELETE_RECORDS, ApiKey.WRITE_TXN_MARKERS}
+)
 _TOPIC_WRITERS: Final = frozenset(
     {
         ApiKey.CREATE_TOPICS,

@@ -174,6 +174,7 @@ def _elect_uncleanly(*, watermark_is_written: bool) -> None:
         cluster.partition({controller}, {behind})
         assert send(cluster.bootstrap_servers, topic, "c", "d", "e") == []
         cluster.wait_isr(TOPIC, partition, {controller, ahead})
+        until(lambda: cluster.replicas(TOPIC, partition)[ahead].high_watermark == 5)
         cluster.partition({controller}, {ahead})
         assert send(cluster.bootstrap_servers, topic, "f", "g") == []
         cluster.wait_isr(TOPIC, partition, {controller})
