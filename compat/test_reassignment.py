@@ -85,7 +85,7 @@ def test_a_throttled_reassignment_is_listed_and_cancelled(
     listed = kafka(cluster, REASSIGN, "--list")
     assert f"{topic}-0: replicas: 3,1,2. adding: 3. removing: 2." in listed
     cancelled = kafka(cluster, REASSIGN, "--cancel", "--reassignment-json-file", file)
-    assert f"Successfully cancelled partition reassignments for: {topic}-0" in cancelled
+    assert f"Successfully cancelled partition reassignment for: {topic}-0" in cancelled
     assert "No partition reassignments found" in kafka(cluster, REASSIGN, "--list")
 
 

@@ -2,12 +2,9 @@
 
 import asyncio
 
-from suwi.client.admin import Admin
 from suwi.client.connection import PeerConnection
-from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.sim.simulation import Simulation
 from tests.broker.simulated import produce
-from tests.broker.test_simulated_cluster import controller, state, until
 from tests.replica.replicated import begin
 
 
@@ -43,34 +40,5 @@ def test_records_of_an_epoch_that_the_first_read_does_not_show_are_kept() -> Non
         cluster.store.random = _AlwaysMaximal()  # type: ignore[assignment]
         await cluster[2].start()
         assert cluster[2].broker.replicas.replica_of("orders", 0).log.end_offset == 1
-
-    simulation.run(scenario())
-
-
-def test_a_replica_that_was_moved_back_is_not_deleted_by_an_image_in_which_it_was_away() -> None:
-    simulation = Simulation(2)
-
-    async def scenario() -> None:
-        cluster, leader = await begin(simulation, session_timeout_s=2.0)
-        client = cluster.client("admin")
-        orders = TopicPartition("orders", PartitionIndex(0))
-
-        async def move(*replicas: int) -> None:
-            assert await Admin(client).reassign({orders: replicas}) == {orders: None}
-            await until(lambda: state(cluster, seen_by=controller(cluster)).replicas == replicas)
-
-        await move(1, 2)
-        away = cluster.store.ledger.transaction
-        assert (await produce(leader, "orders", [b"a"])).error_code == 0
-        await move(3)
-        cluster[3].kill()
-        cluster.store_faults.read_lag_max = cluster.store.ledger.transaction - away
-        cluster.store.random = _AlwaysMaximal()  # type: ignore[assignment]
-        await cluster[3].start()
-        await until(lambda: state(cluster, seen_by=3).leader == 3)
-        broker = cluster[3].broker
-        assert broker is not None
-        assert broker.replicas.leader_of("orders", 0).log.end_offset == 1
-        await client.close()
 
     simulation.run(scenario())

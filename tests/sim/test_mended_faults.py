@@ -27,6 +27,10 @@ RUNS = {
         [1, 2],
         Options(kinds=["deny access"], force={"churns": True}, trouble_s=6),
     ),
+    "replicas that are moved away from the last one that has everything": (
+        [20, 177],
+        Options(force={"reassigns": True}, trouble_s=6),
+    ),
 }
 
 
