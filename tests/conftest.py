@@ -1,7 +1,8 @@
 """What all tests share: how hard hypothesis tries, and that logging stays as it was.
 
-`fast` is the same in every run, so a failure is never a matter of luck. `thorough` looks for new
-failures: HYPOTHESIS_PROFILE=thorough make test
+`fast` is the same in every run of the same tests. In other runs it may not be: hypothesis also
+tries the constants of all modules that are loaded. `thorough` looks for new failures:
+HYPOTHESIS_PROFILE=thorough make test
 """
 
 import logging
