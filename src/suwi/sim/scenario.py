@@ -33,6 +33,8 @@ from suwi.sim.transaction_workload import Copies, TransactionWorkload
 from suwi.sim.workload import NotHealed, Shape, Workload, WriterKind
 
 TROUBLE_S = 12.0
+TROUBLE_OF_COPIERS_S = 6.0
+"""They do so much that a run takes as long as another one."""
 HEALED_WITHIN_S = 60.0
 """Within this time after healing every partition has a leader, all replicas are in sync and equal,
 and every broker has the same image."""
@@ -40,6 +42,7 @@ SESSION_TIMEOUT_S = 2.0
 _LONG_CUT_CHANCE = 0.01
 _GROUP_CHANCE = 0.25
 _REASSIGN_CHANCE = 0.25
+_COPIERS_CHANCE = 1 / 6
 _PINS_GONE_WITHIN_S = 10.0
 
 _SETTINGS = {
@@ -77,7 +80,8 @@ class Options:
     force: Mapping[str, Any] = field(default_factory=dict)
     """Values that replace those of the drawn shape."""
     kinds: Sequence[str] | None = None
-    trouble_s: float = TROUBLE_S
+    trouble_s: float | None = None
+    """For how long faults are injected; if None, for as long as is usual with the shape."""
     long_cut: bool | None = None
     """Whether a link is down for half an hour as well; drawn if None."""
     tasks: Sequence[str] = tuple(UNITS)
@@ -126,6 +130,20 @@ def draw_group(random: SimRandom) -> dict[str, Any]:
     }
 
 
+def draw_copiers(random: SimRandom) -> dict[str, Any]:
+    """The part of those that copy in transactions, from a stream of its own. They must find every
+    record that they have not copied."""
+    if not random.chance(_COPIERS_CHANCE):
+        return {}
+    return {
+        "copiers": random.choice((1, 2, 2)),
+        "transaction_version": random.choice((1, 2)),
+        "partitions": 2,
+        "deletes": False,
+        "unclean_elections": False,
+    }
+
+
 def run_seed(seed: int, options: Options | None = None) -> Run:
     """Raises if an invariant does not hold."""
     simulation = Simulation(seed)
@@ -139,6 +157,7 @@ class Scenario:
         drawn = options.shape or replace(
             draw_shape(simulation.random.stream("shape")),
             **draw_group(simulation.random.stream("group shape")),
+            **draw_copiers(simulation.random.stream("transaction shape")),
             reassigns=simulation.random.stream("reassignments").chance(_REASSIGN_CHANCE),
         )
         self.shape = shape = replace(drawn, **options.force)
@@ -157,6 +176,8 @@ class Scenario:
                 **(long_network_partition.SETTINGS if self.long_cut else {}),
             },
         )
+        usual_s = TROUBLE_OF_COPIERS_S if shape.copiers else TROUBLE_S
+        self._trouble_s = usual_s if options.trouble_s is None else options.trouble_s
         self.committed = Committed()
         self.monitor = InvariantMonitor(self.cluster, all_checkers(self.committed))
         self.history = History()
@@ -201,7 +222,7 @@ class Scenario:
             copiers = TransactionWorkload(self.cluster, workload, self.history)
             self.copies = copiers.copies
             await copiers.begin()
-        await self.plan.run(self.options.trouble_s)
+        await self.plan.run(self._trouble_s)
         if self.long_cut:
             await long_network_partition.long_cut(self.plan, workload)
         workload.stop_reassigning()

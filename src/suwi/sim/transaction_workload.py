@@ -2,9 +2,9 @@
 
 Each copier copies one partition of the workload's topic: in one transaction the copies of a few
 records, one in each partition of `COPIES`, and the offset up to which it has read. Some
-transactions are aborted. A copier is killed, or sleeps while another one takes over its
-transactional id. `settle` ends that and waits until everything is copied; `checkers/copies.py`
-compares.
+transactions are aborted. A copier is killed, sleeps for longer than its transaction may be open,
+or sleeps while another one takes over its transactional id. `settle` ends that and waits until
+everything is copied; `checkers/copies.py` compares.
 """
 
 import asyncio
@@ -36,12 +36,13 @@ COPY_PARTITIONS = 2
 SETTINGS = {
     "transaction.state.log.num.partitions": "2",
     "transaction.state.log.segment.bytes": "4096",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
 SETTLED_WITHIN_S = 90.0
 _CLIENT = ClientSettings(connect_timeout_s=2, request_timeout_s=4, retry_timeout_s=8)
 _READ = ReadSettings(max_wait_ms=300, committed_only=True)
 _PRODUCER = ProducerSettings(delivery_timeout_s=8, request_timeout_s=4)
-_TIMEOUT_MS = 5000
+_TIMEOUT_MS = 2500
 _SAFE_DOWNGRADE = 2
 
 
@@ -117,6 +118,12 @@ class TransactionWorkload:
         alive = machines[0]
         self._start(source, alive, random)
         while not await self._stopped_within(random.uniform(1, 6)):
+            if random.chance(0.2):
+                self._cluster.say(f"{alive.name} sleeps")
+                alive.freeze()
+                await self._stopped_within(random.uniform(1, 5))  # Its transaction may time out.
+                alive.thaw()
+                continue
             if random.chance(0.5):
                 self._cluster.say(f"{alive.name} is killed")
                 alive.kill()
