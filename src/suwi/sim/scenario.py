@@ -159,7 +159,7 @@ class Scenario:
         )
         self.committed = Committed()
         self.monitor = InvariantMonitor(self.cluster, all_checkers(self.committed))
-        self.history = History()
+        self.history = History(replicas_move=shape.reassigns)
         self.plan = FaultPlan(
             self.cluster,
             self.monitor,
