@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 from kio.schema.errors import ErrorCode
 
+from suwi.cli.reassign import move
 from suwi.client.admin import Admin, Resource, ResourceType
 from suwi.client.cluster import Cluster
 from suwi.client.connection import PeerConnection
@@ -16,7 +17,7 @@ from suwi.model.errors import (
     NoReassignmentInProgress,
     UnknownTopicOrPartition,
 )
-from suwi.model.ids import NO_NODE, PartitionIndex, TopicPartition
+from suwi.model.ids import NO_NODE, NodeId, PartitionIndex, TopicPartition
 from suwi.sim import Simulation
 from suwi.sim.cluster import DATA, SimCluster
 from suwi.wire.versions import ApiKey
@@ -173,6 +174,25 @@ def test_a_client_finds_the_next_controller() -> None:
         first = controller(cluster)
         await kill(cluster, first)
         assert await admin.reassignments() == {}  # The one it knew is gone.
+
+    run(scenario)
+
+
+def test_a_command_that_moves_replicas_goes_on_after_no_broker_could_be_reached() -> None:
+    async def scenario(cluster: SimCluster, admin: Admin) -> None:
+        late = NodeId(cut_off(cluster)[0])
+        client: Cluster = cluster.client("mover")
+        moving = asyncio.create_task(move(client, {ORDERS: (NodeId(1), late)}, quiet=True))
+        await until(lambda: now(cluster).is_reassigning)
+        for node in cluster.nodes.values():
+            node.kill()
+        await asyncio.sleep(1.0)
+        for node in cluster.nodes.values():
+            await node.start()
+        cluster.simulation.network.heal()
+        await moving
+        assert now(cluster).replicas == (1, late)
+        await client.close()
 
     run(scenario)
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from suwi.cli.reassign import kept
+from suwi.model.ids import NodeId
 from suwi.testing import Cluster
 from tests.cli.support import Suwi
 from tests.testing.clients import send
@@ -55,3 +57,10 @@ def test_a_topic_gets_more_and_fewer_replicas(cluster: Cluster, suwi: Suwi) -> N
     refused = suwi("topics", "alter", "water", "-r", "9")
     assert refused.exit_code == 1
     assert "replication factor 9 is larger" in refused.stderr
+
+
+def test_of_fewer_replicas_those_in_sync_stay_in_their_order() -> None:
+    one, two, three = (NodeId(node) for node in (1, 2, 3))
+    assert kept((one, two, three), (three, two, one), 2) == [one, two]
+    assert kept((one, two, three), (three, two), 2) == [two, three]
+    assert kept((one, two, three), (three,), 2) == [one, three]

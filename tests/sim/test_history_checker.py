@@ -256,6 +256,22 @@ def test_a_reader_may_seek_back_and_see_records_again() -> None:
     assert violations(history) == []
 
 
+@pytest.mark.parametrize("replicas_move", [True, False])
+@pytest.mark.parametrize("deleted_below", [20, 21])
+def test_a_new_replica_may_store_again_what_is_deleted(
+    replicas_move: bool, deleted_below: int
+) -> None:
+    history = a_good_history()
+    history.replicas_move = replicas_move
+    history.send("w4", P, b"g0", idempotent=True).acked(21)
+    history.readings[0].saw(P, 20, b"g0")
+    history.readings[0].saw(P, 21, b"g0")
+    history.finals[P].records[21] = b"g0"
+    history.delete(P, deleted_below)
+    found = [str(each) for each in violations(history) if each.kind == "duplicate"]
+    assert bool(found) is not (replicas_move and deleted_below > 20)
+
+
 def test_a_writer_that_is_not_idempotent_may_store_twice() -> None:
     history = a_good_history()
     write = history.send("w4", P, b"g0")

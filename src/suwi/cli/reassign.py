@@ -10,11 +10,16 @@ from collections.abc import Mapping, Sequence
 from suwi.cli.options import Target
 from suwi.cli.output import Failure, count_text, document, say
 from suwi.cli.session import existing_topic, run
-from suwi.client.admin import Admin
+from suwi.client.admin import Admin, Reassignment
 from suwi.client.cluster import Cluster
+from suwi.client.retry import Retry
 from suwi.client.topology import TopicInfo
 from suwi.controller.placement import Site, extend
-from suwi.model.errors import InvalidReplicationFactor, UnknownTopicOrPartition
+from suwi.model.errors import (
+    InvalidReplicationFactor,
+    NotController,
+    UnknownTopicOrPartition,
+)
 from suwi.model.ids import NodeId, TopicPartition
 
 _POLL_S = 0.5
@@ -30,7 +35,7 @@ def drain(target: Target, node: int, *, json: bool) -> None:
         leaving, moved = NodeId(node), 0
         while targets := await _without(cluster, admin, leaving):
             moved += len(targets)
-            await _move(admin, targets, quiet=json)
+            await move(cluster, targets, quiet=json)
         if not moved and leaving not in cluster.brokers:
             raise Failure(f"there is no broker {node}, and no partition has a replica on it")
         if json:
@@ -72,13 +77,25 @@ async def change_replication_factor(
     assigned = await _assigned(admin, [topic])
     try:
         targets = {
-            partition: extend(_sites(cluster), replicas[:factor], factor, loads)
-            for partition, replicas in assigned.items()
+            tp: extend(
+                _sites(cluster),
+                kept(replicas, topic.partition(tp.partition).isr, factor),
+                factor,
+                loads,
+            )
+            for tp, replicas in assigned.items()
         }
     except InvalidReplicationFactor as error:
         raise Failure(str(error)) from None
     if not dry_run:
-        await _move(admin, targets, quiet=quiet)
+        await move(cluster, targets, quiet=quiet)
+
+
+def kept(replicas: Sequence[NodeId], isr: Sequence[NodeId], factor: int) -> list[NodeId]:
+    """The replicas that stay, in their order. One that is not in sync goes first: its broker may be
+    gone, and the reassignment would not end."""
+    staying = sorted(replicas, key=lambda node: node not in isr)[:factor]
+    return [node for node in replicas if node in staying]
 
 
 async def _assigned(admin: Admin, topics: Sequence[TopicInfo]) -> Replicas:
@@ -110,9 +127,9 @@ def _loads(assigned: Mapping[TopicPartition, Sequence[NodeId]]) -> dict[NodeId, 
     return loads
 
 
-async def _move(admin: Admin, targets: Replicas, *, quiet: bool) -> None:
+async def move(cluster: Cluster, targets: Replicas, *, quiet: bool) -> None:
     """Returns when all reassignments are complete; shows how many are."""
-    results = await admin.reassign(targets)
+    results = await Admin(cluster).reassign(targets)
     for partition, error in results.items():
         if error is not None and not isinstance(error, UnknownTopicOrPartition):
             raise Failure(f"{partition}: {error.message}")
@@ -121,8 +138,18 @@ async def _move(admin: Admin, targets: Replicas, *, quiet: bool) -> None:
         say(f"moving {count_text(left, 'partition')}; Ctrl-C ends this command, not the move")
     while left:
         await asyncio.sleep(_POLL_S)
-        running = await admin.reassignments()
+        running = await _running(cluster)
         now = sum(partition in running for partition in targets)
         if now != left and not quiet:
             say(f"{len(targets) - now} of {len(targets)} moved")
         left = now
+
+
+async def _running(cluster: Cluster) -> dict[TopicPartition, Reassignment]:
+    """The next controller continues the reassignments: wait until there is one."""
+    retry = Retry(cluster.settings, cluster.random)
+    while True:
+        try:
+            return await Admin(cluster).reassignments()
+        except (OSError, NotController) as error:
+            await retry.pause_or_raise(error)

@@ -137,6 +137,8 @@ class History:
     reported: list[ReportedLoss] = field(default_factory=list)
     deleted: dict[str, int] = field(default_factory=dict)
     """The offset of each partition below which a client has requested the deletion of records."""
+    replicas_move: bool = False
+    """Reassignments replace replicas by new ones, which copy what is not deleted."""
 
     def send(
         self,

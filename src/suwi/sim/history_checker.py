@@ -87,13 +87,20 @@ def invented_records(history: History) -> Iterator[str]:
 
 
 def duplicates(history: History) -> Iterator[str]:
-    """A record of an idempotent writer is stored once, or again after its loss was reported."""
+    """A record of an idempotent writer is stored once, or again after its loss was reported.
+
+    As in Apache Kafka, a new replica does not know a producer whose records are all deleted: as
+    leader it accepts what that producer sends again.
+    """
     for name, places in _by_reader(history):
         at: dict[tuple[str, bytes], list[int]] = {}
         for partition, offset, value in places:
             log = history.finals.get(partition)
             is_gone = log is None or log.records.get(offset) != value
             if is_gone and history.is_reported(partition, offset):
+                continue
+            is_deleted = is_gone and offset < history.deleted.get(partition, 0)
+            if is_deleted and history.replicas_move:
                 continue
             offsets = at.setdefault((partition, value), [])
             if offset not in offsets:

@@ -180,7 +180,7 @@ class Scenario:
         self._trouble_s = usual_s if options.trouble_s is None else options.trouble_s
         self.committed = Committed()
         self.monitor = InvariantMonitor(self.cluster, all_checkers(self.committed))
-        self.history = History()
+        self.history = History(replicas_move=shape.reassigns)
         self.plan = FaultPlan(
             self.cluster,
             self.monitor,
