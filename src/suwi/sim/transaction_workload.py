@@ -43,6 +43,8 @@ _CLIENT = ClientSettings(connect_timeout_s=2, request_timeout_s=4, retry_timeout
 _READ = ReadSettings(max_wait_ms=300, committed_only=True)
 _PRODUCER = ProducerSettings(delivery_timeout_s=8, request_timeout_s=4)
 _TIMEOUT_MS = 2500
+_DAWDLES_CHANCE = 0.05
+_SEEKS_CHANCE = 0.1
 _SAFE_DOWNGRADE = 2
 
 
@@ -211,6 +213,8 @@ class TransactionWorkload:
         producer.begin()
         try:
             await self._send(source, producer, name, transaction, records)
+            if random.chance(_DAWDLES_CHANCE):
+                await asyncio.sleep(random.uniform(2, 4))  # It may time out.
             offset = Offset(records[-1].offset + 1)
             await producer.send_offsets(GROUP, {source: offset})
             await (producer.abort() if random.chance(0.2) else producer.commit())
@@ -255,7 +259,8 @@ class TransactionWorkload:
     # -- readers ---------------------------------------------------------------------------------
 
     async def _observe(self) -> None:
-        """Read the copies as they are committed."""
+        """Read the copies as they are committed, and now and then from some earlier offset on."""
+        random = self._random.stream("auditor")
         reading = self._history.reader("auditor", committed_only=True)
         positions = dict.fromkeys(self._targets, Offset(0))
         while not self._stopped.is_set():
@@ -271,6 +276,12 @@ class TransactionWorkload:
                                     str(fetched.partition), record.offset, record.value or b""
                                 )
                             positions[fetched.partition] = fetched.next_offset
+                        if random.chance(_SEEKS_CHANCE):
+                            positions = {
+                                each: Offset(random.below(position + 1))
+                                for each, position in positions.items()
+                            }
+                            break
             except (BrokerError, OSError):
                 await asyncio.sleep(0.5)
             await client.close()

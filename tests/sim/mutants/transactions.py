@@ -4,11 +4,28 @@ They have no transcript. Each has a fault script: two copiers, and what it takes
 fault.
 """
 
+import asyncio
+from dataclasses import replace
 from typing import Any
 
 from suwi.coordinator.decision import Decision
+from suwi.coordinator.record_facts import RecordFacts
+from suwi.group.offset_manager import OffsetManager
+from suwi.handlers.produce_verification import ProduceVerification
+from suwi.handlers.txn_markers import TxnMarkers
+from suwi.log.log_segments import LogSegments
+from suwi.log.producer_state import ProducerStates
+from suwi.log.txn_index import AbortedTxn
+from suwi.model.ids import Offset
+from suwi.records.record import Marker
+from suwi.replica.partition import Partition
+from suwi.replica.partition_transactions import NOT_VERIFIED
 from suwi.sim.scenario import Options
+from suwi.transaction import coordinator_shard
 from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
+from suwi.transaction.messages import AddPartitionsRequest
+from suwi.transaction.transaction_metadata import fenced
+from suwi.transaction.transaction_records import TransactionLogValue
 from tests.sim.mutants.mutant import FAULT, Mutant
 
 COPIERS = {
@@ -21,8 +38,80 @@ COPIERS = {
 }
 
 
+_add_partitions = TransactionCoordinatorShard.add_partitions
+_replay_offsets = OffsetManager.replay
+_aborted_between = LogSegments.aborted_between
+_append_marker = TxnMarkers._append
+_LATE_S = 0.1
+
+
+def _script(*kinds: str, version: int = 2) -> Options:
+    force = {**COPIERS, "transaction_version": version}
+    return Options(force=force, kinds=kinds or ["kill"], trouble_s=6.0, long_cut=False)
+
+
 def _forget_prepared(_shard: Any, _now_ms: int, _decision: Decision) -> None:
     pass
+
+
+def _never_verify(verification: ProduceVerification, place: Any, *_: Any) -> None:
+    verification.verified[place] = NOT_VERIFIED
+
+
+def _accept_marker(*_: Any, **__: Any) -> bool:
+    return True
+
+
+def _append_again_later(markers: TxnMarkers, tp: Any, marker: Any) -> Any:
+    """A correct broker does not mind."""
+    asyncio.get_running_loop().call_later(_LATE_S, _append_marker, markers, tp, marker)
+    return _append_marker(markers, tp, marker)
+
+
+def _fence_nobody(metadata: TransactionLogValue, now_ms: int) -> TransactionLogValue:
+    return replace(fenced(metadata, now_ms), producer_epoch=metadata.producer_epoch)
+
+
+def _forget_completion(
+    shard: TransactionCoordinatorShard, transactional_id: str, now_ms: int, decision: Decision
+) -> None:
+    if shard._sending.pop(transactional_id, None) is not None:
+        shard._held.ended(transactional_id, now_ms, decision)
+
+
+def _begin_in_memory(
+    shard: TransactionCoordinatorShard,
+    request: AddPartitionsRequest,
+    token: Any,
+    now_ms: int,
+    decision: Decision,
+) -> None:
+    _add_partitions(shard, request, token, now_ms, decision)
+    for record in decision.records:
+        shard.replay(record, RecordFacts(-1))
+    decision.records.clear()
+
+
+def _replay_as_committed(manager: OffsetManager, key: Any, value: Any, facts: RecordFacts) -> None:
+    _replay_offsets(manager, key, value, facts._replace(is_transactional=False))
+
+
+def _acknowledge_only(manager: OffsetManager, _marker: Marker, facts: RecordFacts) -> None:
+    """The marker is answered; its offsets are applied by nobody."""
+
+
+def _watermark(partition: Partition, _log: Any) -> Offset:
+    return partition.replica_log.high_watermark
+
+
+def _only_what_begins_here(segments: LogSegments, first: Offset, end: Offset) -> list[AbortedTxn]:
+    return [each for each in _aborted_between(segments, first, end) if each.first_offset >= first]
+
+
+def _mutant(
+    name: str, what: str, target: Any, attribute: str, wrong: Any, options: Options
+) -> Mutant:
+    return Mutant(name, FAULT, what, ((target, attribute, wrong),), options=options)
 
 
 MUTANTS = (
@@ -32,5 +121,63 @@ MUTANTS = (
         "a new coordinator does not send the markers of transactions that were being ended",
         ((TransactionCoordinatorShard, "elected", _forget_prepared),),
         options=Options(force=COPIERS, kinds=["kill"], long_cut=False),
+    ),
+    _mutant(
+        "no-verification",
+        "T1: a batch opens a transaction in a partition without the coordinator's consent",
+        *(ProduceVerification, "_begin_one", _never_verify),
+        _script(),
+    ),
+    Mutant(
+        "late-markers-are-accepted",
+        FAULT,
+        "T6: a marker that comes again, late, ends whatever transaction is open",
+        (
+            (ProducerStates, "check_marker", _accept_marker),
+            (TxnMarkers, "_append", _append_again_later),
+        ),
+        options=_script("reset"),
+    ),
+    _mutant(
+        "time-outs-fence-nobody",
+        "T8: the producer whose transaction was aborted goes on with its epoch",
+        *(coordinator_shard, "fenced", _fence_nobody),
+        _script("reset", version=1),
+    ),
+    _mutant(
+        "completion-is-forgotten",
+        "T9, T10: after the last marker the transaction stays prepared",
+        *(TransactionCoordinatorShard, "_complete", _forget_completion),
+        _script(),
+    ),
+    _mutant(
+        "begun-in-memory",
+        "T12: that a transaction has begun, and where, is not persisted",
+        *(TransactionCoordinatorShard, "add_partitions", _begin_in_memory),
+        _script(),
+    ),
+    _mutant(
+        "markers-without-offsets",
+        "T13: a marker is acknowledged and its offsets are not applied",
+        *(OffsetManager, "replay_marker", _acknowledge_only),
+        _script(),
+    ),
+    _mutant(
+        "offsets-before-the-marker",
+        "T14: offsets of an open transaction are visible",
+        *(OffsetManager, "replay", _replay_as_committed),
+        _script(),
+    ),
+    _mutant(
+        "stable-up-to-the-watermark",
+        "T18: the last stable offset is the high watermark",
+        *(Partition, "_stable_offset_of", _watermark),
+        _script(),
+    ),
+    _mutant(
+        "aborted-before-the-fetch",
+        "T19: transactions that began before the fetch offset are not listed as aborted",
+        *(LogSegments, "aborted_between", _only_what_begins_here),
+        _script(),
     ),
 )
