@@ -14,11 +14,11 @@ from suwi.group.offset_manager import OffsetManager
 from suwi.handlers.produce_verification import ProduceVerification
 from suwi.handlers.txn_markers import TxnMarkers
 from suwi.log.log_segments import LogSegments
+from suwi.log.log_slice import LogSlice
 from suwi.log.producer_state import ProducerStates
 from suwi.log.txn_index import AbortedTxn
 from suwi.model.ids import Offset
 from suwi.records.record import Marker
-from suwi.replica.partition import Partition
 from suwi.replica.partition_transactions import NOT_VERIFIED
 from suwi.sim.scenario import Options
 from suwi.transaction import coordinator_shard
@@ -100,12 +100,15 @@ def _acknowledge_only(manager: OffsetManager, _marker: Marker, facts: RecordFact
     """The marker is answered; its offsets are applied by nobody."""
 
 
-def _watermark(partition: Partition, _log: Any) -> Offset:
-    return partition.replica_log.high_watermark
+def _watermark(_producers: ProducerStates, _start: Offset, high_watermark: Offset) -> Offset:
+    return high_watermark
 
 
-def _only_what_begins_here(segments: LogSegments, first: Offset, end: Offset) -> list[AbortedTxn]:
-    return [each for each in _aborted_between(segments, first, end) if each.first_offset >= first]
+def _only_what_begins_here(
+    segments: LogSegments, first: Offset, end: Offset, found: LogSlice | None
+) -> list[AbortedTxn]:
+    aborted = _aborted_between(segments, first, end, found)
+    return [each for each in aborted if each.first_offset >= first]
 
 
 def _mutant(
@@ -171,7 +174,7 @@ MUTANTS = (
     _mutant(
         "stable-up-to-the-watermark",
         "T18: the last stable offset is the high watermark",
-        *(Partition, "_stable_offset_of", _watermark),
+        *(ProducerStates, "last_stable_offset", _watermark),
         _script(),
     ),
     _mutant(
