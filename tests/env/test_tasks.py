@@ -77,3 +77,10 @@ def test_cancelling_is_no_failure(on_failure: object) -> None:
         assert not tasks.failures
 
     asyncio.run(main())
+
+
+def test_waiting_for_no_task_needs_no_event_loop() -> None:
+    """An abandoned coroutine may run this in its `finally`, when its loop is closed."""
+    waiting = cancel_and_wait(None)
+    with pytest.raises(StopIteration):
+        waiting.send(None)

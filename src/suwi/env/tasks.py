@@ -91,4 +91,5 @@ async def cancel_and_wait(*tasks: "asyncio.Task[Any] | None") -> None:
     running = [task for task in tasks if task is not None]
     for task in running:
         task.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
+    if running:  # Without a task `gather` looks for an event loop, and may create one.
+        await asyncio.gather(*running, return_exceptions=True)
