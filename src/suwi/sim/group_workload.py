@@ -27,6 +27,7 @@ from suwi.sim.incarnation import Incarnation
 from suwi.sim.noting_coordinator import NotingCoordinator
 from suwi.sim.random import SimRandom
 from suwi.sim.simulation import Machine
+from suwi.sim.stop_signal import StopSignal
 from suwi.sim.workload import TOPIC, NotHealed, Workload
 
 GROUP = "billing"
@@ -97,7 +98,7 @@ class GroupWorkload:
         self._members = [self._member(number) for number in range(1, shape.members + 1)]
         self._lives: list[_Life] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._stopped = asyncio.Event()
+        self._stopped = StopSignal()
         self._epoch = -1
         """The newest leader epoch in which a broker has served the group."""
 
@@ -119,9 +120,9 @@ class GroupWorkload:
     async def _live(self, member: _Member) -> None:
         """Until all is to be healed; then it is alive, or was dead for good."""
         random = member.random
-        while not await self._stopped_within(random.uniform(0, 2)):
+        while not await self._stopped.is_set_within(random.uniform(0, 2)):
             self._begin_life(member)
-            while not await self._stopped_within(random.uniform(0.3, 4)):
+            while not await self._stopped.is_set_within(random.uniform(0.3, 4)):
                 life = member.life
                 assert life is not None
                 if life.is_over or await random.choice(_EVENTS)(self, member, life):
@@ -230,7 +231,7 @@ class GroupWorkload:
                 member.random.uniform(0, 2 * _SESSION_S), self._wake, life
             )
             return True
-        await self._stopped_within(member.random.uniform(0, 2.5 * _SESSION_S))
+        await self._stopped.is_set_within(member.random.uniform(0, 2.5 * _SESSION_S))
         self._wake(life)
         return False
 
@@ -244,7 +245,7 @@ class GroupWorkload:
         network, name = self._cluster.simulation.network, life.machine.name
         brokers = [node.name for node in self._cluster.nodes.values()]
         network.partition([name], brokers)
-        await self._stopped_within(member.random.uniform(0, 2 * _SESSION_S))
+        await self._stopped.is_set_within(member.random.uniform(0, 2 * _SESSION_S))
         for broker in brokers:
             network.heal(name, broker)
         return False
@@ -275,7 +276,7 @@ class GroupWorkload:
         coordinator = NotingCoordinator(
             client, GROUP, self.history, random, is_deposed=self._is_deposed
         )
-        while not await self._stopped_within(random.uniform(0.2, 1.5)):
+        while not await self._stopped.is_set_within(random.uniform(0.2, 1.5)):
             try:
                 await fetch_once(coordinator, self._all())
             except (BrokerError, OSError):
@@ -294,14 +295,6 @@ class GroupWorkload:
         }
         self._epoch = max([self._epoch, *epochs.values()])
         return epochs.get(address.host) != self._epoch
-
-    async def _stopped_within(self, duration_s: float) -> bool:
-        try:
-            async with asyncio.timeout(duration_s):
-                await self._stopped.wait()
-        except TimeoutError:
-            return False
-        return True
 
     # -- in the end ------------------------------------------------------------------------------
 

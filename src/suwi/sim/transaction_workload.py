@@ -27,6 +27,7 @@ from suwi.sim.cluster import SimCluster
 from suwi.sim.history import History, Write
 from suwi.sim.random import SimRandom
 from suwi.sim.simulation import Machine
+from suwi.sim.stop_signal import StopSignal
 from suwi.sim.workload import NotHealed, Workload
 from suwi.wire.versions import ApiKey
 
@@ -83,7 +84,7 @@ class TransactionWorkload:
             TopicPartition(COPIES, PartitionIndex(index)) for index in range(COPY_PARTITIONS)
         ]
         self._observer = cluster.simulation.machine("auditor")
-        self._stopped = asyncio.Event()
+        self._stopped = StopSignal()
         self._tasks: list[asyncio.Task[None]] = []
         self._number = 0
 
@@ -119,17 +120,19 @@ class TransactionWorkload:
         machines = [self._machine(source, number) for number in range(2)]
         alive = machines[0]
         self._start(source, alive, random)
-        while not await self._stopped_within(random.uniform(1, 6)):
+        while not await self._stopped.is_set_within(random.uniform(1, 6)):
             if random.chance(0.2):
                 self._cluster.say(f"{alive.name} sleeps")
                 alive.freeze()
-                await self._stopped_within(random.uniform(1, 5))  # Its transaction may time out.
+                await self._stopped.is_set_within(
+                    random.uniform(1, 5)
+                )  # Its transaction may time out.
                 alive.thaw()
                 continue
             if random.chance(0.5):
                 self._cluster.say(f"{alive.name} is killed")
                 alive.kill()
-                if await self._stopped_within(random.uniform(0, 2)):
+                if await self._stopped.is_set_within(random.uniform(0, 2)):
                     break
             else:
                 await self._replace(source, machines, alive, random)
@@ -149,9 +152,9 @@ class TransactionWorkload:
         self._cluster.say(f"{zombie.name} sleeps, {other.name} takes over")
         zombie.freeze()
         self._start(source, other, random)
-        await self._stopped_within(random.uniform(0, 3))
+        await self._stopped.is_set_within(random.uniform(0, 3))
         zombie.thaw()
-        await self._stopped_within(random.uniform(0.5, 3))
+        await self._stopped.is_set_within(random.uniform(0.5, 3))
         zombie.kill()
 
     def _machine(self, source: TopicPartition, number: int) -> Machine:
@@ -285,14 +288,6 @@ class TransactionWorkload:
             except (BrokerError, OSError):
                 await asyncio.sleep(0.5)
             await client.close()
-
-    async def _stopped_within(self, duration_s: float) -> bool:
-        try:
-            async with asyncio.timeout(duration_s):
-                await self._stopped.wait()
-        except TimeoutError:
-            return False
-        return True
 
     # -- in the end ------------------------------------------------------------------------------
 

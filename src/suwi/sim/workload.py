@@ -33,6 +33,7 @@ from suwi.sim.pipelined import PipelinedWriter
 from suwi.sim.query_clients import flood, look_up
 from suwi.sim.random import SimRandom
 from suwi.sim.reassigner import Reassigner
+from suwi.sim.stop_signal import StopSignal
 from suwi.sim.topic_churn import Churn
 
 TOPIC = "orders"
@@ -133,7 +134,7 @@ class Workload:
         self._random = cluster.simulation.workload
         self._writers = cluster.simulation.machine("c1")
         self._readers = cluster.simulation.machine("c2")
-        self._stopped = asyncio.Event()
+        self._stopped = StopSignal()
         self._awake = asyncio.Event()
         self._awake.set()
         self._settings: dict[str, ProducerSettings] = {}
@@ -254,12 +255,7 @@ class Workload:
 
     async def stopped_within(self, duration_s: float) -> bool:
         await self._awake.wait()
-        try:
-            async with asyncio.timeout(duration_s):
-                await self._stopped.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await self._stopped.is_set_within(duration_s)
 
     # -- writers ---------------------------------------------------------------------------------
 
