@@ -332,6 +332,16 @@ def test_describe_transactions() -> None:
     on_broker(scenario)
 
 
+def test_an_id_without_an_open_transaction_has_no_start_time() -> None:
+    async def scenario(wire: Wire) -> None:
+        await wire.producer()
+        described = await wire.describe()
+        assert (described.error_code, described.transaction_state) == (0, "Empty")
+        assert described.transaction_start_time is None
+
+    on_broker(scenario)
+
+
 def test_list_transactions_filters() -> None:
     async def scenario(wire: Wire) -> None:
         first = await wire.producer()

@@ -132,9 +132,8 @@ async def describe_transaction(
     return await asking(cluster, transactional_id, ask, KeyType.TRANSACTION)
 
 
-def _time_ms(time: datetime) -> int | None:
-    ms = round(time.timestamp() * 1000)
-    return ms if ms >= 0 else None
+def _time_ms(time: datetime | None) -> int | None:
+    return None if time is None else round(time.timestamp() * 1000)
 
 
 async def producers_of(

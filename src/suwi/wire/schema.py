@@ -11,6 +11,9 @@ from types import NoneType, UnionType
 from typing import Any, Final, NamedTuple, Union, get_args, get_origin
 
 from kio.index import load_request_schema, load_response_schema
+from kio.static.primitive import TZAware
+
+from suwi.wire.versions import ApiKey
 
 # The `struct` formats of the types with a fixed size.
 FIXED: Final = {
@@ -73,7 +76,18 @@ def entity_type(api_key: int, version: int, direction: Direction) -> type[Any]:
     """kio's class for a message."""
     if direction is Direction.REQUEST:
         return load_request_schema(api_key, version)
-    return load_response_schema(api_key, version)
+    cls = load_response_schema(api_key, version)
+    if api_key == ApiKey.DESCRIBE_TRANSACTIONS:
+        _allow_no_start_time(cls)
+    return cls
+
+
+def _allow_no_start_time(cls: type[Any]) -> None:
+    """Without an open transaction Kafka says -1, which kio cannot read into its field."""
+    (states,) = (field for field in fields(cls) if field.name == "transaction_states")
+    for field in fields(get_args(states.type)[0]):
+        if field.name == "transaction_start_time":
+            field.type = TZAware | None
 
 
 @cache
