@@ -181,7 +181,9 @@ def test_a_broker_started_before_zookeeper_waits_and_says_for_what(tmp_path: Pat
         assert broker.is_running
         with zookeeper:
             broker.wait_until_ready()
+            assert "connected to ZooKeeper" in broker.log
             assert "stopped cleanly" in broker.stop()
+        assert "kazoo" not in broker.log, "a line for every attempt"
 
 
 def test_ctrl_c_ends_a_broker_that_waits_for_zookeeper(tmp_path: Path) -> None:

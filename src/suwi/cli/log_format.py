@@ -32,3 +32,6 @@ def set_up_logging(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FieldFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    if level.upper() != "DEBUG":
+        # It has lines for every attempt; `metadata.zookeeper_connection` has one for every change.
+        logging.getLogger("kazoo").setLevel(logging.ERROR)

@@ -186,9 +186,12 @@ class Connection:
 
     def _state_changed(self, state: SessionState, session_id: int | None, has_died: bool) -> None:
         if state is SessionState.CONNECTED:
+            log.info("connected to ZooKeeper", extra={"session": f"{session_id or 0:#x}"})
             self._connected.set()
             self._sync_sent_s = self._disconnected_s = None
         else:
+            if not self.closed and self._connected.is_set():
+                log.warning("disconnected from ZooKeeper")
             self._connected.clear()
             self._disconnected_s = self._disconnected_s or self._loop.time()
         if state is SessionState.EXPIRED:
