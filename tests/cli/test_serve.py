@@ -89,6 +89,11 @@ def test_an_address_without_a_port_is_refused_with_an_example(listen: str) -> No
     )
 
 
+def test_an_address_may_be_given_as_in_kafka() -> None:
+    assert refusal("--listen", "PLAINTEXT://0.0.0.0:9092") == refusal("--listen", "0.0.0.0:9092")
+    assert "NONSENSE" in refusal("--listen", "NONSENSE://127.0.0.1:9092")
+
+
 @pytest.mark.parametrize("listen", ["0.0.0.0:9092", ":9092", "[::]:9092", "192.0.2.1:9092"])
 def test_plain_text_for_other_machines_is_refused_without_insecure(listen: str) -> None:
     assert "add --insecure" in refusal("--listen", listen)

@@ -138,8 +138,8 @@ def _configure(
 
 
 def _option_value(option: str, value: object) -> str:
-    if option != "--listen":
-        return str(value)
+    if option != "--listen" or "://" in str(value):
+        return str(value)  # As Kafka has it: PLAINTEXT://HOST:PORT.
     _, colon, port = str(value).rpartition(":")
     if not (colon and port.isascii() and port.isdigit()):
         raise BadConfig(f"--listen {value}: give it as HOST:PORT, like 127.0.0.1:9092")
