@@ -310,11 +310,13 @@ SYNONYMS = {"broker.id": "node.id", "log.dir": "log.dirs"}
 _NO_EFFECT = "Accepted without effect: there is no such {} here."
 _THREADS, _BUFFER = _NO_EFFECT.format("pool of threads"), _NO_EFFECT.format("buffer")
 _DIRECTORIES = _NO_EFFECT.format("move between data directories")
+_KERBEROS = _NO_EFFECT.format("mechanism")
+_FACTOR = double(0, sys.float_info.max)
 KEYS_WITHOUT_EFFECT = {
     declared.name: declared
     for declared in (
         Key("background.threads", int32(1), 10, _THREADS),
-        Key("log.cleaner.io.buffer.load.factor", double(0, sys.float_info.max), 0.9, _BUFFER),
+        Key("log.cleaner.io.buffer.load.factor", _FACTOR, 0.9, _BUFFER),
         Key("log.cleaner.io.buffer.size", int32(0), 524_288, _BUFFER),
         Key("log.cleaner.threads", int32(1), 1, _THREADS),
         Key("replica.alter.log.dirs.io.max.bytes.per.second", int64(1), INT64_MAX, _DIRECTORIES),
@@ -322,9 +324,12 @@ KEYS_WITHOUT_EFFECT = {
         Key("num.network.threads", int32(1), 3, _THREADS),
         Key("num.recovery.threads.per.data.dir", int32(1), 2, _THREADS),
         Key("num.replica.fetchers", int32(1), 1, _THREADS),
+        Key("sasl.kerberos.min.time.before.relogin", int64(0), 60_000, _KERBEROS),
+        Key("sasl.kerberos.ticket.renew.jitter", _FACTOR, 0.05, _KERBEROS),
+        Key("sasl.kerberos.ticket.renew.window.factor", _FACTOR, 0.8, _KERBEROS),
     )
 }
-"""Dynamic keys of Kafka for threads and buffers. They are accepted here too, without effect."""
+"""Dynamic keys of Kafka for what is not here. They are accepted here too, without effect."""
 
 # Kafka's keys that are common in server.properties files and have no effect here. Each one that is
 # given is logged at start.
