@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from suwi.sim.__main__ import main
-from suwi.sim.fault_plan import KINDS
+from suwi.sim.fault_kinds import KINDS
 from suwi.sim.scenario import Options, run_seed
 
 SEEDS = 200

@@ -5,13 +5,10 @@ fails and the next one works, or one path cannot be used for a while.
 """
 
 import errno
-from typing import TYPE_CHECKING
 
 from suwi.sim.cluster import DATA, SimNode
+from suwi.sim.fault_plan import FaultPlan
 from suwi.sim.faults import Fault, Operation
-
-if TYPE_CHECKING:
-    from suwi.sim.fault_plan import FaultPlan
 
 _ERRORS: dict[Operation, tuple[int, ...]] = {
     "open": (errno.EIO, errno.EACCES, errno.EMFILE),
@@ -33,13 +30,7 @@ _ONCE_MAX = 4
 """How many calls fail in one fault, at most, each once."""
 
 
-def has_lost_a_directory(node: SimNode) -> bool:
-    """Whether a data directory is offline until the broker's next start."""
-    assert node.broker is not None
-    return any(d.state.offline_because is not None for d in node.broker.directories)
-
-
-async def fill(plan: "FaultPlan") -> None:
+async def fill(plan: FaultPlan) -> None:
     node = plan.pick()
     if node is None:
         return
@@ -52,7 +43,7 @@ async def fill(plan: "FaultPlan") -> None:
     node.machine.disk.capacity_bytes = None
 
 
-async def stall(plan: "FaultPlan") -> None:
+async def stall(plan: FaultPlan) -> None:
     node = plan.pick()
     if node is not None:
         duration_s = plan.random.choice((0.1, 1.0, 1.5 * plan.session_s))
@@ -60,7 +51,7 @@ async def stall(plan: "FaultPlan") -> None:
         node.machine.disk.faults.stall(duration_s, "write")
 
 
-async def fail_and_restart(plan: "FaultPlan") -> None:
+async def fail_and_restart(plan: FaultPlan) -> None:
     """One call fails, and the broker is restarted."""
 
     async def act(node: SimNode) -> None:
@@ -75,7 +66,7 @@ async def fail_and_restart(plan: "FaultPlan") -> None:
     await plan.alone(act)
 
 
-async def fail_once(plan: "FaultPlan") -> None:
+async def fail_once(plan: FaultPlan) -> None:
     """Some calls fail, each once, and the broker continues with what it has left."""
     node = plan.pick()
     if node is None:
@@ -86,7 +77,7 @@ async def fail_once(plan: "FaultPlan") -> None:
         node.machine.disk.faults.remove(fault)
 
 
-async def deny_access(plan: "FaultPlan") -> None:
+async def deny_access(plan: FaultPlan) -> None:
     """One path cannot be opened, listed, renamed or removed for a while (EACCES)."""
     node = plan.pick()
     if node is None:
@@ -102,7 +93,7 @@ async def deny_access(plan: "FaultPlan") -> None:
         node.machine.disk.faults.remove(fault)
 
 
-def _fail_once(plan: "FaultPlan", node: SimNode) -> Fault:
+def _fail_once(plan: FaultPlan, node: SimNode) -> Fault:
     operation = plan.random.choice(OPERATIONS)
     error = plan.random.choice(_ERRORS[operation])
     path = _some_path(plan, node)
@@ -112,7 +103,7 @@ def _fail_once(plan: "FaultPlan", node: SimNode) -> Fault:
     return node.machine.disk.faults.fail(operation, error, path=path, skip=skip)
 
 
-def _some_path(plan: "FaultPlan", node: SimNode) -> str:
+def _some_path(plan: FaultPlan, node: SimNode) -> str:
     """Everything, the checkpoints, or one partition, also after its directory was renamed."""
     logs = [log for log, state in plan.monitor.world.states.items() if node.id in state.replicas]
     patterns = [f"{DATA}/*", f"{DATA}/*checkpoint*"]

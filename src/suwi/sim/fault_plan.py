@@ -7,23 +7,23 @@ Invariant: power losses stay within the budget in which no acknowledged record m
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from suwi.metadata.memory import Faults
 from suwi.model.ids import NO_NODE, NodeId
-from suwi.sim import disk_fault_scripts, network_fault_scripts, store_fault_scripts
 from suwi.sim.cluster import SimCluster, SimNode
-from suwi.sim.fault_scripts import double_failover, fail_deletion, unclean_rejoin
 from suwi.sim.invariant_monitor import InvariantMonitor
 from suwi.sim.random import SimRandom
-from suwi.sim.task_failures import UNITS, TaskFaults, fail_task
+from suwi.sim.task_failures import UNITS, TaskFaults
 
 FAIL_TASK = "fail task"
 _START_AGAIN_S = 0.5
 _AT_ONCE_MAX = 3
 """How many faults there are at the same time, at most."""
+
+FaultScript: TypeAlias = Callable[["FaultPlan"], Coroutine[Any, Any, None]]
 
 
 class FaultPlan:
@@ -32,13 +32,14 @@ class FaultPlan:
         cluster: SimCluster,
         monitor: InvariantMonitor,
         random: SimRandom,
+        scripts: Mapping[str, FaultScript],
         *,
         kinds: Sequence[str] | None = None,
         tasks: Sequence[str] = tuple(UNITS),
         power_losses: str = "budget",
         clients: Sequence[str] = ("c1", "c2"),
     ) -> None:
-        """`tasks` are those that may fail. `power_losses`: "budget", or "any" if every message is
+        """`scripts` are all kinds of faults by name, `tasks` are those that may fail. `power_losses`: "budget", or "any" if every message is
         synced before it is acknowledged. `clients` are the machines that clients run on."""
         self.cluster = cluster
         self.monitor = monitor
@@ -55,13 +56,14 @@ class FaultPlan:
         """Nodes that lost power and are not back in every ISR."""
         self.is_healing = False
         self.tasks = list(tasks)
+        self._scripts = scripts
         self._kinds = list(kinds) if kinds is not None else self._draw_kinds()
         if FAIL_TASK in self._kinds:
             self.task_faults = TaskFaults(cluster)
 
     def _draw_kinds(self) -> list[str]:
         share = self.random.choice((0.15, 0.4, 0.8))
-        return [kind for kind in KINDS if self.random.chance(share)] or ["kill"]
+        return [kind for kind in self._scripts if self.random.chance(share)] or ["kill"]
 
     # -- duration and choice ---------------------------------------------------------------------
 
@@ -72,7 +74,7 @@ class FaultPlan:
             await asyncio.sleep(self.random.uniform(0, pause_s_max))
             if len(self._under_way) < _AT_ONCE_MAX:
                 kind = self.random.choice(self._kinds)
-                task = asyncio.create_task(KINDS[kind](self), name=kind)
+                task = asyncio.create_task(self._scripts[kind](self), name=kind)
                 self._under_way[task] = None
                 task.add_done_callback(lambda task: self._under_way.pop(task, None))
 
@@ -83,7 +85,7 @@ class FaultPlan:
         self.network.heal()
         for host in [*(node.name for node in self.cluster.nodes.values()), *self.clients]:
             self.network.slow(host, 0)
-        store_fault_scripts.set_store_faults(self, Faults())
+        self.cluster.set_store_faults(Faults())
         while self._under_way:
             await asyncio.wait(list(self._under_way))
         for node in self.cluster.nodes.values():
@@ -91,7 +93,7 @@ class FaultPlan:
             disk = node.machine.disk
             disk.faults.clear()
             disk.capacity_bytes = None
-            if node.is_running and disk_fault_scripts.has_lost_a_directory(node):
+            if node.is_running and node.has_lost_a_directory():
                 self.say(f"restart {node.name}, whose data directory is offline")
                 node.kill()
         await asyncio.gather(*(self._bring_back(node) for node in self.cluster.nodes.values()))
@@ -299,33 +301,3 @@ class FaultPlan:
         await self.pause(self.random.uniform(0.5, 4.0))
         self.say("threads are fast again")
         loop.job_delay_s_max = self._job_delay_s_max
-
-
-FaultScript: TypeAlias = Callable[[FaultPlan], Coroutine[Any, Any, None]]
-
-KINDS: dict[str, FaultScript] = {
-    "kill": FaultPlan.kill,
-    "crash in a write": FaultPlan.crash_in_a_write,
-    "stop": FaultPlan.stop,
-    "lose power": FaultPlan.lose_power,
-    "freeze": FaultPlan.freeze,
-    "restart all": FaultPlan.restart_all,
-    "cut": network_fault_scripts.cut,
-    "isolate": network_fault_scripts.isolate,
-    "refuse": network_fault_scripts.refuse,
-    "reset": network_fault_scripts.reset,
-    "slow": network_fault_scripts.slow,
-    "fill disk": disk_fault_scripts.fill,
-    "stall disk": disk_fault_scripts.stall,
-    "fail disk": disk_fault_scripts.fail_and_restart,
-    "fail disk once": disk_fault_scripts.fail_once,
-    "deny access": disk_fault_scripts.deny_access,
-    "fail deletion": fail_deletion,
-    FAIL_TASK: fail_task,
-    "slow threads": FaultPlan.slow_threads,
-    "cut store": store_fault_scripts.cut_store,
-    "expire": store_fault_scripts.expire,
-    "worsen store": store_fault_scripts.worsen_store,
-    "double failover": double_failover,
-    "unclean rejoin": unclean_rejoin,
-}

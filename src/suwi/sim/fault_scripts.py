@@ -1,27 +1,24 @@
 """Faults of several steps, for states that single faults reach only in thousands of runs.
 
 Each is aimed at a partition in its current state, and skips what does not apply. They are kinds of
-faults like the others (`fault_plan`).
+faults like the others (`fault_kinds`).
 """
 
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import NO_NODE, NodeId
 from suwi.sim.checkers.facts import LogId
 from suwi.sim.cluster import DATA, SimNode
+from suwi.sim.fault_plan import FaultPlan
 from suwi.sim.faults import Operation
 from suwi.sim.topic_churn import CHURNED
-
-if TYPE_CHECKING:
-    from suwi.sim.fault_plan import FaultPlan
 
 _STEP_S = 0.02
 
 
-async def double_failover(plan: "FaultPlan") -> None:
+async def double_failover(plan: FaultPlan) -> None:
     """Two quick fail-overs, with a replica in between that nobody fetches from (hazard 3)."""
     chosen = _choose_partition(plan)
     if chosen is None or len(chosen.followers) < 2:
@@ -45,7 +42,7 @@ async def double_failover(plan: "FaultPlan") -> None:
         await plan.start(leader)
 
 
-async def unclean_rejoin(plan: "FaultPlan") -> None:
+async def unclean_rejoin(plan: FaultPlan) -> None:
     """A follower that has caught up loses power while its leader proposes it for the ISR, and comes
     back without its last records (hazard 10)."""
     chosen = _choose_partition(plan)
@@ -75,7 +72,7 @@ async def unclean_rejoin(plan: "FaultPlan") -> None:
         await plan.start(follower)
 
 
-async def fail_deletion(plan: "FaultPlan") -> None:
+async def fail_deletion(plan: FaultPlan) -> None:
     """The directory of a topic that is being deleted cannot be renamed, or not even read, and
     the broker continues."""
     states = plan.monitor.world.states
@@ -99,7 +96,7 @@ async def fail_deletion(plan: "FaultPlan") -> None:
 class _ChosenPartition:
     """A partition whose replicas all run and are in sync: its leader and its followers."""
 
-    def __init__(self, plan: "FaultPlan", log: LogId, nodes: list[SimNode]) -> None:
+    def __init__(self, plan: FaultPlan, log: LogId, nodes: list[SimNode]) -> None:
         self.log = log
         self.leader, *self.followers = nodes
         self._plan = plan
@@ -110,7 +107,7 @@ class _ChosenPartition:
         return self._last
 
 
-def _choose_partition(plan: "FaultPlan") -> _ChosenPartition | None:
+def _choose_partition(plan: FaultPlan) -> _ChosenPartition | None:
     found = []
     for log, state in plan.monitor.world.states.items():
         order = [state.leader, *(node for node in state.replicas if node != state.leader)]
@@ -121,17 +118,17 @@ def _choose_partition(plan: "FaultPlan") -> _ChosenPartition | None:
     return _ChosenPartition(plan, *plan.random.choice(found)) if found else None
 
 
-def _has_caught_up(plan: "FaultPlan", chosen: _ChosenPartition) -> bool:
+def _has_caught_up(plan: FaultPlan, chosen: _ChosenPartition) -> bool:
     ends = [_end(plan, node.id, chosen.log) for node in (chosen.leader, chosen.followers[0])]
     return chosen.followers[0].in_service.is_set() and ends[0] == ends[1]
 
 
-def _end(plan: "FaultPlan", node: NodeId, log: LogId) -> int:
+def _end(plan: FaultPlan, node: NodeId, log: LogId) -> int:
     replica = plan.monitor.world.replica(node, log)
     return replica.end if replica is not None and replica.is_live else -1
 
 
-async def _until(plan: "FaultPlan", condition: Callable[[], bool], limit_s: float) -> bool:
+async def _until(plan: FaultPlan, condition: Callable[[], bool], limit_s: float) -> bool:
     """Wait for something, not too long; returns whether it happened."""
     for _ in range(int(limit_s / _STEP_S)):
         if condition():

@@ -28,7 +28,8 @@ from suwi.sim.noting_coordinator import NotingCoordinator
 from suwi.sim.random import SimRandom
 from suwi.sim.simulation import Machine
 from suwi.sim.stop_signal import StopSignal
-from suwi.sim.workload import TOPIC, NotHealed, Workload
+from suwi.sim.workload import NotHealed, Workload
+from suwi.sim.workload_context import TOPIC
 
 GROUP = "billing"
 SECOND_TOPIC = "refunds"

@@ -5,21 +5,18 @@ fetch wait (`SETTINGS`).
 """
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from suwi.model.ids import NO_NODE
 from suwi.sim.cluster import SimNode
-
-if TYPE_CHECKING:
-    from suwi.sim.fault_plan import FaultPlan
-    from suwi.sim.workload import Workload
+from suwi.sim.fault_plan import FaultPlan
+from suwi.sim.workload import Workload
 
 DURATION_S = 30 * 60.0
 _LOOKS_MAX = 20
 SETTINGS = {"replica.fetch.wait.max.ms": "10000"}
 
 
-async def long_cut(plan: "FaultPlan", workload: "Workload") -> None:
+async def long_cut(plan: FaultPlan, workload: Workload) -> None:
     """A follower cannot reach its leader: it is refused at once, or gets no response."""
     pair = _leader_and_follower(plan)
     for _ in range(_LOOKS_MAX):
@@ -43,7 +40,7 @@ async def long_cut(plan: "FaultPlan", workload: "Workload") -> None:
     workload.go_on()
 
 
-def _leader_and_follower(plan: "FaultPlan") -> tuple[SimNode, SimNode] | None:
+def _leader_and_follower(plan: FaultPlan) -> tuple[SimNode, SimNode] | None:
     """Of some partition; neither is the controller if possible, because it would be deposed."""
     found = []
     for state in plan.monitor.world.states.values():

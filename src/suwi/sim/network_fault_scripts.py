@@ -1,18 +1,15 @@
 """Faults of a simulated cluster's network: links that are cut, refused, reset or slow."""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from suwi.sim.fault_plan import FaultPlan
+from suwi.sim.fault_plan import FaultPlan
 
 
-def _two(plan: "FaultPlan") -> tuple[str, str]:
+def _two(plan: FaultPlan) -> tuple[str, str]:
     names = [node.name for node in plan.cluster.nodes.values()]
     plan.random.shuffle(names)
     return names[0], names[1]
 
 
-async def cut(plan: "FaultPlan") -> None:
+async def cut(plan: FaultPlan) -> None:
     """Cut the link between two brokers, in one direction or both."""
     one, other = _two(plan)
     both = plan.random.chance(0.5)
@@ -25,7 +22,7 @@ async def cut(plan: "FaultPlan") -> None:
     plan.network.heal(one, other)
 
 
-async def isolate(plan: "FaultPlan") -> None:
+async def isolate(plan: FaultPlan) -> None:
     """Cut one broker off from the others; in some runs also from clients and the store."""
     node = plan.pick()
     if node is None:
@@ -45,7 +42,7 @@ async def isolate(plan: "FaultPlan") -> None:
         plan.network.heal(node.name, other)
 
 
-async def refuse(plan: "FaultPlan") -> None:
+async def refuse(plan: FaultPlan) -> None:
     """A firewall between two brokers that answers with a reset, in one direction or both."""
     one, other = _two(plan)
     both = plan.random.chance(0.5)
@@ -58,14 +55,14 @@ async def refuse(plan: "FaultPlan") -> None:
     plan.network.heal(one, other)
 
 
-async def reset(plan: "FaultPlan") -> None:
+async def reset(plan: FaultPlan) -> None:
     node = plan.pick()
     if node is not None:
         plan.say(f"reset connections of {node.name}")
         plan.network.reset(node.name)
 
 
-async def slow(plan: "FaultPlan") -> None:
+async def slow(plan: FaultPlan) -> None:
     node = plan.pick()
     if node is None:
         return

@@ -10,7 +10,6 @@ with an error if one did, also where nothing happened to be stored twice.
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
@@ -25,11 +24,9 @@ from suwi.records.builder import build_batch
 from suwi.records.record import Record
 from suwi.sim.history import ACKS_ALL, Write
 from suwi.sim.random import SimRandom
+from suwi.sim.workload_context import WorkloadContext
 from suwi.wire.produce import PartitionProduced, decode_produce_response, encode_produce_request
 from suwi.wire.versions import APIS, ApiKey
-
-if TYPE_CHECKING:
-    from suwi.sim.workload import Workload
 
 _VERSION = APIS[ApiKey.PRODUCE].max_version
 _IN_FLIGHT_MAX = 5
@@ -60,7 +57,7 @@ class _Lane:
 
 
 class PipelinedWriter:
-    def __init__(self, workload: "Workload", name: str, env: Env, random: SimRandom) -> None:
+    def __init__(self, workload: WorkloadContext, name: str, env: Env, random: SimRandom) -> None:
         self._workload = workload
         self._name = name
         self._env = env

@@ -1,24 +1,21 @@
 """Clients that only query: offsets by time, the newest offset, and floods of expensive requests."""
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from suwi.client.connection import PeerConnection
 from suwi.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, list_offsets
 from suwi.env import Env
 from suwi.model.errors import BrokerError
 from suwi.sim.random import SimRandom
+from suwi.sim.workload_context import WorkloadContext
 from suwi.wire.codec import encode_request
 from suwi.wire.versions import APIS, ApiKey
-
-if TYPE_CHECKING:
-    from suwi.sim.workload import Workload
 
 _FLOOD_MAX = 40
 _ANSWERS_S = 10.0
 
 
-async def look_up(workload: "Workload", env: Env, random: SimRandom) -> None:
+async def look_up(workload: WorkloadContext, env: Env, random: SimRandom) -> None:
     """Look up offsets by time, one request after the other, and record the responses."""
     name = "look up"
     client = workload.client(name)
@@ -43,7 +40,7 @@ async def look_up(workload: "Workload", env: Env, random: SimRandom) -> None:
     await client.close()
 
 
-async def flood(workload: "Workload", random: SimRandom) -> None:
+async def flood(workload: WorkloadContext, random: SimRandom) -> None:
     """Pipelined Metadata and DescribeConfigs on one connection, which may close it early."""
     while not await workload.stopped_within(random.uniform(0.5, 3)):
         address = random.choice(workload.addresses)

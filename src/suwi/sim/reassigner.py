@@ -8,7 +8,6 @@ targets must be reached.
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster
@@ -16,15 +15,13 @@ from suwi.model.errors import BrokerError
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.sim.random import SimRandom
 from suwi.sim.topic_churn import CHURNED
-
-if TYPE_CHECKING:
-    from suwi.sim.workload import Workload
+from suwi.sim.workload_context import WorkloadContext
 
 _CANCEL_CHANCE = 0.25
 
 
 class Reassigner:
-    def __init__(self, workload: "Workload", random: SimRandom) -> None:
+    def __init__(self, workload: WorkloadContext, random: SimRandom) -> None:
         self._workload = workload
         self._random = random
         self._client: Cluster = workload.client("reassigner")

@@ -19,6 +19,7 @@ from suwi.sim.checkers.copies import broken_copies
 from suwi.sim.checkers.group_offsets import broken_offsets
 from suwi.sim.checkers.groups import broken_generations
 from suwi.sim.cluster import SimCluster
+from suwi.sim.fault_kinds import KINDS
 from suwi.sim.fault_plan import FaultPlan
 from suwi.sim.group_history import GroupHistory
 from suwi.sim.group_workload import GroupWorkload
@@ -26,11 +27,12 @@ from suwi.sim.history import History, Outcome
 from suwi.sim.history_checker import violations
 from suwi.sim.invariant_monitor import InvariantMonitor
 from suwi.sim.random import SimRandom
+from suwi.sim.shape import Shape, WriterKind
 from suwi.sim.shard_watch import ShardWatch
 from suwi.sim.simulation import Simulation
 from suwi.sim.task_failures import UNITS, InjectedFailure
 from suwi.sim.transaction_workload import Copies, TransactionWorkload
-from suwi.sim.workload import NotHealed, Shape, Workload, WriterKind
+from suwi.sim.workload import NotHealed, Workload
 
 TROUBLE_S = 12.0
 TROUBLE_OF_COPIERS_S = 6.0
@@ -185,6 +187,7 @@ class Scenario:
             self.cluster,
             self.monitor,
             simulation.faults,
+            KINDS,
             kinds=options.kinds,
             tasks=options.tasks,
             # Internal topics have no sync for each message.

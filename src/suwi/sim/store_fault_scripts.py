@@ -1,14 +1,10 @@
 """Faults of a simulated cluster's metadata store: cut off, expired sessions, late, old answers."""
 
-from typing import TYPE_CHECKING
-
 from suwi.metadata.memory import Faults
-
-if TYPE_CHECKING:
-    from suwi.sim.fault_plan import FaultPlan
+from suwi.sim.fault_plan import FaultPlan
 
 
-async def cut_store(plan: "FaultPlan") -> None:
+async def cut_store(plan: FaultPlan) -> None:
     node = plan.pick()
     if node is None:
         return
@@ -19,19 +15,18 @@ async def cut_store(plan: "FaultPlan") -> None:
     node.heal_store()
 
 
-async def expire(plan: "FaultPlan") -> None:
+async def expire(plan: FaultPlan) -> None:
     node = plan.pick()
     if node is not None and node.view is not None:
         plan.say(f"the session of {node.name} expires")
         node.view.expire()
 
 
-async def worsen_store(plan: "FaultPlan") -> None:
+async def worsen_store(plan: FaultPlan) -> None:
     """Slow answers, lost answers, stale reads and late notices for all brokers."""
     plan.say("the store is slow and loses answers")
     random = plan.random
-    set_store_faults(
-        plan,
+    plan.cluster.set_store_faults(
         Faults(
             latency_s=(0.0, random.choice((0.001, 0.05, 0.5))),
             notice_delay_s=(0.0, random.choice((0.01, 0.3, 1.0))),
@@ -43,9 +38,4 @@ async def worsen_store(plan: "FaultPlan") -> None:
     )
     await plan.for_a_while()
     plan.say("the store is well")
-    set_store_faults(plan, Faults())
-
-
-def set_store_faults(plan: "FaultPlan", faults: Faults) -> None:
-    for name in Faults.__slots__:
-        setattr(plan.cluster.store_faults, name, getattr(faults, name))
+    plan.cluster.set_store_faults(Faults())

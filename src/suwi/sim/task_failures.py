@@ -1,30 +1,20 @@
 """An unexpected exception in a background task of a given name, at a random moment.
 
-`fail_task` is a kind of fault (`fault_plan`): `TaskFaults` makes a task of one broker raise
-`InjectedFailure` at an await, and then the unit that the task belongs to must fail as designed.
+`TaskFaults` makes a task of one broker raise `InjectedFailure` at an await; `task_fault_scripts`
+then expects the unit that the task belongs to to fail as designed.
 Invariant: every task that brokers start by name is in `UNITS`.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from suwi.broker.broker import Broker
 from suwi.replica.replica_manager import TASK as CHANGE_OF_ROLE
-from suwi.sim.checkers import Broken
 from suwi.sim.cluster import SimCluster, SimNode
 from suwi.sim.incarnation import Incarnation
 
-if TYPE_CHECKING:
-    from suwi.sim.fault_plan import FaultPlan
-
-_STRIKES_WITHIN_S = 5.0
-"""If the task takes no step within this time, no exception is raised in it."""
-_FOLLOWS_WITHIN_S = 30.0
-"""A broker that stops itself does a controlled shutdown first, perhaps without a connection."""
-_STEP_S = 0.05
-_FLUSH = "log flush"
+FLUSH = "log flush"
 
 
 class InjectedFailure(RuntimeError):
@@ -43,7 +33,7 @@ UNITS = {
     "broker registration": Unit.BROKER,
     "controller election": Unit.BROKER,
     "high watermark checkpoint": Unit.BROKER,
-    _FLUSH: Unit.BROKER,
+    FLUSH: Unit.BROKER,
     "log start offset checkpoint": Unit.BROKER,
     "metadata follower": Unit.BROKER,
     "recovery point checkpoint": Unit.BROKER,
@@ -143,78 +133,3 @@ class _FailingCoroutine(Coroutine[Any, Any, Any]):
 
 
 _SLEEP = asyncio.sleep.__code__
-
-
-async def fail_task(plan: "FaultPlan") -> None:
-    """One task of one broker fails; the broker is started again if that stopped it."""
-
-    async def act(node: SimNode) -> None:
-        if not node.in_service.is_set():
-            return  # Failed starts are reported by `start`.
-        name = plan.random.choice(plan.tasks)
-        plan.say(f"task {name!r} of {node.name} fails")
-        await _fail(plan, name, node)
-        if not node.is_running:
-            await plan.for_a_while()
-            plan.say(f"start {node.name}")
-            await plan.start(node)
-
-    await plan.alone(act)
-
-
-async def _fail(plan: "FaultPlan", name: str, node: SimNode) -> None:
-    """Make a task fail, and wait for what must follow. Raises `Broken`."""
-    assert node.broker is not None
-    expected, incarnation = _Expected(name, node, node.broker), node.machine.incarnation
-    task_faults = plan.task_faults
-    task_faults.arm(name, incarnation)
-    waited_s = 0.0
-    while (
-        task_faults.is_armed(name, incarnation)
-        and waited_s < _STRIKES_WITHIN_S
-        and not plan.is_healing
-    ):
-        await asyncio.sleep(_STEP_S)
-        waited_s += _STEP_S
-    if task_faults.is_armed(name, incarnation):
-        task_faults.disarm(name, incarnation)
-        return  # There was no such task, or it had nothing to do.
-    plan.say(f"task {name!r} of {node.name} has failed")
-    for _ in range(int(_FOLLOWS_WITHIN_S / _STEP_S)):
-        if expected.is_seen():
-            return
-        await asyncio.sleep(_STEP_S)
-    raise Broken(f"{name!r} of {node.name} failed, and this did not follow: {UNITS[name].value}")
-
-
-class _Expected:
-    """What must follow from the failure of a task of one incarnation of a broker."""
-
-    def __init__(self, name: str, node: SimNode, broker: Broker) -> None:
-        self._name = name
-        self._node = node
-        self._broker = broker
-        self._ended = len(node.failures)
-        self._counted = self._count()
-        self._failed = set(broker.replicas.failed)
-
-    def _count(self) -> int:
-        # A partition that cannot be compacted has its own counter.
-        uncleanable = (
-            len(self._broker.log_cleaner.uncleanable) if self._name == "log cleaner" else 0
-        )
-        return self._broker.tasks.failures[self._name] + uncleanable
-
-    def is_seen(self) -> bool:
-        ended = [failure.task for failure in self._node.failures[self._ended :]]
-        is_counted = self._count() > self._counted
-        match UNITS[self._name]:
-            case Unit.BROKER:
-                if self._name == _FLUSH and self._broker.failure is None:
-                    return is_counted  # Only the sync of one partition failed.
-                return is_counted and ended == [self._name]
-            case Unit.PARTITION:
-                out_of_service = set(self._broker.replicas.failed) - self._failed
-                return is_counted and not ended and len(out_of_service) <= 1
-            case Unit.WORK:
-                return is_counted and not ended and self._node.is_running

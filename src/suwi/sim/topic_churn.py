@@ -9,7 +9,6 @@ deleted topic may appear in the next one of its name.
 import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from suwi.client.admin import Admin, Resource, ResourceType
 from suwi.client.cluster import Cluster
@@ -23,11 +22,9 @@ from suwi.records.builder import build_batch
 from suwi.records.compression import Compression
 from suwi.records.record import Record
 from suwi.sim.random import SimRandom
+from suwi.sim.workload_context import WorkloadContext
 from suwi.wire.produce import encode_produce_request
 from suwi.wire.versions import APIS, ApiKey
-
-if TYPE_CHECKING:
-    from suwi.sim.workload import Workload
 
 CHURNED = "scratch"
 _PARTITION = TopicPartition(CHURNED, PartitionIndex(0))
@@ -51,7 +48,7 @@ _KINDS: tuple[dict[str, str], ...] = (
 
 
 class Churn:
-    def __init__(self, workload: "Workload", env: Env, random: SimRandom) -> None:
+    def __init__(self, workload: WorkloadContext, env: Env, random: SimRandom) -> None:
         self._workload = workload
         self._env = env
         self._random = random

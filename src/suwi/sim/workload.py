@@ -5,10 +5,7 @@ The clients are Suwi's own (`suwi.client`), on separate machines. `Workload.begi
 """
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass
 
-from suwi.client.addresses import Address
 from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster
 from suwi.client.delivery import Delivery
@@ -17,101 +14,32 @@ from suwi.client.offsets import EARLIEST, LATEST, list_offsets
 from suwi.client.partition_sender import ProducerSettings
 from suwi.client.producer import Producer
 from suwi.client.reader import Fetched, Reader, ReadSettings
-from suwi.client.settings import ClientSettings
 from suwi.env import Env
 from suwi.model.errors import (
     BrokerError,
     OffsetOutOfRange,
-    TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from suwi.model.ids import Offset, PartitionIndex, TopicPartition
-from suwi.records.compression import Compression
-from suwi.sim.cluster import PORT, SimCluster
+from suwi.model.ids import Offset, TopicPartition
+from suwi.sim.cluster import SimCluster
 from suwi.sim.history import ACKS_ALL, History, Reading, Write
 from suwi.sim.pipelined import PipelinedWriter
 from suwi.sim.query_clients import flood, look_up
 from suwi.sim.random import SimRandom
 from suwi.sim.reassigner import Reassigner
-from suwi.sim.stop_signal import StopSignal
+from suwi.sim.shape import Shape, WriterKind
 from suwi.sim.topic_churn import Churn
+from suwi.sim.workload_context import TOPIC, WorkloadContext
 
-TOPIC = "orders"
 READ_TO_END_S = 60.0
 """Within this time after healing every reader has read everything."""
 
-_CLIENT = ClientSettings(connect_timeout_s=2, request_timeout_s=5, retry_timeout_s=20)
 _READ = ReadSettings(max_wait_ms=500)
 _OUTSTANDING_MAX = 8
 
 
 class NotHealed(AssertionError):
     """The cluster or a client has not recovered in time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriterKind:
-    acks: int = ACKS_ALL
-    idempotent: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """The cluster and clients of one run."""
-
-    brokers: int = 3
-    partitions: int = 2
-    replication_factor: int = 3
-    min_insync_replicas: int = 2
-    flushes_each: bool = False
-    """log.flush.interval.messages=1"""
-    unclean_elections: bool = False
-    writers: tuple[WriterKind, ...] = (WriterKind(), WriterKind(acks=1, idempotent=False))
-    readers: int = 1
-    churns: bool = False
-    """A topic is created and deleted while requests of every kind use it."""
-    looks_up_deleted: bool = False
-    """Also look-ups by time."""
-    pipelines: bool = False
-    """There is a writer with several requests in flight on one connection."""
-    looks_up: bool = False
-    """There is a client that looks up offsets by time."""
-    floods: bool = False
-    """There are floods of expensive requests on one connection."""
-    codec: Compression = Compression.NONE
-    """The codec of the writers."""
-    deletes: bool = False
-    """Old records are deleted now and then (DeleteRecords)."""
-    pause_s_max: float = 0.3
-    """How long a writer waits between records, at most."""
-    members: int = 0
-    """Of a consumer group; none without (`sim/group_workload.py`)."""
-    reassigns: bool = False
-    """Replicas are moved to other brokers again and again."""
-    cooperative: bool = False
-    """The group rebalances incrementally."""
-    consumer: bool = False
-    """The group's members use the consumer protocol (KIP-848)."""
-    copiers: int = 0
-    """That copy records in transactions, at most one for each partition
-    (`sim/transaction_workload.py`)."""
-    transaction_version: int = 2
-
-    @property
-    def coordinates(self) -> bool:
-        """Whether clients use coordinators and their internal topics."""
-        return bool(self.members or self.copiers)
-
-    def topic_configs(self) -> dict[str, str]:
-        configs = {
-            "min.insync.replicas": str(self.min_insync_replicas),
-            "segment.bytes": "4096",
-        }
-        if self.flushes_each:
-            configs["flush.messages"] = "1"
-        if self.unclean_elections:
-            configs["unclean.leader.election.enable"] = "true"
-        return configs
 
 
 class _PlainSettings(ProducerSettings):
@@ -122,21 +50,12 @@ class _PlainSettings(ProducerSettings):
         return False
 
 
-class Workload:
+class Workload(WorkloadContext):
     def __init__(self, cluster: SimCluster, shape: Shape, history: History) -> None:
-        self.history = history
-        self.shape = shape
-        self.partitions = [
-            TopicPartition(TOPIC, PartitionIndex(i)) for i in range(shape.partitions)
-        ]
-        self.addresses = [Address(node.name, PORT) for node in cluster.nodes.values()]
-        self._cluster = cluster
+        super().__init__(cluster, shape, history)
         self._random = cluster.simulation.workload
         self._writers = cluster.simulation.machine("c1")
         self._readers = cluster.simulation.machine("c2")
-        self._stopped = StopSignal()
-        self._awake = asyncio.Event()
-        self._awake.set()
         self._settings: dict[str, ProducerSettings] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._reassigner: Reassigner | None = None
@@ -166,7 +85,7 @@ class Workload:
 
     async def stop_writing(self) -> None:
         """Returns when all writes of all writers are answered or given up."""
-        self._stopped.set()
+        self.stop()
         await asyncio.gather(*self._tasks)
 
     async def finish(self) -> None:
@@ -184,32 +103,6 @@ class Workload:
             reading.finished()
             task.cancel()
         await asyncio.wait([task for _, task, _ in self._reading])
-
-    def client(self, name: str) -> Cluster:
-        return self._cluster.client(name, _CLIENT)
-
-    # -- topics ----------------------------------------------------------------------------------
-
-    async def create(
-        self, name: str, partitions: int, configs: Mapping[str, str] | None = None
-    ) -> None:
-        client = self.client(f"admin {name}")
-        exists = False
-        while not exists:
-            try:
-                await Admin(client).create_topic(
-                    name,
-                    partitions=partitions,
-                    replication_factor=self.shape.replication_factor,
-                    configs={**self.shape.topic_configs(), **(configs or {})},
-                )
-                exists = True
-            except TopicAlreadyExists:
-                exists = True
-            except (BrokerError, OSError):
-                if await self.stopped_within(0.5):
-                    break
-        await client.close()
 
     async def _churn(self, env: Env) -> None:
         await Churn(self, env, self._random.stream("churn")).run()
@@ -245,17 +138,6 @@ class Workload:
             except (BrokerError, OSError):
                 pass
         await client.close()
-
-    def rest(self) -> None:
-        """Pause all clients until `go_on`, once their current work is done."""
-        self._awake.clear()
-
-    def go_on(self) -> None:
-        self._awake.set()
-
-    async def stopped_within(self, duration_s: float) -> bool:
-        await self._awake.wait()
-        return await self._stopped.is_set_within(duration_s)
 
     # -- writers ---------------------------------------------------------------------------------
 
