@@ -52,9 +52,9 @@ from suwi.replica.log_validator import (
     takes_long,
     validate,
 )
-from suwi.replica.partition import Partition, wait_until_ready
+from suwi.replica.partition import Partition
 from suwi.replica.partition_transactions import VerificationGuard
-from suwi.replica.replica_log import LogNotReady
+from suwi.replica.replica_log import LogNotReady, wait_until_ready
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.wire.produce import (
     PartitionProduced,
@@ -317,7 +317,7 @@ class Produce:
         """Wait for logs that are being opened. A batch refused for that reason would leave the
         client's next batches out of order."""
         waiting = [
-            self._partition(topic[0], topic[1], index)
+            self._partition(topic[0], topic[1], index).replica_log
             for topic in asked.topics
             for index, _ in topic[2]
             if not self._is_ready(topic, index)
