@@ -4,6 +4,7 @@ After every event, a fresh machine that replays the log, and one that replays it
 compacted, must have what is persisted of the live one.
 """
 
+import struct
 from collections.abc import Iterable
 from itertools import count
 from random import Random
@@ -266,3 +267,9 @@ def check_group(group: ClassicGroup, timers: dict[TimerKey, int]) -> None:
         assert members
         assert not group.pending_sync or ("sync", group.group_id) in timers
         assert all(m.awaiting_join is None and m.awaiting_sync is None for m in members.values())
+
+
+def subscription(*topics: str, user_data: bytes = b"") -> bytes:
+    named = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
+    rest = struct.pack(">i", len(user_data)) + user_data + struct.pack(">i", 0)
+    return struct.pack(">hi", 1, len(topics)) + named + rest

@@ -39,8 +39,9 @@ class FaultPlan:
         power_losses: str = "budget",
         clients: Sequence[str] = ("c1", "c2"),
     ) -> None:
-        """`scripts` are all kinds of faults by name, `tasks` are those that may fail. `power_losses`: "budget", or "any" if every message is
-        synced before it is acknowledged. `clients` are the machines that clients run on."""
+        """`scripts` are all kinds of faults by name, `tasks` those that may fail. `power_losses`:
+        "budget", or "any" if every message is synced before it is acknowledged. `clients` are the
+        machines that clients run on."""
         self.cluster = cluster
         self.monitor = monitor
         self.random = random

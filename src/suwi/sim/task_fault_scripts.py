@@ -1,4 +1,4 @@
-"""A background task of a simulated broker fails, and the unit it belongs to must fail as designed."""
+"""A background task of a simulated broker fails; its unit must then fail as designed."""
 
 import asyncio
 
