@@ -22,8 +22,8 @@ async def in_sync_thread(job: Job) -> Any:
 
 
 async def until_ended(running: "asyncio.Future[Any]") -> Any:
-    """The result of a job. Returns only when the job has ended, even if cancelled: it has files open
-    that must not be closed."""
+    """The result of a job. Returns only when the job has ended, even if cancelled: it has open
+    files that must not be closed."""
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
