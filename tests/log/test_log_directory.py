@@ -145,7 +145,7 @@ def test_logs_are_the_same_after_a_restart(disk_and_dir: Place) -> None:
     stop(directory)
     again = begun(disk, path)
     assert again.found_partitions() == [ORDERS]
-    assert again.high_watermarks == {ORDERS: 9}
+    assert again.checkpoints.high_watermarks == {ORDERS: 9}
     assert again.opened_logs() == []
     log = log_of(again)
     assert log is log_of(again)
@@ -193,7 +193,7 @@ def test_partitions_that_were_not_opened_keep_their_offsets(disk_and_dir: Place)
     stop(directory)
     stop(begun(disk, path))
     again = begun(disk, path)
-    assert again.high_watermarks == {ORDERS: 9}
+    assert again.checkpoints.high_watermarks == {ORDERS: 9}
     assert log_of(again).start_offset == 4
 
 
@@ -229,16 +229,16 @@ def test_one_write_serves_all_logs_that_wait_for_a_checkpoint() -> None:
     directory = begun(disk, "/data")
     many = [TopicPartition("orders", PartitionIndex(index)) for index in range(10)]
     directory.write_high_watermarks([(partition, Offset(5)) for partition in many])
-    due = [directory.lower_watermark(partition, Offset(3)) for partition in many]
-    jobs = [directory.job_for(one) for (one,) in due]
+    due = [directory.checkpoints.lower_watermark(partition, Offset(3)) for partition in many]
+    jobs = [directory.checkpoints.job_for(one) for (one,) in due]
     jobs[0]()
-    assert all(directory.is_written(one) for (one,) in due)
+    assert all(directory.checkpoints.is_written(one) for (one,) in due)
     disk.faults.fail("write", errno.EIO, path=f"*{names.HIGH_WATERMARKS}*")
     for job in jobs[1:]:
         job()
     disk.faults.clear()
     directory.close(clean=False)
-    assert set(begun(disk, "/data").high_watermarks.values()) == {3}
+    assert set(begun(disk, "/data").checkpoints.high_watermarks.values()) == {3}
 
 
 def test_an_offset_that_is_not_below_the_checkpoint_need_not_be_written() -> None:
@@ -246,11 +246,13 @@ def test_an_offset_that_is_not_below_the_checkpoint_need_not_be_written() -> Non
     log = log_of(directory)
     append(log, 10)
     run_steps(log.truncating(Offset(5)))
-    assert directory.log_truncated(log) == []
+    assert directory.checkpoints.log_truncated(log) == []
     sync(log)
     directory.write_recovery_points()
     run_steps(log.truncating(Offset(4)))
-    assert [due.checkpoint for due in directory.log_truncated(log)] == [names.RECOVERY_POINTS]
+    assert [due.checkpoint for due in directory.checkpoints.log_truncated(log)] == [
+        names.RECOVERY_POINTS
+    ]
 
 
 def test_partitions_recreated_at_the_same_time_wait_for_one_checkpoint_write() -> None:
@@ -269,7 +271,7 @@ def test_partitions_recreated_at_the_same_time_wait_for_one_checkpoint_write() -
     job = next(first)
     assert next(second) is not TURN, "it continues only after the first has written"
     job()
-    assert directory.high_watermarks == {}
+    assert directory.checkpoints.high_watermarks == {}
     assert b"orders" not in disk.read_bytes(f"/data/{names.HIGH_WATERMARKS}")
     assert [run_steps(steps).end_offset for steps in (first, second)] == [0, 0]
 

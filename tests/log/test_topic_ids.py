@@ -215,7 +215,7 @@ def test_a_recreated_topic_does_not_inherit_checkpoints_after_a_crash() -> None:
     directory.mark_for_deletion(ORDERS)
     append(log_of(directory, topic_id=SECOND_ID), 10, b"new")
     again = begun(disk.crash(), "/data")
-    assert again.high_watermarks == {}
+    assert again.checkpoints.high_watermarks == {}
     log = log_of(again, topic_id=SECOND_ID)
     assert (log.start_offset, log.recovery_point, len(values_in(log))) == (0, 0, 10)
 

@@ -53,7 +53,7 @@ async def adopt(
             if tp.topic not in known and _is_of_use(tp.topic)
         ]
         if unknown:
-            directory.expect_gaps(unknown)
+            directory.checkpoints.expect_gaps(unknown)
         for tp in unknown:
             found.setdefault(tp.topic, {})[tp.partition] = directory
     offsets = found.get(OFFSETS_TOPIC, {})
