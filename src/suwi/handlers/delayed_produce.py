@@ -1,4 +1,4 @@
-"""A produce with acks=all: its response waits until its batches are committed, or time runs out."""
+"""A produce whose response waits for the commit: acks=all, or acks=1 with flush.messages=1."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

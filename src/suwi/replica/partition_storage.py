@@ -69,16 +69,15 @@ class PartitionStorage:
     def writing_due(self) -> Steps[None]:
         """Write the checkpoints that are due. Raises KafkaStorageError."""
         while self._due:
-            directory, due = self._directory, self._due[0]
-            if not directory.checkpoints.is_written(due):
-                directory.state.check()
+            state, checkpoints = self._directory.state, self._directory.checkpoints
+            due = self._due[0]
+            if not checkpoints.is_written(due):
+                state.check()
                 try:
-                    yield directory.checkpoints.job_for(due)
+                    yield checkpoints.job_for(due)
                 except OSError as error:
-                    raise directory.state.failed(error) from error
-            self._due = [
-                other for other in self._due if not directory.checkpoints.is_written(other)
-            ]
+                    raise state.failed(error) from error
+            self._due = [other for other in self._due if not checkpoints.is_written(other)]
 
     @property
     def _directory(self) -> LogDirectory:
