@@ -304,7 +304,7 @@ class Brokers:
             return int(state.leader) if self._leads(topic, partition, state) else None
 
         wanted = "a leader" if broker is None else f"leader {broker}"
-        return await self._until(leader, lambda: self._unmet(topic, partition, wanted), timeout_s)
+        return await _until(leader, lambda: self._unmet(topic, partition, wanted), timeout_s)
 
     async def wait_isr(
         self,
@@ -326,7 +326,7 @@ class Brokers:
             return True if leader_state is not None and leader_state.members == wanted else None
 
         text = f"in-sync replicas {sorted(wanted)}"
-        await self._until(agrees, lambda: self._unmet(topic, partition, text), timeout_s)
+        await _until(agrees, lambda: self._unmet(topic, partition, text), timeout_s)
 
     async def wait_event(self, kind: str, *, timeout_s: float = TIMEOUT_S) -> Event:
         """Wait for an event of this kind. Returns the first one."""
@@ -334,7 +334,7 @@ class Brokers:
         def look() -> Event | None:
             return next((event for event in events(self._image) if event.kind == kind), None)
 
-        return await self._until(look, lambda: f"no event {kind!r}", timeout_s)
+        return await _until(look, lambda: f"no event {kind!r}", timeout_s)
 
     async def wait_until_healthy(self, *, timeout_s: float = TIMEOUT_S) -> None:
         """Wait until all brokers run, and all partitions have a leader and all replicas in sync."""
@@ -351,22 +351,9 @@ class Brokers:
                         found.append(self._unmet(name, index, "a leader"))
             return found
 
-        await self._until(
+        await _until(
             lambda: True if not problems() else None, lambda: "; ".join(problems()), timeout_s
         )
-
-    async def _until(
-        self, look: Callable[[], T | None], explain: Callable[[], str], timeout_s: float
-    ) -> T:
-        """Poll `look` until it returns a value. Polling needs no change in the brokers."""
-        deadline_s = self._loop.time() + timeout_s
-        while True:
-            found = look()
-            if found is not None:
-                return found
-            if self._loop.time() > deadline_s:
-                raise NotInTime(f"{explain()} (after {timeout_s:g} s)")
-            await asyncio.sleep(_POLL_S)
 
     def _serves(self, number: int) -> bool:
         """Whether a broker runs and is registered with its current broker epoch."""
@@ -399,3 +386,16 @@ class Brokers:
             f"in-sync replicas {list(state.isr)} of {list(state.replicas)}, {wanted} awaited; "
             f"brokers running: {self.running}"
         )
+
+
+async def _until(look: Callable[[], T | None], explain: Callable[[], str], timeout_s: float) -> T:
+    """Poll `look` until it returns a value. Polling needs no change in the brokers."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + timeout_s
+    while True:
+        found = look()
+        if found is not None:
+            return found
+        if loop.time() > deadline_s:
+            raise NotInTime(f"{explain()} (after {timeout_s:g} s)")
+        await asyncio.sleep(_POLL_S)
