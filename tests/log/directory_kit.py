@@ -6,6 +6,7 @@ from suwi.env import Disk, Env, SystemRandom
 from suwi.log.file_cache import FileCache
 from suwi.log.log_directory import LogDirectory
 from suwi.log.partition_log import PartitionLog
+from suwi.log.sliced_work import run_steps
 from suwi.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import read_header
@@ -36,9 +37,10 @@ def log_of(
     *,
     has_other_replicas: bool = False,
 ) -> PartitionLog:
-    return directory.log_of(
+    opening = directory.opening(
         partition, topic_id, TopicConfig(), None, has_other_replicas=has_other_replicas
     )
+    return run_steps(opening)
 
 
 def append(log: PartitionLog, count: int, value: bytes = b"v") -> None:

@@ -1,6 +1,6 @@
 """A data directory: its logs, lock, identity and checkpoints.
 
-`open` locks the directory and reads its checkpoints; after that `log_of` opens (and recovers) a
+`open` locks the directory and reads its checkpoints; after that `opening` opens (and recovers) a
 partition's log on first use. `close` writes the clean-shutdown file.
 Invariant: the clean-shutdown file exists only while no broker uses the directory.
 """
@@ -21,7 +21,7 @@ from suwi.log.partition_log import PartitionLog
 from suwi.log.recovery import OpenOptions, opening_log
 from suwi.log.rewriting import rewrite_unsynced
 from suwi.log.running_mark import RunningMark
-from suwi.log.sliced_work import Job, Steps, run_steps
+from suwi.log.sliced_work import Job, Steps
 from suwi.log.stray import UnreadableTopicId, holds_batches
 from suwi.model.ids import LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
@@ -174,26 +174,6 @@ class LogDirectory:
 
     def opened_logs(self) -> list[PartitionLog]:
         return list(self._logs.values())
-
-    def log_of(
-        self,
-        partition: TopicPartition,
-        topic_id: TopicId,
-        config: TopicConfig,
-        leader_epoch_max: LeaderEpoch | None,
-        *,
-        has_other_replicas: bool = False,
-    ) -> PartitionLog:
-        """As `opening`, run in this call."""
-        return run_steps(
-            self.opening(
-                partition,
-                topic_id,
-                config,
-                leader_epoch_max,
-                has_other_replicas=has_other_replicas,
-            )
-        )
 
     def opening(
         self,
