@@ -38,8 +38,8 @@ test-oldest: ## the Spark tests with the oldest PySpark supported, in .venv-olde
 	@tools/test_oldest.sh
 
 sim: setup ## mutants, then clusters with faults; options MINUTES=60 FROM=0 JOBS=2
-	@$(BIN)/python -m suwi.sim --mutants --jobs $(or $(JOBS),1)
-	@$(BIN)/python -m suwi.sim --minutes $(MINUTES) --from $(or $(FROM),0) --jobs $(or $(JOBS),1)
+	@$(BIN)/python -m simulation --mutants --jobs $(or $(JOBS),1)
+	@$(BIN)/python -m simulation --minutes $(MINUTES) --from $(or $(FROM),0) --jobs $(or $(JOBS),1)
 
 demo: setup ## three brokers, Spark, a lake table, and a broker killed in the middle
 	@$(BIN)/python demo/demo.py

@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "suwi"
+SIMULATION = ROOT / "simulation"
 TARGET = ROOT / "docs" / "file-map.md"
 
 _HEAD = """\
@@ -14,8 +15,8 @@ _HEAD = """\
 
 <!-- Written by tools/file_map.py from the docstrings of the modules: `make docs`. Do not edit. -->
 
-The first sentence of each file's docstring. Paths are below `src/suwi`;
-[architecture.md](architecture.md) says how the packages fit together.
+The first sentence of each file's docstring. Paths are below `src/suwi`, those of `simulation` below
+the repository; [architecture.md](architecture.md) says how the packages fit together.
 """
 
 
@@ -28,15 +29,18 @@ def summary(path: Path) -> str:
 
 
 def file_map() -> str:
-    parts = [_HEAD]
-    for package in sorted(path for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE):
-        folder = package.parent
-        parts.append(f"## {folder.relative_to(PACKAGE)}\n\n{summary(package)}.\n")
-        modules = sorted(path for path in folder.glob("*.py") if path.name != "__init__.py")
-        lines = [f"- `{path.relative_to(PACKAGE)}`: {summary(path)}" for path in modules]
-        if lines:
-            parts.append("\n".join(lines) + "\n")
+    packages = [path for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE]
+    parts = [_HEAD, *(_section(package, PACKAGE) for package in sorted(packages))]
+    parts += [_section(package, ROOT) for package in sorted(SIMULATION.rglob("__init__.py"))]
     return "\n".join(parts)
+
+
+def _section(package: Path, root: Path) -> str:
+    folder = package.parent
+    modules = sorted(path for path in folder.glob("*.py") if path.name != "__init__.py")
+    lines = [f"- `{path.relative_to(root)}`: {summary(path)}\n" for path in modules]
+    head = f"## {folder.relative_to(root)}\n\n{summary(package)}.\n"
+    return head + "\n" + "".join(lines) if lines else head
 
 
 def main() -> int:

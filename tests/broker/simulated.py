@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from uuid import UUID
 
 from suwi.broker.broker import Broker
 from suwi.client.connection import PeerConnection
@@ -67,7 +68,9 @@ class SimBroker:
         return await PeerConnection.open(self.machine.name, PORT)
 
 
-async def create_topic(client: PeerConnection, name: str, **configs: str) -> None:
+async def create_topic(
+    client: PeerConnection, name: str, *, partitions: int = 1, **configs: str
+) -> UUID:
     answer = await client.call(
         ApiKey.CREATE_TOPICS,
         7,
@@ -75,7 +78,7 @@ async def create_topic(client: PeerConnection, name: str, **configs: str) -> Non
             "topics": [
                 {
                     "name": name,
-                    "num_partitions": 1,
+                    "num_partitions": partitions,
                     "replication_factor": 1,
                     "assignments": [],
                     "configs": [
@@ -87,6 +90,14 @@ async def create_topic(client: PeerConnection, name: str, **configs: str) -> Non
         },
     )
     assert answer.topics[0].error_code == 0, answer
+    topic_id: UUID = answer.topics[0].topic_id
+    return topic_id
+
+
+async def delete_topic(client: PeerConnection, name: str) -> None:
+    fields = {"topics": [{"name": name, "topic_id": UUID(int=0)}], "timeout": 30_000}
+    answer = await client.call(ApiKey.DELETE_TOPICS, 6, fields)
+    assert answer.responses[0].error_code == 0, answer
 
 
 async def produce(

@@ -171,6 +171,8 @@ def test_a_topic_recreated_during_a_high_watermark_checkpoint_has_its_own_value(
         await log_manager._sync_dirty_partitions()
         await log_manager._write_high_watermarks()
         assert topic in (await topics_by_directory(client))[second.path]
-        assert second.high_watermarks.get(TopicPartition(topic, PartitionIndex(0)), 0) <= 1
+        assert (
+            second.checkpoints.high_watermarks.get(TopicPartition(topic, PartitionIndex(0)), 0) <= 1
+        )
 
     run(scenario)

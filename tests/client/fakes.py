@@ -7,7 +7,7 @@ check sequences as Kafka does.
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import UUID
 
@@ -303,3 +303,21 @@ def header(batch: bytes) -> BatchHeader:
 
 def always(error: int | None) -> Obstacle:
     return lambda _: error
+
+
+def on_fake_cluster(
+    scenario: Callable[[FakeCluster], Coroutine[Any, Any, None]],
+    *,
+    seed: int = 1,
+    brokers: int = 2,
+    partitions: int = 1,
+) -> None:
+    """Run that against a cluster that has been started."""
+    simulation = Simulation(seed)
+    fake = FakeCluster(simulation, brokers, partitions)
+
+    async def run() -> None:
+        await fake.start()
+        await scenario(fake)
+
+    simulation.run(run())

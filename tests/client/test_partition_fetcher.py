@@ -13,8 +13,7 @@ from suwi.client.partition_fetcher import PartitionFetcher
 from suwi.client.producer import Producer
 from suwi.model.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
-from suwi.sim import Simulation
-from tests.client.fakes import TOPIC, FakeCluster
+from tests.client.fakes import TOPIC, FakeCluster, on_fake_cluster
 
 PARTITION = TopicPartition(TOPIC, PartitionIndex(0))
 
@@ -32,11 +31,7 @@ async def values_at(fetcher: PartitionFetcher, offset: int) -> list[bytes | None
 
 
 def test_a_leader_that_moved_or_failed_is_followed() -> None:
-    simulation = Simulation(3)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation, brokers=3)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         async with fake.client() as cluster, fake.client() as other:
             fetcher = PartitionFetcher(cluster, PARTITION)
             await fill(fake, other, b"a")
@@ -50,15 +45,11 @@ def test_a_leader_that_moved_or_failed_is_followed() -> None:
             fake.move_leader(2)
             assert await fetching == [b"b"]
 
-    simulation.run(scenario())
+    on_fake_cluster(scenario, seed=3, brokers=3)
 
 
 def test_an_unreachable_broker_is_an_error_after_the_retry_timeout() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation, brokers=1)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         async with fake.client(retry_timeout_s=20) as cluster:
             fetcher = PartitionFetcher(cluster, PARTITION)
             await fetcher.fetch(Offset(0))
@@ -66,15 +57,11 @@ def test_an_unreachable_broker_is_an_error_after_the_retry_timeout() -> None:
             with pytest.raises(Unreachable, match="connection refused"):
                 await fetcher.fetch(Offset(0))
 
-    simulation.run(scenario())
+    on_fake_cluster(scenario, brokers=1)
 
 
 def test_errors_that_are_not_retriable_are_raised_at_once() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         async with fake.client() as cluster:
             fetcher = PartitionFetcher(cluster, PARTITION)
             with pytest.raises(OffsetOutOfRange, match="orders-0 has no offset 9"):
@@ -83,15 +70,11 @@ def test_errors_that_are_not_retriable_are_raised_at_once() -> None:
             with pytest.raises(UnknownTopicOrPartition):
                 await PartitionFetcher(cluster, nowhere).fetch(Offset(0))
 
-    simulation.run(scenario())
+    on_fake_cluster(scenario)
 
 
 def test_a_recreated_topic_is_not_mistaken_for_the_old_one() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         async with fake.client() as cluster:
             fetcher = PartitionFetcher(cluster, PARTITION)
             await fetcher.fetch(Offset(0))
@@ -99,15 +82,11 @@ def test_a_recreated_topic_is_not_mistaken_for_the_old_one() -> None:
             with pytest.raises(TopicReplaced):
                 await fetcher.fetch(Offset(0))
 
-    simulation.run(scenario())
+    on_fake_cluster(scenario)
 
 
 def test_the_preferred_read_replica_is_used_until_it_fails() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation, brokers=3)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         fake.nearest = 2
         async with fake.client() as cluster:
             await fill(fake, cluster, b"a")
@@ -124,4 +103,4 @@ def test_the_preferred_read_replica_is_used_until_it_fails() -> None:
             assert await values_at(near, 0) == [b"a"]
             assert fake.fetched_at == [0, 2, 2, 0, 1, 0]
 
-    simulation.run(scenario())
+    on_fake_cluster(scenario, brokers=3)

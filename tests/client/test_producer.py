@@ -21,7 +21,7 @@ from suwi.records.compression import Compression
 from suwi.records.record import Record
 from suwi.sim import Simulation
 from tests.broker.simulated import PORT, SimBroker, create_topic
-from tests.client.fakes import CLOSE, TOPIC, FakeCluster, always, header
+from tests.client.fakes import CLOSE, TOPIC, FakeCluster, always, header, on_fake_cluster
 
 
 def cluster_of(simulation: Simulation) -> Cluster:
@@ -203,20 +203,16 @@ def test_a_record_that_is_too_large_does_not_fail_the_rest_of_its_batch() -> Non
 
 
 def test_an_unknown_topic_or_partition_is_raised_at_once() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation, partitions=2)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         async with fake.client() as cluster, Producer(cluster, fake.machines[0].clock) as producer:
-            began_s = simulation.loop.time()
+            began_s = fake.simulation.loop.time()
             with pytest.raises(UnknownTopicOrPartition, match="'nothing' does not exist"):
                 await producer.send("nothing", b"")
             with pytest.raises(UnknownTopicOrPartition, match="its partitions are 0 to 1"):
                 await producer.send(TOPIC, b"", partition=2)
-            assert simulation.loop.time() - began_s < 1
+            assert fake.simulation.loop.time() - began_s < 1
 
-    run(simulation, scenario())
+    on_fake_cluster(scenario, partitions=2)
 
 
 # -- injected responses ----------------------------------------------------------------------------
@@ -241,33 +237,25 @@ def values_of(fake: FakeCluster) -> list[bytes | None]:
 
 
 def test_a_leader_that_moved_is_found() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation, brokers=3)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         fake.obstacles.append(always(None))
         fake.obstacles.append(lambda _: fake.move_leader(2))
         await send_through(fake, [b"a", b"b"])
         assert fake.produced_at == [0, 0, 2]
         assert values_of(fake) == [b"a", b"b"]
 
-    run(simulation, scenario())
+    on_fake_cluster(scenario, brokers=3)
 
 
 def test_after_a_leader_failure_the_new_leader_is_used() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         async with fake.client() as cluster, Producer(cluster, fake.machines[1].clock) as producer:
             await (await producer.send(TOPIC, b"a"))
             fake.machines[0].power_off()
             fake.move_leader(1)
             assert (await (await producer.send(TOPIC, b"b"))).offset == 1
 
-    run(simulation, scenario())
+    on_fake_cluster(scenario)
 
 
 @pytest.mark.parametrize(
@@ -279,32 +267,24 @@ def test_after_a_leader_failure_the_new_leader_is_used() -> None:
     ],
 )
 def test_a_batch_that_was_stored_without_a_response_is_stored_once(answer: int) -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         fake.after_append.append(always(answer))
         deliveries = await send_through(fake, [b"a", b"b"])
         assert values_of(fake) == [b"a", b"b"]
         assert [(await d).offset for d in deliveries] == [0, 1]
 
-    run(simulation, scenario())
+    on_fake_cluster(scenario)
 
 
 def test_a_duplicate_that_the_broker_reports_counts_as_stored() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         fake.after_append.append(always(CLOSE))
         fake.obstacles.append(always(None))
         fake.obstacles.append(always(ErrorCode.duplicate_sequence_number))
         deliveries = await send_through(fake, [b"a", b"b"])
         assert [(await d).offset for d in deliveries] == [-1, 1]
 
-    run(simulation, scenario())
+    on_fake_cluster(scenario)
 
 
 @pytest.mark.parametrize(
@@ -316,11 +296,7 @@ def test_a_duplicate_that_the_broker_reports_counts_as_stored() -> None:
     ],
 )
 def test_a_producer_whose_state_was_lost_continues_with_a_new_id(answer: int) -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         fake.obstacles.append(always(None))
         fake.obstacles.append(always(answer))
         await send_through(fake, [b"a", b"b", b"c"])
@@ -329,15 +305,11 @@ def test_a_producer_whose_state_was_lost_continues_with_a_new_id(answer: int) ->
         assert [h.producer_id - sent[0].producer_id for h in sent] == [0, 1, 1]
         assert [h.base_sequence for h in sent] == [0, 0, 1]
 
-    run(simulation, scenario())
+    on_fake_cluster(scenario)
 
 
 def test_a_batch_that_may_be_stored_is_never_sent_with_another_id() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         fake.after_append.append(always(CLOSE))
         fake.obstacles.append(always(None))
         fake.obstacles.append(always(ErrorCode.out_of_order_sequence_number))
@@ -347,15 +319,11 @@ def test_a_batch_that_may_be_stored_is_never_sent_with_another_id() -> None:
         assert (await following).offset == 1
         assert values_of(fake) == [b"a", b"b"]
 
-    run(simulation, scenario())
+    on_fake_cluster(scenario)
 
 
 def test_after_a_timed_out_batch_that_may_be_stored_the_next_has_a_new_id() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         for _ in range(20):
             fake.after_append.append(lambda batch: CLOSE if b"lost?" in batch else None)
             fake.obstacles.append(lambda batch: CLOSE if b"lost?" in batch else None)
@@ -366,7 +334,7 @@ def test_after_a_timed_out_batch_that_may_be_stored_the_next_has_a_new_id() -> N
         assert (await following).offset == 0
         assert [header(batch).base_sequence for batch in fake.logs[0].batches] == [0]
 
-    run(simulation, scenario())
+    on_fake_cluster(scenario)
 
 
 @pytest.mark.parametrize(
@@ -374,11 +342,8 @@ def test_after_a_timed_out_batch_that_may_be_stored_the_next_has_a_new_id() -> N
 )
 def test_a_batch_appended_by_a_leader_that_was_then_deposed_may_be_stored(answer: int) -> None:
     """The next batch must not be dropped as a duplicate of it."""
-    simulation = Simulation(1)
 
-    async def scenario() -> None:
-        fake = FakeCluster(simulation)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         for _ in range(20):
             fake.after_append.append(lambda batch: answer if b"stored?" in batch else None)
         settings = ProducerSettings(delivery_timeout_s=1)
@@ -386,15 +351,11 @@ def test_a_batch_appended_by_a_leader_that_was_then_deposed_may_be_stored(answer
         assert (await following).offset == 1
         assert values_of(fake) == [b"stored?", b"b"]
 
-    run(simulation, scenario())
+    on_fake_cluster(scenario)
 
 
 def test_a_refused_batch_does_not_consume_its_sequence() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         fake.obstacles.append(always(None))
         fake.obstacles.append(always(ErrorCode.message_too_large))
         first, refused, last = await send_through(fake, [b"a", b"b", b"c"])
@@ -403,15 +364,11 @@ def test_a_refused_batch_does_not_consume_its_sequence() -> None:
         assert [header(batch).base_sequence for batch in fake.logs[0].batches] == [0, 1]
         assert [(await first).offset, (await last).offset] == [0, 1]
 
-    run(simulation, scenario())
+    on_fake_cluster(scenario)
 
 
 def test_a_closed_producer_fails_what_it_could_not_deliver() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         async with fake.client() as cluster:
             producer = Producer(cluster, fake.machines[1].clock)
             await (await producer.send(TOPIC, b"a"))
@@ -423,15 +380,11 @@ def test_a_closed_producer_fails_what_it_could_not_deliver() -> None:
             with pytest.raises(Exception, match="closed"):
                 await delivery
 
-    run(simulation, scenario())
+    on_fake_cluster(scenario)
 
 
 def test_records_without_a_key_spread_over_the_partitions_batch_by_batch() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation, partitions=3)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         async with fake.client() as cluster:
             settings = ProducerSettings(batch_bytes=1000)
             async with Producer(cluster, fake.machines[0].clock, settings) as producer:
@@ -443,52 +396,40 @@ def test_records_without_a_key_spread_over_the_partitions_batch_by_batch() -> No
         sizes = [header(batch).record_count for log in fake.logs for batch in log.batches]
         assert sizes.count(10) > 0.9 * len(sizes)
 
-    run(simulation, scenario())
+    on_fake_cluster(scenario, partitions=3)
 
 
 def test_a_broker_that_reads_nothing_does_not_block_closing_a_client() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation, brokers=1)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         cluster = fake.client()
         settings = ProducerSettings(acks=0, batch_bytes=1)
         producer = Producer(cluster, fake.machines[0].clock, settings)
         await (await producer.send(TOPIC, b"x"))
-        simulation.network.partition(["outside"], ["b0"])
+        fake.simulation.network.partition(["outside"], ["b0"])
         await producer.send(TOPIC, bytes(1 << 20))
         await asyncio.sleep(1)  # it is written by then, and stays in the socket buffer
         await producer.close()
-        began_s = simulation.loop.time()
+        began_s = fake.simulation.loop.time()
         await cluster.close()
-        assert simulation.loop.time() - began_s < 10
+        assert fake.simulation.loop.time() - began_s < 10
 
-    run(simulation, scenario())
+    on_fake_cluster(scenario, brokers=1)
 
 
 def test_send_waits_while_the_buffer_is_full() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         async with fake.client() as cluster:
             settings = ProducerSettings(buffer_bytes=1000, batch_bytes=500)
             async with Producer(cluster, fake.machines[0].clock, settings) as producer:
-                simulation.network.slow("b0", 1000)
+                fake.simulation.network.slow("b0", 1000)
                 deliveries = [await producer.send(TOPIC, bytes(400)) for _ in range(6)]
                 assert [d.is_done for d in deliveries[:3]] == [True] * 3
 
-    run(simulation, scenario())
+    on_fake_cluster(scenario)
 
 
 def test_records_within_the_linger_time_share_a_batch() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         async with fake.client() as cluster:
             settings = ProducerSettings(linger_s=1)
             async with Producer(cluster, fake.machines[0].clock, settings) as producer:
@@ -498,9 +439,9 @@ def test_records_within_the_linger_time_share_a_batch() -> None:
                 await asyncio.sleep(1)
                 assert len(fake.logs[0].batches) == 1
                 delivery = await producer.send(TOPIC, b"last")
-                began_s = simulation.loop.time()
+                began_s = fake.simulation.loop.time()
                 await producer.flush()
                 assert delivery.is_done
-                assert simulation.loop.time() - began_s < 0.5
+                assert fake.simulation.loop.time() - began_s < 0.5
 
-    run(simulation, scenario())
+    on_fake_cluster(scenario)

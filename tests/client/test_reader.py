@@ -15,7 +15,7 @@ from suwi.client.reader import Reader, TopicReplaced
 from suwi.model.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
 from suwi.sim import Simulation
-from tests.client.fakes import TOPIC, FakeCluster
+from tests.client.fakes import TOPIC, FakeCluster, on_fake_cluster
 
 
 def partition(number: int) -> TopicPartition:
@@ -41,12 +41,8 @@ def run(scenario: Coroutine[Any, Any, None], simulation: Simulation) -> None:
 
 
 def test_each_record_is_returned_once_while_leaders_move_and_fail() -> None:
-    simulation = Simulation(5)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation, brokers=3, partitions=2)
+    async def scenario(fake: FakeCluster) -> None:
         fake.leaders = [0, 1]
-        await fake.start()
         async with fake.client() as cluster, fake.client() as other:
             positions = {partition(0): Offset(0), partition(1): Offset(0)}
             async with Reader(cluster, positions) as reader:
@@ -60,39 +56,31 @@ def test_each_record_is_returned_once_while_leaders_move_and_fail() -> None:
                 fake.move_leader(0, 1)
                 await fill(fake, other, b"b1", to=1)
                 assert await values_of(reader, 1) == [b"b1"]
-                simulation.network.reset("outside")
+                fake.simulation.network.reset("outside")
                 await fill(fake, other, b"a2", to=0)
                 assert await values_of(reader, 1) == [b"a2"]
 
-    run(scenario(), simulation)
+    on_fake_cluster(scenario, seed=5, brokers=3, partitions=2)
 
 
 def test_a_failed_leader_does_not_delay_the_records_of_another() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation, brokers=2, partitions=2)
+    async def scenario(fake: FakeCluster) -> None:
         fake.leaders = [0, 1]
-        await fake.start()
         async with fake.client() as cluster, fake.client() as other:
             positions = {partition(0): Offset(0), partition(1): Offset(0)}
             async with Reader(cluster, positions) as reader:
                 await reader.read()
                 fake.machines[0].power_off()
                 await fill(fake, other, b"x", to=1)
-                began_s = simulation.loop.time()
+                began_s = fake.simulation.loop.time()
                 assert await values_of(reader, 1) == [b"x"]
-                assert simulation.loop.time() - began_s < 5
+                assert fake.simulation.loop.time() - began_s < 5
 
-    run(scenario(), simulation)
+    on_fake_cluster(scenario, brokers=2, partitions=2)
 
 
 def test_a_reader_raises_after_the_retry_timeout_if_no_broker_returns() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation, brokers=1)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         async with (
             fake.client(retry_timeout_s=20) as cluster,
             Reader(cluster, {partition(0): Offset(0)}) as reader,
@@ -102,15 +90,11 @@ def test_a_reader_raises_after_the_retry_timeout_if_no_broker_returns() -> None:
             with pytest.raises(Unreachable, match="connection refused"):
                 await values_of(reader, 1)
 
-    run(scenario(), simulation)
+    on_fake_cluster(scenario, brokers=1)
 
 
 def test_a_reader_continues_when_the_broker_is_back() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation, brokers=1)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         async with fake.client() as cluster, Reader(cluster, {partition(0): Offset(0)}) as reader:
             await reader.read()
             fake.machines[0].kill()
@@ -120,28 +104,20 @@ def test_a_reader_continues_when_the_broker_is_back() -> None:
             await fill(fake, cluster, b"x")
             assert await reading == [b"x"]
 
-    run(scenario(), simulation)
+    on_fake_cluster(scenario, brokers=1)
 
 
 def test_an_offset_out_of_range_is_raised() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         async with fake.client() as cluster, Reader(cluster, {partition(0): Offset(9)}) as reader:
             with pytest.raises(OffsetOutOfRange, match="orders-0 has no offset 9"):
                 await reader.read()
 
-    run(scenario(), simulation)
+    on_fake_cluster(scenario)
 
 
 def test_a_topic_that_is_deleted_or_replaced_ends_the_reading() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation)
-        await fake.start()
+    async def scenario(fake: FakeCluster) -> None:
         async with fake.client() as cluster, Reader(cluster, {partition(0): Offset(0)}) as reader:
             await reader.read()
             fake.topic_id = UUID(int=8)
@@ -152,16 +128,12 @@ def test_a_topic_that_is_deleted_or_replaced_ends_the_reading() -> None:
             with pytest.raises(UnknownTopicOrPartition):
                 await reader.read()
 
-    run(scenario(), simulation)
+    on_fake_cluster(scenario)
 
 
 def test_list_offsets_is_retried_after_leaders_moved() -> None:
-    simulation = Simulation(1)
-
-    async def scenario() -> None:
-        fake = FakeCluster(simulation, brokers=3, partitions=2)
+    async def scenario(fake: FakeCluster) -> None:
         fake.leaders = [0, 1]
-        await fake.start()
         async with fake.client() as cluster:
             await fill(fake, cluster, b"x", b"y")
             fake.machines[0].kill()
@@ -169,7 +141,7 @@ def test_list_offsets_is_retried_after_leaders_moved() -> None:
             found = await list_offsets(cluster, {partition(0): LATEST, partition(1): EARLIEST})
             assert {p.partition: f.offset for p, f in found.items()} == {0: 2, 1: 0}
 
-    run(scenario(), simulation)
+    on_fake_cluster(scenario, brokers=3, partitions=2)
 
 
 def test_the_error_names_every_address_that_was_tried() -> None:

@@ -4,7 +4,8 @@ After every event, a fresh machine that replays the log, and one that replays it
 compacted, must have what is persisted of the live one.
 """
 
-from collections.abc import Callable, Iterable
+import struct
+from collections.abc import Iterable
 from itertools import count
 from random import Random
 from typing import Any
@@ -12,8 +13,6 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Decision, TimerKey, Token
-from suwi.coordinator.record import CoordinatorRecord
-from suwi.coordinator.record_facts import RecordFacts
 from suwi.group.classic_group import ClassicGroup, ClassicState, Protocol
 from suwi.group.classic_join import ClassicGroupConfig
 from suwi.group.classic_messages import JoinRequest, LeavingMember, SyncRequest
@@ -25,15 +24,14 @@ from suwi.group.offset_records import OffsetCommitValue
 from suwi.group.offset_requests import Committer
 from suwi.group.records import GROUP_RECORDS
 from suwi.metadata.image import ClusterImage
+from tests.coordinator.machine_driver import MachineDriver
 
 GROUP = "g"
 SESSION_MS, REBALANCE_MS = 10_000, 30_000
 RETENTION_MS, EXPIRY_INTERVAL_MS = 1_000_000, 60_000
-Decide = Callable[[GroupCoordinatorShard, int, Decision], None]
-Logged = tuple[bytes, bytes | None]
 
 
-class Driver:
+class Driver(MachineDriver[GroupCoordinatorShard]):
     def __init__(self, *, delay_ms: int = 0, size_max: int = 100, seed: int = 0) -> None:
         self._config = GroupConfig(
             ClassicGroupConfig(delay_ms, 6_000, 1_800_000, size_max),
@@ -43,16 +41,9 @@ class Driver:
         )
         self._ids = count(1)
         self._random = Random(seed)
-        self.machine = self._new_machine()
-        self.log: list[Logged] = []
-        self.now_ms = 1_000
-        self.replies: dict[Token, Any] = {}
-        self.waiting: dict[Token, None] = {}
-        self.timers: dict[TimerKey, int] = {}
         self.notices: list[Any] = []
-        self.batch_bytes_max = 1 << 20
         self.is_checked = True
-        self.do(lambda machine, now_ms, decision: machine.elected(now_ms, decision))
+        super().__init__(GROUP_RECORDS, now_ms=1_000)
 
     def _new_machine(self) -> GroupCoordinatorShard:
         topics = ImageTopics(ClusterImage(), 0)
@@ -68,32 +59,8 @@ class Driver:
 
     # -- events ----------------------------------------------------------------------------------
 
-    def do(self, decide: Decide, token: Token | None = None) -> Any:
-        """One event; the reply to `token`, None if it waits."""
-        if token is not None:
-            self.waiting[token] = None
-        self.decision = decision = Decision(batch_bytes_max=self.batch_bytes_max)
-        decide(self.machine, self.now_ms, decision)
-        for record in decision.records:
-            self._append(record)
-        for key, deadline_ms in decision.timers.items():
-            if deadline_ms is None:
-                self.timers.pop(key, None)
-            else:
-                self.timers[key] = deadline_ms
-        for each, reply in decision.replies:
-            assert each in self.waiting, "a reply that nobody waits for"
-            del self.waiting[each]
-            self.replies[each] = reply
+    def _notice(self, decision: Decision) -> None:
         self.notices += decision.notices
-        self.check()
-        return self.replies.get(token) if token is not None else None
-
-    def _append(self, record: CoordinatorRecord) -> None:
-        offset = len(self.log)
-        self.log.append(GROUP_RECORDS.encode(record))
-        self.machine.replay(record, RecordFacts(offset, is_committed=False))
-        self.machine.committed(offset + 1)
 
     def join(
         self,
@@ -246,35 +213,7 @@ class Driver:
     def expire(self, key: TimerKey) -> None:
         self.do(lambda m, now_ms, decision: m.expired(key, now_ms, decision))
 
-    # -- fail-over -------------------------------------------------------------------------------
-
-    def fail_over(self, *, compacted: bool = True) -> None:
-        """Another replica is elected, with what the log has. Nobody who waits is answered here."""
-        self.machine = self.replayed(len(self.log) if compacted else 0)
-        self._begin_again()
-
-    def resign_and_return(self) -> None:
-        """The same replica follows for a while, and is elected again."""
-        self.machine.resigned()
-        self._begin_again()
-
-    def _begin_again(self) -> None:
-        self.timers.clear()
-        self.waiting.clear()
-        self.do(lambda machine, now_ms, decision: machine.elected(now_ms, decision))
-
     # -- H0 --------------------------------------------------------------------------------------
-
-    def replayed(self, compacted_to: int) -> GroupCoordinatorShard:
-        newest = {key: offset for offset, (key, _) in enumerate(self.log[:compacted_to])}
-        machine = self._new_machine()
-        for offset, (key, value) in enumerate(self.log):
-            if offset < compacted_to and (newest[key] != offset or value is None):
-                continue  # Tombstones go, too.
-            record = GROUP_RECORDS.decode(key, value)
-            assert record is not None
-            machine.replay(record, RecordFacts(offset))
-        return machine
 
     def check(self) -> None:
         if not self.is_checked:
@@ -328,3 +267,9 @@ def check_group(group: ClassicGroup, timers: dict[TimerKey, int]) -> None:
         assert members
         assert not group.pending_sync or ("sync", group.group_id) in timers
         assert all(m.awaiting_join is None and m.awaiting_sync is None for m in members.values())
+
+
+def subscription(*topics: str, user_data: bytes = b"") -> bytes:
+    named = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
+    rest = struct.pack(">i", len(user_data)) + user_data + struct.pack(">i", 0)
+    return struct.pack(">hi", 1, len(topics)) + named + rest

@@ -9,7 +9,7 @@ from suwi.client.connection import PeerConnection
 from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.sim import Simulation
 from suwi.wire.versions import ApiKey
-from tests.broker.simulated import PORT, SimBroker
+from tests.broker.simulated import PORT, SimBroker, create_topic, delete_topic
 
 TOPIC, OTHER = "orders", "payments"
 """Two topics with two partitions each."""
@@ -37,23 +37,10 @@ class Wire:
         return await PeerConnection.open(self.broker.machine.name, PORT, client_id=client_id)
 
     async def create_topic(self, name: str) -> UUID:
-        topic = {
-            "name": name,
-            "num_partitions": 2,
-            "replication_factor": 1,
-            "assignments": [],
-            "configs": [],
-        }
-        fields = {"topics": [topic], "timeout": 30_000, "validate_only": False}
-        answer = await self.client.call(ApiKey.CREATE_TOPICS, 7, fields)
-        assert answer.topics[0].error_code == 0, answer
-        topic_id: UUID = answer.topics[0].topic_id
-        return topic_id
+        return await create_topic(self.client, name, partitions=2)
 
     async def delete_topic(self, name: str) -> None:
-        fields = {"topics": [{"name": name, "topic_id": UUID(int=0)}], "timeout": 30_000}
-        answer = await self.client.call(ApiKey.DELETE_TOPICS, 6, fields)
-        assert answer.responses[0].error_code == 0, answer
+        await delete_topic(self.client, name)
 
     async def find(self, *keys: str, version: int = 6, key_type: int = 0) -> Any:
         """Until its coordinator serves."""

@@ -73,6 +73,13 @@ class World:
                 except ConnectionRefusedError:
                     await asyncio.sleep(0.01)
 
+    async def connect_and_talk(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection whose first bytes were answered."""
+        reader, writer = await self.connect()
+        writer.write(b"one")
+        assert await answer(reader, 3) == b"one"
+        return reader, writer
+
 
 async def is_silent(reader: asyncio.StreamReader) -> bool:
     try:
@@ -98,9 +105,7 @@ def test_bytes_of_a_cut_link_arrive_after_it_is_healed() -> None:
     async def scenario(world: World) -> None:
         await world.start_server()
         async with world.link():
-            reader, writer = await world.connect()
-            writer.write(b"one")
-            assert await answer(reader, 3) == b"one"
+            reader, writer = await world.connect_and_talk()
             world.cuts.replace(_CUT)
             writer.write(b"two")
             assert await is_silent(reader)
@@ -114,9 +119,7 @@ def test_a_one_way_cut_stops_the_responses_only() -> None:
     async def scenario(world: World) -> None:
         await world.start_server()
         async with world.link():
-            reader, writer = await world.connect()
-            writer.write(b"one")
-            assert await answer(reader, 3) == b"one"
+            reader, writer = await world.connect_and_talk()
             world.cuts.replace([("2", "1")])
             writer.write(b"two")
             assert await is_silent(reader)
@@ -163,9 +166,7 @@ def test_where_the_target_has_ended_the_link_refuses_before_its_connections_brea
     async def scenario(world: World) -> None:
         await world.start_server()
         async with world.link():
-            reader, writer = await world.connect()
-            writer.write(b"one")
-            assert await answer(reader, 3) == b"one"
+            reader, _ = await world.connect_and_talk()
             world.kill_server()
             async with asyncio.timeout(_LIMIT_S):
                 with suppress(ConnectionError):

@@ -129,3 +129,7 @@ def producers_of(log: PartitionLog) -> list[tuple[int, int, int, int]]:
     ]
     assert encode_snapshot(log.producers.all())
     return sorted(found)
+
+
+def compacted_bench(config: TopicConfig = COMPACT) -> Bench:
+    return Bench(config=config)

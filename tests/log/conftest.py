@@ -6,6 +6,7 @@ import pytest
 
 from suwi.env import Disk, LocalDisk
 from suwi.sim import SimDisk
+from tests.log.compaction_kit import COMPACT
 from tests.log.kit import Bench
 
 
@@ -24,3 +25,10 @@ def disk_and_dir(request: pytest.FixtureRequest, tmp_path: os.PathLike[str]) -> 
         disk.make_dirs("/data")
         return disk, "/data"
     return LocalDisk(), os.fspath(tmp_path)
+
+
+@pytest.fixture
+def compacting(bench: Bench) -> Bench:
+    """On a simulated disk and on the local disk."""
+    bench.config = COMPACT
+    return bench

@@ -8,7 +8,8 @@ from suwi.log import names
 from suwi.log.directory_state import DirectoryState
 from suwi.log.file_cache import FileCache
 from suwi.log.partition_log import Appended, PartitionLog
-from suwi.log.recovery import OpenOptions, open_log
+from suwi.log.recovery import OpenOptions, opening_log
+from suwi.log.retention import applying_retention
 from suwi.log.sliced_work import run_steps
 from suwi.model.ids import LeaderEpoch, Offset, PartitionIndex, TopicPartition
 from suwi.model.topic_config import TopicConfig
@@ -91,21 +92,15 @@ class Bench:
     ) -> PartitionLog:
         self.files = FileCache(self.disk, self.open_files_max)
         self.state = DirectoryState(self.dir)
-        self._log = open_log(
-            self.files,
-            self.dir,
-            PARTITION,
-            self.config,
-            self.state,
-            OpenOptions(
-                now_ms=self.now_ms,
-                clean=clean,
-                start_offset=Offset(start_offset),
-                recovery_point=Offset(recovery_point),
-                leader_epoch_max=None
-                if leader_epoch_max is None
-                else LeaderEpoch(leader_epoch_max),
-            ),
+        options = OpenOptions(
+            now_ms=self.now_ms,
+            clean=clean,
+            start_offset=Offset(start_offset),
+            recovery_point=Offset(recovery_point),
+            leader_epoch_max=None if leader_epoch_max is None else LeaderEpoch(leader_epoch_max),
+        )
+        self._log = run_steps(
+            opening_log(self.files, self.dir, PARTITION, self.config, self.state, options)
         )
         return self._log
 
@@ -212,3 +207,10 @@ def values_in(log: PartitionLog) -> list[bytes]:
 def seeded(seed: int, **options: object) -> Bench:
     """A bench on a simulated disk whose faults depend on `seed`."""
     return Bench(disk=SimDisk(random=SimRandom(seed)), **options)  # type: ignore[arg-type]
+
+
+def apply_retention(partition_log: PartitionLog, high_watermark: Offset, now_ms: int) -> list[str]:
+    """Returns the paths of the files to delete."""
+    deleted: list[str] = []
+    run_steps(applying_retention(partition_log, high_watermark, now_ms, deleted))
+    return deleted

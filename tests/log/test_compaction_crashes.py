@@ -9,12 +9,11 @@ import pytest
 
 from suwi.log import names
 from suwi.log.cleaned_segment import complete_swaps
-from suwi.log.retention import apply_retention
 from suwi.model.ids import Offset
 from suwi.records.record import MarkerType
 from suwi.sim import Revoked
 from tests.log.compaction_kit import COMPACT, Seen, compact, keyed, producers_of, put, seen_in
-from tests.log.kit import Bench, seeded
+from tests.log.kit import Bench, apply_retention, seeded
 
 Die = Callable[[Bench], object]
 PRODUCER, TRANSACTIONAL = 7, 8

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from suwi.log import names
-from suwi.log.retention import apply_retention
 from suwi.model.ids import Offset
 from suwi.model.topic_config import TopicConfig
 from suwi.records.compression import Compression
 from suwi.records.record import MarkerType
 from tests.log.compaction_kit import Seen, compact, keyed, markers_in, producers_of, seen_in
-from tests.log.kit import batches_in, seeded
+from tests.log.kit import apply_retention, batches_in, seeded
 
 DELETE_RETENTION_MS = 1000
 CONFIG = TopicConfig(

@@ -7,14 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from suwi.log import names
-from suwi.log.retention import apply_retention
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
 from suwi.records.record import MarkerType
 from suwi.sim import Revoked, SimDisk
 from suwi.sim.faults import Operation
-from tests.log.kit import NOW_MS, Bench, batch_of, values_in
+from tests.log.kit import NOW_MS, Bench, apply_retention, batch_of, values_in
 
 SMALL = TopicConfig(segment_bytes=1024, index_interval_bytes=0)
 

@@ -14,6 +14,7 @@ from suwi.log import names
 from suwi.log.file_cache import FileCache
 from suwi.log.log_directory import LogDirectory
 from suwi.log.partition_log import PartitionLog
+from suwi.log.sliced_work import run_steps
 from suwi.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import read_header
@@ -36,7 +37,8 @@ def _begun(disk: SimDisk) -> LogDirectory:
 
 
 def _log(directory: LogDirectory) -> PartitionLog:
-    return directory.log_of(ORDERS, TOPIC_ID, TopicConfig(segment_bytes=1000), None)
+    config = TopicConfig(segment_bytes=1000)
+    return run_steps(directory.opening(ORDERS, TOPIC_ID, config, None))
 
 
 def _append(log: PartitionLog, first: int, end: int) -> None:

@@ -7,12 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from suwi.log.retention import apply_retention
 from suwi.log.time_lookup import batch_at_time
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import batches, read_header
-from tests.log.kit import NOW_MS, batch_of, batches_in, seeded
+from tests.log.kit import NOW_MS, apply_retention, batch_of, batches_in, seeded
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 from suwi.log import names
-from suwi.log.retention import SegmentFacts, apply_retention, count_deletable
+from suwi.log.retention import SegmentFacts, count_deletable
 from suwi.model.ids import Offset
 from suwi.model.topic_config import TopicConfig
-from tests.log.kit import NOW_MS, Bench, batch_of
+from tests.log.kit import NOW_MS, Bench, apply_retention, batch_of
 
 DAY_MS = 86_400_000
 

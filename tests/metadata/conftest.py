@@ -45,3 +45,8 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
             await world.close()
 
     return lambda scenario: asyncio.run(play(scenario))
+
+
+def needs_cut(scenario: Scenario) -> Scenario:
+    scenario.needs_cut = True  # type: ignore[attr-defined]
+    return scenario

@@ -14,7 +14,7 @@ from suwi.replica.log_preparation import Turns
 from suwi.replica.loss import Loss
 from suwi.replica.partition import Partition
 from suwi.replica.partition_storage import PartitionStorage
-from suwi.replica.replica_log import PartitionContext
+from suwi.replica.replica_log import PartitionContext, ReplicaLog
 from suwi.sim import ManualClock, SimDisk
 from tests.supervision import tasks_that_must_not_fail
 
@@ -29,7 +29,7 @@ def make_partition(on_loss: Callable[[Loss], None] = lambda _: None) -> Partitio
 def partition_and_directory(
     on_loss: Callable[[Loss], None] = lambda _: None,
     disk: Disk | None = None,
-    propose: Callable[[Partition, Proposal], None] = lambda *_: None,
+    propose: Callable[[ReplicaLog, Proposal], None] = lambda *_: None,
     path: str = "/data",
 ) -> tuple[Partition, LogDirectory]:
     directories, context = _context(on_loss, disk or SimDisk(), propose, path)
@@ -46,7 +46,7 @@ def partitions(count: int) -> list[Partition]:
 def _context(
     on_loss: Callable[[Loss], None],
     disk: Disk,
-    propose: Callable[[Partition, Proposal], None],
+    propose: Callable[[ReplicaLog, Proposal], None],
     path: str,
 ) -> tuple[LogDirectories, PartitionContext]:
     clock = ManualClock()

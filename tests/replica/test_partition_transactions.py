@@ -23,9 +23,8 @@ from suwi.records.batch import read_header
 from suwi.records.builder import build_batch, build_marker
 from suwi.records.record import MarkerType, Record
 from suwi.replica.leader_state import UNKNOWN_EPOCH
-from suwi.replica.partition import wait_until_ready
 from suwi.replica.partition_transactions import NOT_VERIFIED, TxnMarker, VerificationGuard
-from suwi.replica.replica_log import LogNotReady, ReplicaLog
+from suwi.replica.replica_log import LogNotReady, ReplicaLog, wait_until_ready
 from suwi.sim import SimDisk, Simulation
 from tests.replica.alone import ONE, TWO, make_partition, partition_and_directory
 
@@ -94,7 +93,7 @@ class Bench:
 def with_bench(scenario: Callable[[Bench], None]) -> None:
     async def run() -> None:
         bench = Bench()
-        await wait_until_ready([bench.partition], 10)
+        await wait_until_ready([bench.partition.replica_log], 10)
         scenario(bench)
 
     Simulation(0).run(run())
@@ -315,7 +314,7 @@ def test_a_transactional_batch_whose_log_was_not_ready_is_not_overtaken(
         replica_log = bench.partition.replica_log
 
         def get_ready(_: ReplicaLog) -> None:
-            raise LogNotReady(bench.partition)
+            raise LogNotReady(bench.partition.replica_log)
 
         ready_log, replica_log.ready_log = replica_log.ready_log, None
         with monkeypatch.context() as patch, refused(LogNotReady):

@@ -41,6 +41,9 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from simulation.checkers import Committed, all_checkers
+from simulation.checkers.facts import LogId
+from simulation.invariant_monitor import InvariantMonitor
 from suwi.client.connection import PeerConnection
 from suwi.client.isolation_filter import visible_records
 from suwi.metadata.memory import Faults
@@ -48,10 +51,7 @@ from suwi.model.ids import NO_NODE, NodeId, Offset
 from suwi.records.batch import batches
 from suwi.records.record import iter_records
 from suwi.sim import SimDisk, Simulation
-from suwi.sim.checkers import Committed, all_checkers
-from suwi.sim.checkers.facts import LogId
 from suwi.sim.cluster import PORT, SimCluster, SimNode
-from suwi.sim.invariant_monitor import InvariantMonitor
 from suwi.wire.versions import ApiKey
 from tests.broker.simulated import fetch_once, produce
 

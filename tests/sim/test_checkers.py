@@ -5,9 +5,9 @@ from uuid import UUID
 
 import pytest
 
+from simulation.checkers import Broken
+from simulation.checkers.facts import LogId, Replica, StateChange
 from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId
-from suwi.sim.checkers import Broken
-from suwi.sim.checkers.facts import LogId, Replica, StateChange
 from tests.sim.stage import (
     ALL,
     FOUR,

@@ -1,6 +1,6 @@
 """Clusters with faults, from 200 seeds: no record is lost, duplicated or reordered; all recover.
 
-`make sim` runs many more. A failure names its seed: `python -m suwi.sim --seed N --trouble 6`.
+`make sim` runs many more. A failure names its seed: `python -m simulation --seed N --trouble 6`.
 """
 
 import os
@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from suwi.sim.__main__ import main
-from suwi.sim.fault_plan import KINDS
-from suwi.sim.scenario import Options, run_seed
+from simulation.__main__ import main
+from simulation.fault_kinds import KINDS
+from simulation.scenario import Options, run_seed
 
 SEEDS = 200
 FEW_SEEDS = 50
@@ -46,7 +46,7 @@ def test_the_hash_of_a_clusters_run_depends_on_the_seed_alone(members: int) -> N
     force = {"members": members, "cooperative": True}
     expected = run_seed(7, Options(trouble_s=6.0, force=force)).trace_hash
     script = (
-        "from suwi.sim.scenario import Options, run_seed;"
+        "from simulation.scenario import Options, run_seed;"
         f"print(run_seed(7, Options(trouble_s=6.0, force={force})).trace_hash)"
     )
     for hash_seed in ("0", "1", "4711"):
@@ -65,7 +65,7 @@ def test_a_failure_is_reported_with_the_command_that_repeats_it(
 ) -> None:
     assert main(["--seeds", "5", "--mutant", "truncate-to-watermark", "--trouble", "6"]) == 1
     told = capsys.readouterr().out
-    command = told.split("again: python -m suwi.sim ")[1].splitlines()[0]
+    command = told.split("again: python -m simulation ")[1].splitlines()[0]
     assert main(command.split()) == 1
     assert "Broken" in capsys.readouterr().out
 

@@ -1,8 +1,8 @@
 """Planted faults in what copiers leave behind: the checker of copies finds each of them."""
 
+from simulation.checkers.copies import broken_copies
+from simulation.transaction_workload import Copies, copy_of
 from suwi.model.ids import PartitionIndex, TopicPartition
-from suwi.sim.checkers.copies import broken_copies
-from suwi.sim.transaction_workload import Copies, copy_of
 
 SOURCE = TopicPartition("orders", PartitionIndex(0))
 

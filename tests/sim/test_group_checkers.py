@@ -1,8 +1,8 @@
 """Planted faults in what members of a group were told: the checkers of groups find each of them."""
 
-from suwi.sim.checkers.group_offsets import broken_offsets
-from suwi.sim.checkers.groups import broken_generations
-from suwi.sim.group_history import Commit, GroupHistory, Joined, OffsetRead, Synced, Who
+from simulation.checkers.group_offsets import broken_offsets
+from simulation.checkers.groups import broken_generations
+from simulation.group_history import Commit, GroupHistory, Joined, OffsetRead, Synced, Who
 from suwi.sim.history import Outcome
 
 P = "orders-0"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from suwi.sim.scenario import Options, run_seed
+from simulation.scenario import Options, run_seed
 
 SEEDS = {
     # Threads stayed slow, and files that were cleaned looked pinned for good.

@@ -10,13 +10,13 @@ from unittest.mock import patch
 
 import pytest
 
+from simulation.checkers.copies import broken_copies
+from simulation.scenario import Options, run_seed
+from simulation.transaction_workload import Copies, copy_of
+from simulation.workload import NotHealed
 from suwi.broker.transaction_markers import TransactionMarkers
-from suwi.sim.checkers.copies import broken_copies
 from suwi.sim.history import History
 from suwi.sim.history_checker import violations
-from suwi.sim.scenario import Options, run_seed
-from suwi.sim.transaction_workload import Copies, copy_of
-from suwi.sim.workload import NotHealed
 from tests.sim.mutants import find
 from tests.sim.mutants.transactions import COPIERS
 from tests.sim.test_copies import SOURCE, copies

@@ -2,7 +2,7 @@
 
 import pytest
 
-from suwi.sim.scenario import Options, run_seed
+from simulation.scenario import Options, run_seed
 
 _PIPELINES = {"pipelines": True, "partitions": 2}
 _UNDER_REQUESTS = {"churns": True, "looks_up_deleted": True}

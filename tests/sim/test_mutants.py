@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from suwi.sim.one_seed import Failure, try_seed
-from suwi.sim.scenario import run_seed
+from simulation.one_seed import Failure, try_seed
+from simulation.scenario import run_seed
 from tests.replica.test_transcripts import TRANSCRIPTS
 from tests.replica.transcript import parse, play, render
 from tests.sim.mutants import FAULT

@@ -2,7 +2,7 @@
 
 import pytest
 
-from suwi.sim.scenario import Options, run_seed
+from simulation.scenario import Options, run_seed
 from tests.sim.mutants.transactions import COPIERS
 
 

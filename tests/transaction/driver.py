@@ -4,15 +4,13 @@ After every event, a fresh machine that replays the log, and one that replays it
 compacted, must have the transactions of the live one.
 """
 
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, TimerKey, Token
+from suwi.coordinator.decision import Decision, Token
 from suwi.coordinator.record import CoordinatorRecord
-from suwi.coordinator.record_facts import RecordFacts
 from suwi.model.ids import PartitionIndex, ProducerEpoch, ProducerId, TopicPartition
 from suwi.transaction.coordinator_shard import TransactionConfig, TransactionCoordinatorShard
 from suwi.transaction.messages import (
@@ -30,29 +28,23 @@ from suwi.transaction.transaction_records import (
     TransactionLogValue,
     TransactionState,
 )
+from tests.coordinator.machine_driver import MachineDriver
 
 ID = "copier"
 TIMEOUT_MS = 60_000
 EXPIRATION_MS, ABORT_INTERVAL_MS, REMOVE_INTERVAL_MS = 1_000_000, 10_000, 100_000
-Decide = Callable[[TransactionCoordinatorShard, int, Decision], None]
 
 
 def tp(partition: int, topic: str = "t") -> TopicPartition:
     return TopicPartition(topic, PartitionIndex(partition))
 
 
-class Driver:
+class Driver(MachineDriver[TransactionCoordinatorShard]):
     def __init__(self, seed: int = 0) -> None:
         self._random = Random(seed)
-        self.machine = self._new_machine()
-        self.log: list[tuple[bytes, bytes | None]] = []
-        self.now_ms = 1_000_000
-        self.replies: dict[Token, Any] = {}
-        self.waiting: dict[Token, None] = {}
-        self.timers: dict[TimerKey, int] = {}
         self.to_send: list[MarkersToSend] = []
         self._next_id = 100
-        self.do(lambda machine, now_ms, decision: machine.elected(now_ms, decision))
+        super().__init__(TRANSACTION_RECORDS, now_ms=1_000_000)
 
     def _new_machine(self) -> TransactionCoordinatorShard:
         return TransactionCoordinatorShard(
@@ -73,31 +65,9 @@ class Driver:
 
     # -- events ----------------------------------------------------------------------------------
 
-    def do(self, decide: Decide, token: Token | None = None) -> Any:
-        """One event; the reply to `token`, None if it waits."""
-        if token is not None:
-            self.waiting[token] = None
-        decision = Decision()
-        decide(self.machine, self.now_ms, decision)
-        for record in decision.records:
-            self._append(record)
-        for key, deadline_ms in decision.timers.items():
-            assert deadline_ms is not None
-            self.timers[key] = deadline_ms
-        for each, reply in decision.replies:
-            assert each in self.waiting, "a reply that nobody waits for"
-            del self.waiting[each]
-            self.replies[each] = reply
+    def _notice(self, decision: Decision) -> None:
         assert not decision.notices
         self.to_send += decision.notices_when_committed
-        self.check()
-        return self.replies.get(token) if token is not None else None
-
-    def _append(self, record: CoordinatorRecord) -> None:
-        offset = len(self.log)
-        self.log.append(TRANSACTION_RECORDS.encode(record))
-        self.machine.replay(record, RecordFacts(offset, is_committed=False))
-        self.machine.committed(offset + 1)
 
     def put(self, value: TransactionLogValue, transactional_id: str = ID) -> None:
         """As if it had been decided before this replica was elected."""
@@ -235,35 +205,11 @@ class Driver:
             if next_ms >= until_ms:
                 return
 
-    # -- fail-over -------------------------------------------------------------------------------
-
-    def fail_over(self) -> None:
-        """Another replica is elected, with what the log has. Nobody who waits is answered here."""
-        self.machine = self.replayed(len(self.log))
-        self._begin_again()
-
-    def resign_and_return(self) -> None:
-        self.machine.resigned()
-        self._begin_again()
-
     def _begin_again(self) -> None:
-        self.timers.clear()
-        self.waiting.clear()
         self.to_send.clear()
-        self.do(lambda machine, now_ms, decision: machine.elected(now_ms, decision))
+        super()._begin_again()
 
     # -- H0 --------------------------------------------------------------------------------------
-
-    def replayed(self, compacted_to: int) -> TransactionCoordinatorShard:
-        newest = {key: offset for offset, (key, _) in enumerate(self.log[:compacted_to])}
-        machine = self._new_machine()
-        for offset, (key, value) in enumerate(self.log):
-            if offset < compacted_to and (newest[key] != offset or value is None):
-                continue  # Tombstones go, too.
-            record = TRANSACTION_RECORDS.decode(key, value)
-            assert record is not None
-            machine.replay(record, RecordFacts(offset))
-        return machine
 
     def check(self) -> None:
         live = self.machine.transactions

@@ -9,7 +9,7 @@ from suwi.sim import Simulation
 from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
 from suwi.transaction.messages import Producer
 from suwi.wire.versions import ApiKey
-from tests.broker.simulated import PORT, SimBroker
+from tests.broker.simulated import PORT, SimBroker, create_topic, delete_topic
 
 ID, TOPIC, GROUP = "copier", "orders", "g"
 TRANSACTION = 1
@@ -36,21 +36,10 @@ class Wire:
         self.client = await PeerConnection.open(self.broker.machine.name, PORT, client_id="raw")
 
     async def create_topic(self, name: str) -> None:
-        topic = {
-            "name": name,
-            "num_partitions": 2,
-            "replication_factor": 1,
-            "assignments": [],
-            "configs": [],
-        }
-        fields = {"topics": [topic], "timeout": 30_000, "validate_only": False}
-        answer = await self.client.call(ApiKey.CREATE_TOPICS, 7, fields)
-        assert answer.topics[0].error_code == 0, answer
+        await create_topic(self.client, name, partitions=2)
 
     async def delete_topic(self, name: str) -> None:
-        fields = {"topics": [{"name": name, "topic_id": None}], "timeout": 30_000}
-        answer = await self.client.call(ApiKey.DELETE_TOPICS, 6, fields)
-        assert answer.responses[0].error_code == 0, answer
+        await delete_topic(self.client, name)
 
     async def find(self, *keys: str, version: int = 6, key_type: int = TRANSACTION) -> Any:
         fields = {"key": keys[0], "key_type": key_type, "coordinator_keys": keys}

@@ -17,6 +17,7 @@ from suwi.controller.topic_control import TopicControl
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
 from suwi.log.partition_log import PartitionLog
+from suwi.log.sliced_work import run_steps
 from suwi.metadata.image import PartitionState, Topic
 from suwi.metadata.store import MetadataStore
 from suwi.model.config_kinds import BadConfig
@@ -53,7 +54,7 @@ async def adopt(
             if tp.topic not in known and _is_of_use(tp.topic)
         ]
         if unknown:
-            directory.expect_gaps(unknown)
+            directory.checkpoints.expect_gaps(unknown)
         for tp in unknown:
             found.setdefault(tp.topic, {})[tp.partition] = directory
     offsets = found.get(OFFSETS_TOPIC, {})
@@ -100,17 +101,12 @@ async def _open(
     name: str, topic_id: TopicId, partitions: dict[int, LogDirectory], config: TopicConfig
 ) -> dict[int, PartitionLog]:
     loop = asyncio.get_running_loop()
-    return {
-        index: await loop.run_in_executor(
-            None,
-            directory.log_of,
-            TopicPartition(name, PartitionIndex(index)),
-            topic_id,
-            config,
-            None,
-        )
-        for index, directory in partitions.items()
-    }
+    opened = {}
+    for index, directory in partitions.items():
+        tp = TopicPartition(name, PartitionIndex(index))
+        steps = directory.opening(tp, topic_id, config, None)
+        opened[index] = await loop.run_in_executor(None, run_steps, steps)
+    return opened
 
 
 def _partition_states(logs: dict[int, PartitionLog], node_id: NodeId) -> tuple[PartitionState, ...]:

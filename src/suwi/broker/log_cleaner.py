@@ -16,6 +16,7 @@ from suwi.log.cleaner_plan import CleanerPlan, plan_cleaner_run
 from suwi.log.log_directories import LogDirectories
 from suwi.log.partition_log import PartitionLog
 from suwi.log.sliced_work import Job, Steps
+from suwi.log.sync_threads import until_ended
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.model.errors import BrokerError, KafkaStorageError
 from suwi.model.ids import TopicPartition
@@ -222,14 +223,7 @@ class _Throttle:
 
 
 async def _in_thread(job: Job) -> object:
-    running = asyncio.get_running_loop().run_in_executor(None, job)
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])  # The job has files open; they must not be closed meanwhile.
-        if not running.cancelled():
-            running.exception()  # Retrieved, so that asyncio does not log it.
-        raise
+    return await until_ended(asyncio.get_running_loop().run_in_executor(None, job))
 
 
 def _fields(partition_log: PartitionLog, error: Exception) -> dict[str, str]:

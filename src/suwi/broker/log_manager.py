@@ -196,7 +196,7 @@ class LogManager:
                 and self._replicas.is_current(partition)
                 and partition.is_open
             ]
-            await self._in_thread(directory, directory.high_watermarks_job(here))
+            await self._in_thread(directory, directory.checkpoints.high_watermarks_job(here))
 
     async def _write_recovery_points(self) -> None:
         if self._recovery_points_moved:

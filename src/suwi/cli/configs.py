@@ -1,6 +1,5 @@
 """Implementation of `suwi configs`."""
 
-import difflib
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,10 +7,11 @@ from typing import Any
 import typer
 
 from suwi.cli.options import Target
-from suwi.cli.output import Failure, document, printable, say, table
+from suwi.cli.output import Failure, document, printable, say, show_each, table
 from suwi.cli.session import existing_topic, run
 from suwi.client.admin import Admin, ConfigEntry, ConfigSource, Resource, ResourceType
 from suwi.client.cluster import Cluster
+from suwi.model.config_kinds import did_you_mean
 
 ALL_BROKERS = "all"
 
@@ -53,10 +53,7 @@ def describe(
         if json:
             document([_fields(entry) for entry in entries])
         elif keys:
-            for number, entry in enumerate(entries):
-                if number:
-                    say()
-                _show(entry)
+            show_each(entries, _show)
         elif entries:
             rows = [(entry.name, _value(entry), _source(entry.source)) for entry in entries]
             table(("Key", "Value", "From"), rows)
@@ -118,9 +115,7 @@ def _select(entries: Sequence[ConfigEntry], keys: Sequence[str]) -> list[ConfigE
     by_name = {entry.name: entry for entry in entries}
     for key in keys:
         if key not in by_name:
-            similar = difflib.get_close_matches(key, by_name, n=1)
-            hint = f"; did you mean {similar[0]!r}?" if similar else ""
-            raise Failure(f"there is no key {key!r}{hint}")
+            raise Failure(f"there is no key {key!r}{did_you_mean(key, by_name)}")
     return [by_name[key] for key in dict.fromkeys(keys)]
 
 

@@ -1,7 +1,5 @@
 """The work of `suwi groups list`, `describe` and `delete`."""
 
-import difflib
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,9 +15,10 @@ from suwi.cli.output import (
     duration_text,
     printable,
     say,
+    show_each,
     table,
 )
-from suwi.cli.session import existing_topic, run
+from suwi.cli.session import confirm_deletion, existing_topic, run
 from suwi.client.cluster import Cluster
 from suwi.client.group_lag import Lag, find_lags
 from suwi.client.groups import (
@@ -33,6 +32,7 @@ from suwi.client.groups import (
     list_groups,
 )
 from suwi.env import SystemClock
+from suwi.model.config_kinds import did_you_mean
 from suwi.model.errors import BrokerError
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
 
@@ -99,9 +99,7 @@ def _listed(group: ListedGroup) -> dict[str, Any]:
 
 async def unknown_group(cluster: Cluster, name: str) -> Failure:
     names = [group.name for group in (await list_groups(cluster)).groups]
-    similar = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean {similar[0]!r}?" if similar else ""
-    return Failure(f"group {name!r} does not exist{hint}")
+    return Failure(f"group {name!r} does not exist{did_you_mean(name, names)}")
 
 
 # -- describe --------------------------------------------------------------------------------------
@@ -124,10 +122,7 @@ def describe(target: Target, names: Sequence[str], *, json: bool) -> None:
             return
         if not described:
             say("there are no groups yet")
-        for number, fields in enumerate(described):
-            if number:
-                say()
-            _show(fields)
+        show_each(described, _show)
 
     run(target, work)
 
@@ -272,7 +267,7 @@ def delete(
             raise await unknown_group(cluster, missing[0])
         if not is_sure and wanted:
             what = f"group {wanted[0]}" if len(wanted) == 1 else f"{len(wanted)} groups"
-            _make_sure(f"deleting {', '.join(wanted)}", f"Delete {what} with all offsets?")
+            confirm_deletion(f"deleting {', '.join(wanted)}", f"Delete {what} with all offsets?")
         deleted, failed = [], 0
         for name in wanted:
             try:
@@ -301,7 +296,7 @@ def delete_topics_offsets(
         wanted = _chosen(committed, scopes)
         if not is_sure:
             what = count_text(len(wanted), "offset")
-            _make_sure(f"deleting offsets of {name}", f"Delete {what} of group {name}?")
+            confirm_deletion(f"deleting offsets of {name}", f"Delete {what} of group {name}?")
         results = await delete_offsets(cluster, name, wanted)
         failed = 0
         for partition, error in results.items():
@@ -353,10 +348,3 @@ async def partitions_in(cluster: Cluster, scopes: Iterable[Scope]) -> list[Topic
 
 def refusal(error: BrokerError) -> str:
     return _REFUSALS.get(error.code) or error.message or error.code.name.replace("_", " ")
-
-
-def _make_sure(what: str, question: str) -> None:
-    if not sys.stdin.isatty():
-        raise Failure(f"{what} needs --yes where nobody can be asked")
-    if not typer.confirm(question, err=True):
-        raise Failure("nothing was deleted")

@@ -30,6 +30,11 @@ CommandConfig = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+States = Annotated[
+    list[str] | None,
+    typer.Option("--state", metavar="STATE", help="Only in this state; repeatable."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 class Target(NamedTuple):

@@ -9,14 +9,16 @@ import json
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.table import Table
+
+T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -168,6 +170,14 @@ def drawn_table(
 
 def _wide(console: "Console") -> "ConsoleOptions":
     return console.options.update(width=_WIDTH_WITHOUT_TERMINAL)
+
+
+def show_each(items: Iterable[T], show: Callable[[T], None]) -> None:
+    """Show one after the other, with an empty line between them."""
+    for number, item in enumerate(items):
+        if number:
+            say()
+        show(item)
 
 
 def printable(text: str) -> str:

@@ -12,6 +12,7 @@ from suwi.cli.output import (
     flush,
     json_line,
     say,
+    show_each,
     stop_when_output_closes,
     table,
 )
@@ -52,11 +53,11 @@ def describe(target: Target, names: Sequence[str], *, follow: bool, json: bool) 
 
 
 def _show(partitions: Sequence[dict[str, Any]]) -> None:
-    for number, partition in enumerate(partitions):
-        if number:
-            say()
+    def show(partition: dict[str, Any]) -> None:
         say(_title(partition))
         table(_COLUMNS, _rows(partition), numbers=_NUMBERS)
+
+    show_each(partitions, show)
     if not partitions:
         say("there are no topics yet; `suwi topics create NAME` creates one")
 

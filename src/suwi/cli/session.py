@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import difflib
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -22,7 +21,7 @@ from suwi.client.settings import ClientSettings
 from suwi.client.topology import TopicInfo
 from suwi.client.versioned_connection import Connect
 from suwi.env import local_env
-from suwi.model.config_kinds import BadConfig
+from suwi.model.config_kinds import BadConfig, did_you_mean
 from suwi.model.errors import BrokerError, UnknownTopicOrPartition
 
 _OK, _FAILED, _INTERRUPTED = 0, 1, 130
@@ -138,8 +137,15 @@ async def existing_topic(cluster: Cluster, name: str) -> TopicInfo:
 
 
 def unknown_topic(name: str, names: list[str], *, can_create: bool = True) -> str:
-    similar = difflib.get_close_matches(name, names, n=1)
-    if similar:
-        return f"topic {name!r} does not exist; did you mean {similar[0]!r}?"
-    hint = f"; `suwi topics create {name}` creates it" if can_create else ""
+    hint = did_you_mean(name, names)
+    if not hint and can_create:
+        hint = f"; `suwi topics create {name}` creates it"
     return f"topic {name!r} does not exist{hint}"
+
+
+def confirm_deletion(what: str, question: str) -> None:
+    """Raises `Failure` unless the user agrees."""
+    if not sys.stdin.isatty():
+        raise Failure(f"{what} needs --yes without a terminal")
+    if not typer.confirm(question, err=True):
+        raise Failure("nothing was deleted")

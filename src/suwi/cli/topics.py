@@ -1,10 +1,7 @@
 """Implementation of `suwi topics`."""
 
-import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-
-import typer
 
 from suwi.cli.options import Target
 from suwi.cli.output import (
@@ -14,11 +11,12 @@ from suwi.cli.output import (
     document,
     printable,
     say,
+    show_each,
     size_text,
     table,
 )
 from suwi.cli.reassign import change_replication_factor
-from suwi.cli.session import existing_topic, run, unknown_topic
+from suwi.cli.session import confirm_deletion, existing_topic, run, unknown_topic
 from suwi.client.admin import Admin, ConfigSource, CreatedTopic, Resource, ResourceType
 from suwi.client.cluster import Cluster
 from suwi.client.offsets import EARLIEST, LATEST, FoundOffset, find_offsets
@@ -148,10 +146,7 @@ def describe(target: Target, names: Sequence[str], *, json: bool) -> None:
         if json:
             document(described)
             return
-        for number, topic in enumerate(described):
-            if number:
-                say()
-            _show(topic)
+        show_each(described, _show)
 
     run(target, work)
 
@@ -293,7 +288,9 @@ def delete(
         if missing and not if_exists:
             raise Failure(unknown_topic(missing[0], list(known), can_create=False))
         if not is_confirmed and wanted:
-            _confirm(wanted)
+            what = f"topic {wanted[0]}" if len(wanted) == 1 else f"{len(wanted)} topics"
+            question = f"Delete {what} with all records?"
+            confirm_deletion(f"deleting {', '.join(wanted)}", question)
         for name in wanted:
             try:
                 await Admin(cluster).delete_topic(name)
@@ -307,11 +304,3 @@ def delete(
         return 0
 
     run(target, work)
-
-
-def _confirm(names: Sequence[str]) -> None:
-    if not sys.stdin.isatty():
-        raise Failure(f"deleting {', '.join(names)} needs --yes without a terminal")
-    what = f"topic {names[0]}" if len(names) == 1 else f"{len(names)} topics"
-    if not typer.confirm(f"Delete {what} with all records?", err=True):
-        raise Failure("nothing was deleted")

@@ -1,6 +1,5 @@
 """Implementation of `suwi transactions`."""
 
-import difflib
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from suwi.cli.output import (
     duration_text,
     printable,
     say,
+    show_each,
     table,
     time_text,
 )
@@ -27,6 +27,7 @@ from suwi.client.transaction_admin import (
     write_abort_marker,
 )
 from suwi.env import SystemClock
+from suwi.model.config_kinds import did_you_mean
 from suwi.model.errors import BrokerError
 from suwi.model.ids import PartitionIndex, TopicPartition
 
@@ -68,19 +69,14 @@ def describe(target: Target, names: Sequence[str], *, json: bool) -> None:
         if json:
             document(described)
             return
-        for number, fields in enumerate(described):
-            if number:
-                say()
-            _show(fields)
+        show_each(described, _show)
 
     run(target, work)
 
 
 async def _unknown_id(cluster: Cluster, name: str) -> Failure:
     known = [each.transactional_id for each in (await list_transactions(cluster)).transactions]
-    similar = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {similar[0]!r}?" if similar else ""
-    return Failure(f"transactional id {name!r} does not exist{hint}")
+    return Failure(f"transactional id {name!r} does not exist{did_you_mean(name, known)}")
 
 
 def _described(found: TransactionDescription) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Implementation of `suwi users`."""
 
-import difflib
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from suwi.cli.session import run
 from suwi.client.cluster import Cluster
 from suwi.client.users import Users
 from suwi.env import local_env
+from suwi.model.config_kinds import did_you_mean
 from suwi.security.scram import MECHANISMS
 
 _FROM_STDIN = "-"
@@ -63,9 +63,7 @@ def remove(target: Target, name: str, mechanisms: Sequence[str]) -> None:
         found = await users.describe([name])
         if not found:
             known = [user.name for user in await users.describe()]
-            similar = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {similar[0]!r}?" if similar else ""
-            raise Failure(f"user {name!r} does not exist{hint}")
+            raise Failure(f"user {name!r} does not exist{did_you_mean(name, known)}")
         chosen = mechanisms or list(found[0].iterations)
         await users.remove(name, [MECHANISMS[mechanism] for mechanism in chosen])
         say(f"removed {printable(name)}: {', '.join(chosen)}")

@@ -5,7 +5,6 @@ requires re-authentication (KIP-368), it happens in time, between two requests.
 """
 
 import asyncio
-import difflib
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,7 +19,7 @@ from suwi.client.errors import error_from
 from suwi.client.sasl_login import SaslLogin, read_sasl_login
 from suwi.client.versioned_connection import Connect
 from suwi.env import Disk, Env, Random, SystemClock
-from suwi.model.config_kinds import BadConfig
+from suwi.model.config_kinds import BadConfig, did_you_mean
 from suwi.model.errors import BrokerError, UnsupportedSaslMechanism
 from suwi.security.mechanism import ClientMechanism, Refused
 from suwi.security.tls import VERSIONS, BadTls, Store, TlsSettings, make_client_context
@@ -105,10 +104,7 @@ def _log_in(
 def _given(properties: Mapping[str, str]) -> tuple[dict[str, str], str]:
     for key in properties:
         if key.startswith(_PREFIXES) and key not in _KEYS and not key.startswith(_WITHOUT_EFFECT):
-            close = difflib.get_close_matches(key, _KEYS, n=1)
-            raise BadConfig(
-                f"unknown key {key!r}" + (f"; did you mean {close[0]!r}?" if close else "")
-            )
+            raise BadConfig(f"unknown key {key!r}{did_you_mean(key, _KEYS)}")
     given = {key: value for key, value in properties.items() if key in _KEYS}
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in _PROTOCOLS:

@@ -33,8 +33,8 @@ from suwi.model.ids import LeaderEpoch, NodeId, Offset
 from suwi.net.answers import Reply
 from suwi.records.compression import Compression
 from suwi.replica.leader_state import Follower
-from suwi.replica.partition import Partition, wait_until_ready
-from suwi.replica.replica_log import LogNotReady
+from suwi.replica.partition import Partition
+from suwi.replica.replica_log import LogNotReady, ReplicaLog, wait_until_ready
 from suwi.wire.fetch_request import FetchPartition, FetchRequest
 from suwi.wire.fetch_response import (
     AbortedTransaction,
@@ -102,7 +102,7 @@ class ReadPass:
     """A follower has not been sent the high watermark or log start offset: respond soon."""
     needs_recheck: bool = False
     """An offset is beyond the log end of a leader that may be deposed, or a log is not open yet."""
-    not_ready: list[Partition] | None = None
+    not_ready: list[ReplicaLog] | None = None
 
 
 @dataclass(slots=True)
@@ -147,7 +147,7 @@ class Job:
             elif isinstance(error, LogNotReady) and self.asked.replica_id < 0:
                 # A consumer waits. A follower must not: its other partitions matter more.
                 read_pass.needs_recheck = True
-                read_pass.not_ready = [*(read_pass.not_ready or ()), error.partition]
+                read_pass.not_ready = [*(read_pass.not_ready or ()), error.replica_log]
             return self.refuse(key, error)
         if found.slice is not None:
             read_pass.size_bytes += found.slice.size_bytes

@@ -26,7 +26,8 @@ from suwi.net.dispatch import Request
 from suwi.records.batch import read_header
 from suwi.records.record import iter_records
 from suwi.replica.log_validator import takes_long
-from suwi.replica.partition import Partition, wait_until_ready
+from suwi.replica.partition import Partition
+from suwi.replica.replica_log import wait_until_ready
 from suwi.replica.replica_manager import ReplicaManager
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
@@ -111,7 +112,7 @@ class ListOffsets:
 
     async def _find(self, partition: Partition, timestamp: int, reader: _Reader) -> Found:
         if partition.replica_log.ready_log is None:
-            await wait_until_ready([partition], _READY_TIMEOUT_S)
+            await wait_until_ready([partition.replica_log], _READY_TIMEOUT_S)
         log = partition.log
         limit = _end_offset_for(partition, reader)
         is_known = reader is _Reader.REPLICA or partition.watermark_is_known

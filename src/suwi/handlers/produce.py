@@ -7,7 +7,7 @@ in a partition waits for its verification, and no later request of the connectio
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
@@ -16,6 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.controller.topic_names import INTERNAL_TOPICS
 from suwi.env import Clock
+from suwi.handlers.delayed_produce import DelayedProduce
 from suwi.handlers.errors import error_of
 from suwi.handlers.leader_hints import hinted_endpoints, leader_hint
 from suwi.handlers.produce_verification import Place, ProduceVerification
@@ -28,7 +29,6 @@ from suwi.model.errors import (
     InvalidTopic,
     InvalidTxnState,
     RejectedRecords,
-    RequestTimedOut,
 )
 from suwi.model.ids import Offset
 from suwi.net.answers import (
@@ -38,8 +38,6 @@ from suwi.net.answers import (
     Exclusive,
     Later,
     NoReply,
-    Outcome,
-    Promise,
     Reply,
 )
 from suwi.net.dispatch import Request
@@ -52,9 +50,9 @@ from suwi.replica.log_validator import (
     takes_long,
     validate,
 )
-from suwi.replica.partition import Partition, wait_until_ready
+from suwi.replica.partition import Partition
 from suwi.replica.partition_transactions import VerificationGuard
-from suwi.replica.replica_log import LogNotReady
+from suwi.replica.replica_log import LogNotReady, wait_until_ready
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.wire.produce import (
     PartitionProduced,
@@ -172,7 +170,7 @@ class Produce:
                 return self._refuse(form, name, topic_id, index, errors[0])
             return Reply([body])
 
-        return _Commits(answer).later([(partition, end_offset)], timeout_ms / 1000)
+        return DelayedProduce(answer).later([(partition, end_offset)], timeout_ms / 1000)
 
     def _append_one(
         self,
@@ -250,8 +248,8 @@ class Produce:
             _close_where_refused(answers)
             return NO_REPLY
         if waiting:
-            commits = _Commits(partial(self._committed, answers, waiting, form))
-            return commits.later([w[2:] for w in waiting], asked.timeout_ms / 1000)
+            delayed = DelayedProduce(partial(self._committed, answers, waiting, form))
+            return delayed.later([w[2:] for w in waiting], asked.timeout_ms / 1000)
         return self._reply(form, answers)
 
     def _reply(self, form: _Form, answers: list[TopicProduced]) -> Reply:
@@ -317,7 +315,7 @@ class Produce:
         """Wait for logs that are being opened. A batch refused for that reason would leave the
         client's next batches out of order."""
         waiting = [
-            self._partition(topic[0], topic[1], index)
+            self._partition(topic[0], topic[1], index).replica_log
             for topic in asked.topics
             for index, _ in topic[2]
             if not self._is_ready(topic, index)
@@ -392,55 +390,6 @@ class Produce:
             partitions[position] = _refused(partitions[position].partition, error)
             answers[topic] = answers[topic]._replace(partitions=partitions)
         return self._reply(form, answers)
-
-
-class _Commits:
-    """A reply that is sent when the batches of a request are committed, without a task."""
-
-    __slots__ = ("_answer", "_errors", "_pending", "_promise", "_timer")
-
-    def __init__(self, answer: Callable[[Mapping[int, Exception]], Reply]) -> None:
-        """`answer` builds the reply from the errors, by batch number."""
-        self._answer = answer
-        self._promise = Promise(self._cancel)
-        self._errors: dict[int, Exception] = {}
-        self._pending: set[int] = set()
-        self._timer: asyncio.TimerHandle
-
-    def later(self, batches: Sequence[tuple[Partition, Offset]], timeout_s: float) -> Later:
-        self._timer = asyncio.get_running_loop().call_later(timeout_s, self._on_timeout)
-        self._pending.update(range(len(batches)))
-        for number, (partition, end_offset) in enumerate(batches):
-            partition.when_committed(end_offset, partial(self._on_committed, number))
-        return Later(self._promise)
-
-    def _on_committed(self, number: int, error: BrokerError | None) -> None:
-        if number not in self._pending:
-            return  # the client has disconnected, or the request has timed out
-        self._pending.remove(number)
-        if error is not None:
-            self._errors[number] = error
-        if not self._pending:
-            self._complete()
-
-    def _on_timeout(self) -> None:
-        timed_out = RequestTimedOut("the batch was not committed in time")
-        self._errors.update(dict.fromkeys(self._pending, timed_out))
-        self._pending.clear()
-        self._complete()
-
-    def _complete(self) -> None:
-        self._timer.cancel()
-        outcome: Outcome
-        try:
-            outcome = self._answer(self._errors)
-        except Exception as error:
-            outcome = error
-        self._promise.keep(outcome)
-
-    def _cancel(self) -> None:
-        self._timer.cancel()
-        self._pending.clear()
 
 
 def _as_stored(

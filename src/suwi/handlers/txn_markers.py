@@ -21,8 +21,8 @@ from suwi.handlers.errors import error_of
 from suwi.handlers.slices import SLICE_PARTITIONS
 from suwi.model.errors import BrokerError, InvalidRequest, InvalidTopic
 from suwi.model.ids import ProducerId, TopicPartition
-from suwi.replica.partition import Partition, wait_until_ready
 from suwi.replica.partition_transactions import TxnMarker
+from suwi.replica.replica_log import ReplicaLog, wait_until_ready
 from suwi.replica.replica_manager import ReplicaManager
 
 _READY_TIMEOUT_S: Final = 10.0
@@ -112,12 +112,12 @@ class TxnMarkers:
             for outcomes in appended
         ]
 
-    def _led(self, asked: Iterable[TopicPartition]) -> list[Partition]:
-        """Those that this broker leads; the others are refused by `_append`."""
+    def _led(self, asked: Iterable[TopicPartition]) -> list[ReplicaLog]:
+        """The logs of those that this broker leads; the others are refused by `_append`."""
         led = []
         for tp in asked:
             with suppress(BrokerError):
-                led.append(self._replicas.leader_of(tp.topic, tp.partition))
+                led.append(self._replicas.leader_of(tp.topic, tp.partition).replica_log)
         return led
 
     def _append(self, tp: TopicPartition, marker: TxnMarker) -> _Outcome:

@@ -1,6 +1,6 @@
 """A data directory: its logs, lock, identity and checkpoints.
 
-`open` locks the directory and reads its checkpoints; after that `log_of` opens (and recovers) a
+`open` locks the directory and reads its checkpoints; after that `opening` opens (and recovers) a
 partition's log on first use. `close` writes the clean-shutdown file.
 Invariant: the clean-shutdown file exists only while no broker uses the directory.
 """
@@ -16,12 +16,12 @@ from suwi.log import checkpoints, names
 from suwi.log.directory_identity import ForeignDirectory, Identity, read_identity, write_identity
 from suwi.log.directory_state import DirectoryState
 from suwi.log.file_cache import FileCache
-from suwi.log.offset_checkpoints import Due, OffsetCheckpoints
+from suwi.log.offset_checkpoints import OffsetCheckpoints
 from suwi.log.partition_log import PartitionLog
 from suwi.log.recovery import OpenOptions, opening_log
 from suwi.log.rewriting import rewrite_unsynced
 from suwi.log.running_mark import RunningMark
-from suwi.log.sliced_work import Job, Steps, run_steps
+from suwi.log.sliced_work import Job, Steps
 from suwi.log.stray import UnreadableTopicId, holds_batches
 from suwi.model.ids import LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
@@ -56,7 +56,7 @@ class LogDirectory:
         self._files = files
         self._lock: Lock | None = None
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._checkpoints = OffsetCheckpoints(self._disk, path, self.state)
+        self.checkpoints = OffsetCheckpoints(self._disk, path, self.state)
         self._running = RunningMark(self._disk, path)
 
     # -- opening -------------------------------------------------------------------------------
@@ -73,10 +73,10 @@ class LogDirectory:
         self.was_clean = self._disk.exists(self._at(names.CLEAN_SHUTDOWN))
         self.is_new = not self._disk.exists(self._at(names.META_PROPERTIES))
         self.lost_power = not self.was_clean and not self._running.is_of_this_boot()
-        self._checkpoints.read()
+        self.checkpoints.read()
         if self._running.is_unsynced():
             for partition in self.found_partitions():
-                recovery_point = self._checkpoints.recovery_point_of(partition)
+                recovery_point = self.checkpoints.recovery_point_of(partition)
                 rewrite_unsynced(self._disk, self.dir_of(partition), recovery_point)
 
     def identify(self, node_id: NodeId, cluster_id: str) -> Identity:
@@ -175,26 +175,6 @@ class LogDirectory:
     def opened_logs(self) -> list[PartitionLog]:
         return list(self._logs.values())
 
-    def log_of(
-        self,
-        partition: TopicPartition,
-        topic_id: TopicId,
-        config: TopicConfig,
-        leader_epoch_max: LeaderEpoch | None,
-        *,
-        has_other_replicas: bool = False,
-    ) -> PartitionLog:
-        """As `opening`, run in this call."""
-        return run_steps(
-            self.opening(
-                partition,
-                topic_id,
-                config,
-                leader_epoch_max,
-                has_other_replicas=has_other_replicas,
-            )
-        )
-
     def opening(
         self,
         partition: TopicPartition,
@@ -217,7 +197,7 @@ class LogDirectory:
         if not is_new:
             is_new = self._mark_other_topic_for_deletion(partition, topic_id, has_other_replicas)
         if is_new:
-            yield from self._checkpoints.forgetting(partition)
+            yield from self.checkpoints.forgetting(partition)
             # The first file in the directory: if a power loss leaves records, it leaves this file
             # too, though perhaps empty.
             self._disk.make_dirs(directory)
@@ -225,15 +205,15 @@ class LogDirectory:
         options = OpenOptions(
             now_ms=self._env.clock.now_ms(),
             clean=self.was_clean or is_new,
-            start_offset=self._checkpoints.start_offsets.get(partition, Offset(0)),
-            recovery_point=self._checkpoints.recovery_point_of(partition),
+            start_offset=self.checkpoints.start_offsets.get(partition, Offset(0)),
+            recovery_point=self.checkpoints.recovery_point_of(partition),
             leader_epoch_max=leader_epoch_max,
-            was_compacted=partition in self._checkpoints.cleaned_to,
+            was_compacted=partition in self.checkpoints.cleaned_to,
         )
         opened = yield from opening_log(
             self._files, directory, partition, config, self.state, options
         )
-        opened.cleaned_to = self._checkpoints.cleaned_to.get(partition, opened.start_offset)
+        opened.cleaned_to = self.checkpoints.cleaned_to.get(partition, opened.start_offset)
         if config.segment_jitter_ms:
             opened.roll_jitter_ms = self._env.random.below(config.segment_jitter_ms)
         self._logs[partition] = opened
@@ -287,7 +267,7 @@ class LogDirectory:
             names.parse_offset_name(name, names.LOG)
             for name in self._disk.list_dir(self.dir_of(partition))
         ]
-        recovery_point = self._checkpoints.recovery_point_of(partition)
+        recovery_point = self.checkpoints.recovery_point_of(partition)
         return any(base is not None and base < recovery_point for base in bases)
 
     def mark_for_deletion(self, partition: TopicPartition) -> str | None:
@@ -303,7 +283,7 @@ class LogDirectory:
 
     def forget_recovery_point(self, partition: TopicPartition) -> None:
         """The recovery point may be an earlier topic's: it does not confirm these records."""
-        self._checkpoints.recovery_points.pop(partition, None)
+        self.checkpoints.recovery_points.pop(partition, None)
 
     def set_aside(self, partition: TopicPartition) -> None:
         """Rename a partition's directory so that it is neither used nor removed."""
@@ -317,7 +297,7 @@ class LogDirectory:
     ) -> str | None:
         opened = self._logs.pop(partition, None)
         directory = self.dir_of(partition)
-        self._checkpoints.drop(partition)
+        self.checkpoints.drop(partition)
         if opened is not None:
             opened.close()
         # Also if opening failed halfway: otherwise the next log would write into the old files.
@@ -330,45 +310,23 @@ class LogDirectory:
 
     # -- checkpoints ---------------------------------------------------------------------------
 
-    @property
-    def high_watermarks(self) -> dict[TopicPartition, Offset]:
-        return self._checkpoints.high_watermarks
-
-    def lower_watermark(self, partition: TopicPartition, offset: Offset) -> list[Due]:
-        return self._checkpoints.lower_watermark(partition, offset)
-
-    def log_truncated(self, truncated: PartitionLog) -> list[Due]:
-        return self._checkpoints.log_truncated(truncated)
-
-    def is_written(self, due: Due) -> bool:
-        return self._checkpoints.is_written(due)
-
-    def job_for(self, due: Due) -> Job:
-        return self._checkpoints.job_for(due)
-
-    def expect_gaps(self, partitions: Iterable[TopicPartition]) -> None:
-        self._checkpoints.expect_gaps(partitions)
-
-    def high_watermarks_job(self, known: Iterable[tuple[TopicPartition, Offset]]) -> Job:
-        return self._checkpoints.high_watermarks_job(known)
-
     def recovery_points_job(self) -> Job:
-        return self._checkpoints.recovery_points_job(self._logs.values())
+        return self.checkpoints.recovery_points_job(self._logs.values())
 
     def start_offsets_job(self) -> Job:
-        return self._checkpoints.start_offsets_job(self._logs.values())
+        return self.checkpoints.start_offsets_job(self._logs.values())
 
     def cleaner_offsets_job(self) -> Job:
-        return self._checkpoints.cleaner_offsets_job(self._logs.values())
+        return self.checkpoints.cleaner_offsets_job(self._logs.values())
 
     def write_high_watermarks(self, known: Iterable[tuple[TopicPartition, Offset]]) -> bool:
-        return self._checkpoints.write(self.high_watermarks_job(known))
+        return self.checkpoints.write(self.checkpoints.high_watermarks_job(known))
 
     def write_recovery_points(self) -> bool:
-        return self._checkpoints.write(self.recovery_points_job())
+        return self.checkpoints.write(self.recovery_points_job())
 
     def write_start_offsets(self) -> bool:
-        return self._checkpoints.write(self.start_offsets_job())
+        return self.checkpoints.write(self.start_offsets_job())
 
     # -- closing -------------------------------------------------------------------------------
 

@@ -1,8 +1,7 @@
 """Opens a partition's directory: checks it, repairs indexes, truncates to a valid prefix.
 
-`opening_log` is the entrance, `open_log` the same without an event loop. After a clean shutdown it
-reads names, sizes and the last index entries; after an unclean one it checks every batch from the
-recovery point on.
+`opening_log` is the entrance. After a clean shutdown it reads names, sizes and the last index
+entries; after an unclean one it checks every batch from the recovery point on.
 Invariant: the returned log is a prefix of what was written, and every checked batch is complete.
 """
 
@@ -28,7 +27,7 @@ from suwi.log.producer_loading import (
 )
 from suwi.log.producer_state import ProducerStates
 from suwi.log.segment import Segment
-from suwi.log.sliced_work import TURN, Steps, run_steps
+from suwi.log.sliced_work import TURN, Steps
 from suwi.log.valid_prefix import ValidPrefix
 from suwi.model.errors import CorruptMessage, InvalidRecord
 from suwi.model.ids import NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition
@@ -55,18 +54,6 @@ class OpenOptions(NamedTuple):
     """The newest leader epoch in the image; a batch with a later one is damaged."""
     was_compacted: bool = False
     """Whether the log may have gaps although it is not compacted now."""
-
-
-def open_log(
-    files: FileCache,
-    directory: str,
-    partition: TopicPartition,
-    config: TopicConfig,
-    state: DirectoryState,
-    options: OpenOptions,
-) -> PartitionLog:
-    """As `opening_log`, run in this call."""
-    return run_steps(opening_log(files, directory, partition, config, state, options))
 
 
 def opening_log(

@@ -15,7 +15,7 @@ from suwi.log import names
 from suwi.log.log_segments import SEGMENTS_AT_ONCE
 from suwi.log.partition_log import PartitionLog
 from suwi.log.segment import Segment
-from suwi.log.sliced_work import TURN, Steps, run_steps
+from suwi.log.sliced_work import TURN, Steps
 from suwi.model.ids import Offset
 from suwi.model.topic_config import TopicConfig
 
@@ -82,13 +82,6 @@ def _count_expired(now_ms: int, age_ms_max: int, committed: Iterable[SegmentFact
         return 0
     expired = takewhile(lambda facts: now_ms - facts.newest_ms() > age_ms_max, committed)
     return sum(1 for _ in expired)
-
-
-def apply_retention(partition_log: PartitionLog, high_watermark: Offset, now_ms: int) -> list[str]:
-    """As `applying_retention`, run in this call. Returns the paths of the files to delete."""
-    deleted: list[str] = []
-    run_steps(applying_retention(partition_log, high_watermark, now_ms, deleted))
-    return deleted
 
 
 def applying_retention(

@@ -17,9 +17,13 @@ def start_in_sync_thread(job: Job) -> "asyncio.Future[Any]":
 
 
 async def in_sync_thread(job: Job) -> Any:
-    """Run a job that syncs. Returns only when the job has ended, even if cancelled: the job has
-    files open that must not be closed."""
-    running = start_in_sync_thread(job)
+    """Run a job that syncs, as `until_ended`."""
+    return await until_ended(start_in_sync_thread(job))
+
+
+async def until_ended(running: "asyncio.Future[Any]") -> Any:
+    """The result of a job. Returns only when the job has ended, even if cancelled: it has open
+    files that must not be closed."""
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:

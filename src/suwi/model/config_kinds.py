@@ -1,11 +1,18 @@
 """The types of configuration values: what is allowed, and how their text is parsed."""
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of an error message about an unknown name: the nearest of the known ones, if any."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 class BadValue(ValueError):

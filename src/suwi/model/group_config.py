@@ -5,12 +5,11 @@ from the broker (`group.consumer.session.timeout.ms` for `consumer.session.timeo
 """
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from suwi.model.config_kinds import BadConfig, BadValue, int32, key, keys_of
+from suwi.model.config_kinds import BadConfig, BadValue, did_you_mean, int32, key, keys_of
 from suwi.model.coordinator_config import CoordinatorConfig
 
 
@@ -54,8 +53,7 @@ def parse_group_config(
     changes: dict[str, int] = {}
     for name, value in overrides.items():
         if name not in GROUP_KEYS:
-            close = difflib.get_close_matches(name, GROUP_KEYS, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            hint = did_you_mean(name, GROUP_KEYS)
             raise BadConfig(f"unknown group configuration {name!r}{hint}")
         attribute, declared = GROUP_KEYS[name]
         try:

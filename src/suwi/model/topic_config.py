@@ -5,7 +5,6 @@ broker key (`log.retention.ms` for `retention.ms`).
 """
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from suwi.model.config_kinds import (
     BadValue,
     Kind,
     boolean,
+    did_you_mean,
     double,
     int32,
     int64,
@@ -269,8 +269,7 @@ def parse_topic_config(overrides: Mapping[str, str], defaults: TopicConfig) -> T
         if name in IGNORED_TOPIC_KEYS:
             continue
         if name not in TOPIC_KEYS:
-            close = difflib.get_close_matches(name, TOPIC_KEYS, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            hint = did_you_mean(name, TOPIC_KEYS)
             raise BadConfig(f"unknown topic configuration {name!r}{hint}")
         attribute, declared = TOPIC_KEYS[name]
         try:

@@ -187,5 +187,4 @@ class LeaderReplica:
             self._propose(self.state.resign())
 
     def _propose(self, proposal: Proposal) -> None:
-        replica_log = self._replica_log
-        replica_log.context.propose(replica_log.owner, proposal)
+        self._replica_log.context.propose(self._replica_log, proposal)

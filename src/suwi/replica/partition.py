@@ -9,7 +9,7 @@ Invariant: start offset <= last stable offset <= high watermark <= end offset.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 
 from suwi.log.log_slice import LogSlice
@@ -83,7 +83,7 @@ class Partition:
         """The leader side; None while another broker leads or the partition has no leader."""
         self.leader_state: LeaderState | None = None
         """The `state` of `leader_replica`, here for fast access."""
-        self.replica_log = ReplicaLog(partition, config, storage, context, self)
+        self.replica_log = ReplicaLog(partition, config, storage, context)
         self.syncer = LogSyncer(self.replica_log)
         self._transactions: PartitionTransactions | None = None
         """Created at the first transactional batch or marker, as few partitions have one."""
@@ -398,13 +398,3 @@ class Partition:
         return partition_log.read(
             offset, bytes_max, partition_log.end_offset, whole_batch=whole_batch
         )
-
-
-async def wait_until_ready(partitions: Iterable[Partition], within_s: float) -> None:
-    """Wait until preparing these logs has ended, at most `within_s`. Failures show on first use."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(within_s):
-            for partition in partitions:
-                with suppress(BrokerError):
-                    if not partition.replica_log.prepare():
-                        await partition.replica_log.wait_for_preparation()

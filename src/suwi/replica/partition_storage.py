@@ -50,33 +50,34 @@ class PartitionStorage:
     @property
     def checkpointed_watermark(self) -> Offset:
         """The high watermark of the last checkpoint."""
-        return self._directory.high_watermarks.get(self._partition, Offset(0))
+        return self._directory.checkpoints.high_watermarks.get(self._partition, Offset(0))
 
     def lower_watermark(self, high_watermark: Offset) -> None:
         """Lower the high watermark in the checkpoint, if it is above."""
-        self._due += self._directory.lower_watermark(self._partition, high_watermark)
+        self._due += self._directory.checkpoints.lower_watermark(self._partition, high_watermark)
 
     def log_truncated(self, truncated: PartitionLog, high_watermark: Offset) -> None:
         """The log was truncated: lower its checkpointed offsets."""
         self.lower_watermark(high_watermark)
-        self._due += self._directory.log_truncated(truncated)
+        self._due += self._directory.checkpoints.log_truncated(truncated)
 
     @property
     def has_due(self) -> bool:
         """Whether a checkpoint must be written before the next append."""
-        return any(not self._directory.is_written(due) for due in self._due)
+        return any(not self._directory.checkpoints.is_written(due) for due in self._due)
 
     def writing_due(self) -> Steps[None]:
         """Write the checkpoints that are due. Raises KafkaStorageError."""
         while self._due:
-            directory, due = self._directory, self._due[0]
-            if not directory.is_written(due):
-                directory.state.check()
+            state, checkpoints = self._directory.state, self._directory.checkpoints
+            due = self._due[0]
+            if not checkpoints.is_written(due):
+                state.check()
                 try:
-                    yield directory.job_for(due)
+                    yield checkpoints.job_for(due)
                 except OSError as error:
-                    raise directory.state.failed(error) from error
-            self._due = [other for other in self._due if not directory.is_written(other)]
+                    raise state.failed(error) from error
+            self._due = [other for other in self._due if not checkpoints.is_written(other)]
 
     @property
     def _directory(self) -> LogDirectory:

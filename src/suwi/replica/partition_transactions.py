@@ -7,9 +7,10 @@ Invariant: no batch opens a transaction unless it comes with the producer's curr
 in the same step as the append; any transactional append and any marker makes the guard void (T2).
 """
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
 
-from suwi.log.partition_log import Appended
+from suwi.log.partition_log import Appended, PartitionLog
 from suwi.log.producer_state import ProducerStates
 from suwi.model.errors import (
     InvalidProducerEpoch,
@@ -17,13 +18,10 @@ from suwi.model.errors import (
     NotLeaderOrFollower,
     OutOfOrderSequence,
 )
-from suwi.model.ids import NO_SEQUENCE, Offset, ProducerId
+from suwi.model.ids import NO_SEQUENCE, LeaderEpoch, Offset, ProducerId, TopicPartition
 from suwi.records.batch import BatchHeader, read_header
 from suwi.records.builder import build_marker
 from suwi.records.record import MarkerType
-
-if TYPE_CHECKING:
-    from suwi.replica.partition import Partition
 
 _GUARDS_MAX: Final = 10_000
 """Of producers that never append what they asked to verify, the oldest are forgotten."""
@@ -59,10 +57,38 @@ NOT_VERIFIED: Final = VerificationGuard(-1, NO_SEQUENCE, -1, is_implicit=False)
 """In place of a guard where `transaction.partition.verification.enable` is false."""
 
 
+class LedPartition(Protocol):
+    """What is used of the `Partition`."""
+
+    partition: TopicPartition
+
+    @property
+    def is_leader(self) -> bool: ...
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch: ...
+
+    @property
+    def log(self) -> PartitionLog: ...
+
+    @property
+    def high_watermark(self) -> Offset: ...
+
+    def check_enough_replicas(self, batch: memoryview | None) -> None: ...
+
+    def append(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        check: Callable[[ProducerStates], None] | None = None,
+    ) -> Appended: ...
+
+
 class PartitionTransactions:
     __slots__ = ("_guards", "_partition")
 
-    def __init__(self, partition: "Partition") -> None:
+    def __init__(self, partition: LedPartition) -> None:
         self._partition = partition
         self._guards: dict[int, VerificationGuard] = {}
 

@@ -9,9 +9,10 @@ Invariant: start offset <= high watermark <= end offset of an open log.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from suwi.env import Clock
 from suwi.env.tasks import Tasks
@@ -30,10 +31,6 @@ from suwi.replica.loss import Loss
 from suwi.replica.partition_storage import PartitionStorage
 from suwi.replica.replication_quota import PartitionQuotas
 
-if TYPE_CHECKING:
-    # The context's callbacks get a Partition, not its log: the only circular type in this package.
-    from suwi.replica.partition import Partition
-
 log = logging.getLogger(__name__)
 
 _PREPARATION = "log preparation"
@@ -42,9 +39,9 @@ _PREPARATION = "log preparation"
 class LogNotReady(NotLeaderOrFollower):
     """The log is being opened or truncated. See `ReplicaLog.wait_for_preparation`."""
 
-    def __init__(self, partition: "Partition") -> None:
-        super().__init__(f"the log of {partition.partition} is not ready yet")
-        self.partition = partition
+    def __init__(self, replica_log: "ReplicaLog") -> None:
+        super().__init__(f"the log of {replica_log.partition} is not ready yet")
+        self.replica_log = replica_log
 
 
 class PartitionContext(NamedTuple):
@@ -60,9 +57,9 @@ class PartitionContext(NamedTuple):
     quotas_of: Callable[[TopicPartition, TopicConfig], PartitionQuotas] = lambda *_: (
         PartitionQuotas()
     )
-    on_append: Callable[["Partition"], None] = lambda _: None
-    """Called when a partition changes, once until `ReplicaLog.dirty` is reset."""
-    propose: Callable[["Partition", Proposal], None] = lambda *_: None
+    on_append: Callable[["ReplicaLog"], None] = lambda _: None
+    """Called when a log changes, once until its `dirty` is reset."""
+    propose: Callable[["ReplicaLog", Proposal], None] = lambda *_: None
     """Sends an ISR proposal to the controller."""
     on_isr: Callable[[frozenset[NodeId], frozenset[NodeId]], None] = lambda *_: None
     """Called with the ISR before and after a change."""
@@ -102,7 +99,6 @@ class ReplicaLog:
         "leader_replica",
         "log",
         "offline_because",
-        "owner",
         "partition",
         "ready_log",
         "unclean_epoch",
@@ -114,13 +110,10 @@ class ReplicaLog:
         config: TopicConfig,
         storage: PartitionStorage,
         context: PartitionContext,
-        owner: "Partition",
     ) -> None:
         self.partition = partition
         self.config = config
         self.context = context
-        self.owner = owner
-        """The partition, for callbacks."""
         self.log: PartitionLog | None = None
         """None until the log is opened. An open log may still not be ready."""
         self.ready_log: PartitionLog | None = None
@@ -188,7 +181,7 @@ class ReplicaLog:
     def mark_dirty(self) -> None:
         if not self.dirty:
             self.dirty = True
-            self.context.on_append(self.owner)
+            self.context.on_append(self)
 
     def clamp_high_watermark(self) -> None:
         """The log was truncated: keep the high watermark within it."""
@@ -273,7 +266,7 @@ class ReplicaLog:
             self.change(self._opening_and_writing())
             ready_log = self.ready_log
         if ready_log is None:
-            raise LogNotReady(self.owner)
+            raise LogNotReady(self)
         return ready_log
 
     def _is_whole(self) -> bool:
@@ -370,3 +363,13 @@ class ReplicaLog:
 
     def _fields(self, reason: object) -> dict[str, str]:
         return {"partition": str(self.partition), "reason": str(reason)}
+
+
+async def wait_until_ready(logs: Iterable[ReplicaLog], within_s: float) -> None:
+    """Wait until preparing these logs has ended, at most `within_s`. Failures show on first use."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            for replica_log in logs:
+                with suppress(BrokerError):
+                    if not replica_log.prepare():
+                        await replica_log.wait_for_preparation()

@@ -41,7 +41,7 @@ from suwi.replica.loss import Loss
 from suwi.replica.partition import Partition
 from suwi.replica.partition_storage import PartitionStorage
 from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
-from suwi.replica.replica_log import PartitionContext
+from suwi.replica.replica_log import PartitionContext, ReplicaLog
 from suwi.replica.replication_quota import ReplicationQuotas
 from suwi.replica.stats import ReplicationStats
 
@@ -102,7 +102,7 @@ class ReplicaManager:
         # `TopicPartition`.
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._led: dict[tuple[str, int], Partition] = {}
-        self._dirty: list[Partition] = []
+        self._dirty: list[ReplicaLog] = []
         self._state_of = self._partition_state
         """Bound once: every partition keeps a reference."""
         self._context = PartitionContext(
@@ -158,9 +158,14 @@ class ReplicaManager:
         """The partitions that changed since the last call. Idle partitions cost nothing."""
         taken = self._dirty[:]
         self._dirty.clear()
-        for partition in taken:
-            partition.replica_log.dirty = False
-        return taken
+        for replica_log in taken:
+            replica_log.dirty = False
+        return [found for each in taken if (found := self._owner_of(each)) is not None]
+
+    def _owner_of(self, replica_log: ReplicaLog) -> Partition | None:
+        """None if the replica was removed; another one may have its name."""
+        found = self._partitions.get(replica_log.partition)
+        return found if found is not None and found.replica_log is replica_log else None
 
     def led(self) -> list[Partition]:
         return list(self._led.values())
@@ -169,8 +174,9 @@ class ReplicaManager:
         broker = self.image.unfenced_brokers.get(node)
         return broker is not None and epoch in (UNKNOWN_EPOCH, broker.epoch)
 
-    def _propose(self, partition: Partition, proposal: Proposal) -> None:
-        if self._alter_partitions is not None:
+    def _propose(self, replica_log: ReplicaLog, proposal: Proposal) -> None:
+        partition = self._owner_of(replica_log)
+        if self._alter_partitions is not None and partition is not None:
             self._alter_partitions.propose(partition, proposal)
 
     # -- applying images -----------------------------------------------------------------------

@@ -14,7 +14,7 @@ from suwi.client.addresses import Address
 from suwi.client.cluster import Cluster
 from suwi.client.settings import ClientSettings
 from suwi.env.tasks import TaskFailure
-from suwi.metadata.memory import MemoryStore, MemoryView
+from suwi.metadata.memory import Faults, MemoryStore, MemoryView
 from suwi.model.broker_config import BrokerConfig, parse_broker_config
 from suwi.model.ids import NodeId
 from suwi.sim.incarnation import Incarnation
@@ -141,6 +141,11 @@ class SimNode:
         if not self._store_is_cut:
             asyncio.get_running_loop().call_later(notices_after_s, view.reconnect)
 
+    def has_lost_a_directory(self) -> bool:
+        """Whether a data directory is offline until the broker's next start."""
+        assert self.broker is not None
+        return any(d.state.offline_because is not None for d in self.broker.directories)
+
     def _notify_end(self, *, lost_power: bool) -> None:
         for callback in self._cluster.on_end:
             callback(self, lost_power)
@@ -204,6 +209,10 @@ class SimCluster:
     async def start(self) -> None:
         """Start all brokers and wait until they are in service."""
         await asyncio.gather(*(node.start() for node in self.nodes.values()))
+
+    def set_store_faults(self, faults: Faults) -> None:
+        for name in Faults.__slots__:
+            setattr(self.store_faults, name, getattr(faults, name))
 
     def begin_store_outage(self) -> None:
         """The store is away, as when ZooKeeper has no majority: it ends no session meanwhile."""

@@ -4,40 +4,36 @@ The brokers still run on their own event loop: a test that blocks its loop, with
 not use asyncio, does not block them.
 """
 
-from collections.abc import Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine
+from functools import wraps
 from pathlib import Path  # noqa: TID251 - given to tests, which look at files with it
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from suwi.controller.events import Event
-from suwi.replica.description import ReplicaState
 from suwi.testing.brokers import Brokers
 from suwi.testing.loop_thread import LoopThread, on_loop
 
 T = TypeVar("T")
-
-TIMEOUT_S = 30.0
-"""The default timeout of calls that wait."""
+P = ParamSpec("P")
 
 
-def texts(settings: Mapping[str, object] | None) -> dict[str, str]:
-    """Settings as texts, in Kafka's notation."""
-    return {
-        key: str(value).lower() if isinstance(value, bool) else str(value)
-        for key, value in (settings or {}).items()
-    }
+def _awaited(
+    method: Callable[Concatenate[Brokers, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["AsyncCluster", P], Coroutine[Any, Any, T]]:
+    """The same method for callers on another loop than that of the brokers."""
+
+    @wraps(method)
+    async def call(self: "AsyncCluster", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await on_loop(self._thread, method(self._brokers, *args, **kwargs))
+
+    return call
 
 
 class AsyncCluster:
-    """The result of `async with Cluster()`. `Cluster` documents the methods."""
+    """The result of `async with Cluster()`."""
 
     def __init__(self, thread: LoopThread, brokers: Brokers) -> None:
         self._thread = thread
         self._brokers = brokers
-
-    async def _do(self, work: Coroutine[Any, Any, T]) -> T:
-        return await on_loop(self._thread, work)
-
-    # -- state ---------------------------------------------------------------------------------
 
     @property
     def bootstrap_servers(self) -> str:
@@ -53,98 +49,27 @@ class AsyncCluster:
     def files(self, broker: int) -> Path:
         return Path(self._brokers.node(broker).path)
 
-    async def controller(self) -> int | None:
-        return await self._do(self._brokers.controller())
+    controller = _awaited(Brokers.controller)
+    replicas = _awaited(Brokers.replicas)
+    events = _awaited(Brokers.events)
+    create_topic = _awaited(Brokers.create_topic)
+    delete_topic = _awaited(Brokers.delete_topic)
+    topics = _awaited(Brokers.topics)
 
-    async def replicas(self, topic: str, partition: int = 0) -> dict[int, ReplicaState]:
-        return await self._do(self._brokers.replicas(topic, partition))
+    kill = _awaited(Brokers.kill)
+    stop_broker = _awaited(Brokers.stop_broker)
+    restart = _awaited(Brokers.restart)
+    power_loss = _awaited(Brokers.power_loss)
+    pause = _awaited(Brokers.pause)
+    resume = _awaited(Brokers.resume)
+    partition = _awaited(Brokers.partition)
+    slow = _awaited(Brokers.slow)
+    heal = _awaited(Brokers.heal)
+    fill_disk = _awaited(Brokers.fill_disk)
+    free_disk = _awaited(Brokers.free_disk)
+    expire_session = _awaited(Brokers.expire_session)
 
-    async def events(self) -> list[Event]:
-        return await self._do(self._brokers.events())
-
-    async def create_topic(
-        self,
-        name: str,
-        partitions: int = 1,
-        *,
-        replication_factor: int | None = None,
-        configs: Mapping[str, object] | None = None,
-        timeout_s: float = TIMEOUT_S,
-    ) -> str:
-        return await self._do(
-            self._brokers.create_topic(
-                name, partitions, replication_factor, texts(configs), timeout_s
-            )
-        )
-
-    async def delete_topic(self, name: str, timeout_s: float = TIMEOUT_S) -> None:
-        await self._do(self._brokers.delete_topic(name, timeout_s))
-
-    async def topics(self) -> list[str]:
-        return await self._do(self._brokers.topics())
-
-    # -- faults --------------------------------------------------------------------------------
-
-    async def kill(self, broker: int) -> None:
-        await self._do(self._brokers.kill(broker))
-
-    async def stop_broker(self, broker: int) -> None:
-        await self._do(self._brokers.stop_broker(broker))
-
-    async def restart(self, broker: int) -> None:
-        await self._do(self._brokers.restart(broker))
-
-    async def power_loss(self, broker: int) -> None:
-        await self._do(self._brokers.power_loss(broker))
-
-    async def pause(self, broker: int) -> None:
-        await self._do(self._brokers.pause(broker))
-
-    async def resume(self, broker: int) -> None:
-        await self._do(self._brokers.resume(broker))
-
-    async def partition(self, *sides: Iterable[int]) -> None:
-        await self._do(self._brokers.partition(sides))
-
-    async def slow(self, broker: int, ms: float) -> None:
-        await self._do(self._brokers.slow(broker, ms))
-
-    async def heal(self) -> None:
-        await self._do(self._brokers.heal())
-
-    async def fill_disk(self, broker: int) -> None:
-        await self._do(self._brokers.fill_disk(broker))
-
-    async def free_disk(self, broker: int) -> None:
-        await self._do(self._brokers.free_disk(broker))
-
-    async def expire_session(self, broker: int) -> None:
-        await self._do(self._brokers.expire_session(broker))
-
-    # -- waiting -------------------------------------------------------------------------------
-
-    async def wait_leader(
-        self,
-        topic: str,
-        partition: int = 0,
-        broker: int | None = None,
-        *,
-        timeout_s: float = TIMEOUT_S,
-    ) -> int:
-        return await self._do(self._brokers.wait_leader(topic, partition, broker, timeout_s))
-
-    async def wait_isr(
-        self,
-        topic: str,
-        partition: int,
-        brokers: Collection[int],
-        *,
-        timeout_s: float = TIMEOUT_S,
-    ) -> None:
-        await self._do(self._brokers.wait_isr(topic, partition, brokers, timeout_s))
-
-    async def wait_event(self, kind: str, *, timeout_s: float = TIMEOUT_S) -> Event:
-        return await self._do(self._brokers.wait_event(kind, timeout_s))
-
-    async def wait_until_healthy(self, *, timeout_s: float = TIMEOUT_S) -> None:
-        await self._do(self._brokers.wait_until_healthy(timeout_s))
+    wait_leader = _awaited(Brokers.wait_leader)
+    wait_isr = _awaited(Brokers.wait_isr)
+    wait_event = _awaited(Brokers.wait_event)
+    wait_until_healthy = _awaited(Brokers.wait_until_healthy)

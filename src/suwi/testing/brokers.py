@@ -1,7 +1,8 @@
 """The brokers of a test cluster: start and stop, faults, and waiting for their effects.
 
-Everything here runs on the cluster's event loop, in its own thread; tests use `Cluster` and
-`AsyncCluster`.
+Everything here runs on the cluster's event loop, in its own thread. Tests use `Cluster` and
+`AsyncCluster`, which have the methods that tests may call, with the signatures and docstrings they
+have here.
 """
 
 import asyncio
@@ -28,7 +29,18 @@ from suwi.testing.node import Node
 _POLL_S = 0.005
 _REPLICATION_FACTOR_MAX = 3
 
+TIMEOUT_S = 30.0
+"""The default timeout of calls that wait."""
+
 T = TypeVar("T")
+
+
+def texts(settings: Mapping[str, object] | None) -> dict[str, str]:
+    """Settings as texts, in Kafka's notation."""
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in (settings or {}).items()
+    }
 
 
 class NotInTime(TimeoutError):
@@ -129,11 +141,12 @@ class Brokers:
         return [n for n, node in self._nodes.items() if node.is_running and not node.is_frozen]
 
     async def controller(self) -> int | None:
+        """The active controller; None while there is none."""
         found = self._image.controller
         return None if found is None else int(found)
 
-    async def replicas(self, topic: str, partition: int) -> dict[int, ReplicaState]:
-        """The state of each replica on a running broker."""
+    async def replicas(self, topic: str, partition: int = 0) -> dict[int, ReplicaState]:
+        """The state of each replica, by broker, without brokers that are paused or not running."""
         found = {}
         for number in self.running:
             replica = self._replica(number, topic, partition)
@@ -142,7 +155,7 @@ class Brokers:
         return found
 
     async def events(self) -> list[Event]:
-        """The recorded events: unclean elections and lost records."""
+        """The recorded events: elections that lost records, and which ones."""
         return events(self._image)
 
     def _replica(self, number: int, topic: str, partition: int) -> Partition | None:
@@ -156,27 +169,28 @@ class Brokers:
     async def create_topic(
         self,
         name: str,
-        partitions: int,
-        replication_factor: int | None,
-        configs: Mapping[str, str],
-        timeout_s: float,
+        partitions: int = 1,
+        *,
+        replication_factor: int | None = None,
+        configs: Mapping[str, object] | None = None,
+        timeout_s: float = TIMEOUT_S,
     ) -> str:
-        """Wait until every partition has a leader. Returns the name."""
+        """Create a topic and wait until it can be used. Returns its name."""
 
         async def create(admin: Admin) -> None:
             await admin.create_topic(
                 name,
                 partitions=partitions,
                 replication_factor=replication_factor or -1,
-                configs=dict(configs),
+                configs=texts(configs),
             )
 
         await self._administer(create, TopicAlreadyExists, timeout_s)
         for partition in range(partitions):
-            await self.wait_leader(name, partition, None, timeout_s)
+            await self.wait_leader(name, partition, timeout_s=timeout_s)
         return name
 
-    async def delete_topic(self, name: str, timeout_s: float) -> None:
+    async def delete_topic(self, name: str, timeout_s: float = TIMEOUT_S) -> None:
         await self._administer(
             lambda admin: admin.delete_topic(name), UnknownTopicOrPartition, timeout_s
         )
@@ -213,74 +227,95 @@ class Brokers:
 
     # -- faults --------------------------------------------------------------------------------
 
-    async def kill(self, number: int) -> None:
-        await self.node(number).kill()
+    async def kill(self, broker: int) -> None:
+        """As `kill -9`: connections are reset, written bytes stay, there is no clean shutdown."""
+        await self.node(broker).kill()
 
-    async def stop_broker(self, number: int) -> None:
-        await self.node(number).stop()
+    async def stop_broker(self, broker: int) -> None:
+        """As SIGTERM: a controlled shutdown; leadership moves, everything is flushed to disk."""
+        await self.node(broker).stop()
 
-    async def restart(self, number: int) -> None:
-        node = self.node(number)
+    async def restart(self, broker: int) -> None:
+        """Start a broker on its old port; if it is running, it is stopped first."""
+        node = self.node(broker)
         if node.is_frozen:
             await node.thaw()
         if node.is_running:
             await node.stop()
         await node.start()
 
-    async def power_loss(self, number: int) -> None:
-        await self.node(number).lose_power()
+    async def power_loss(self, broker: int) -> None:
+        """The machine loses power: unsynced bytes are lost, and peers get no disconnect."""
+        await self.node(broker).lose_power()
 
-    async def pause(self, number: int) -> None:
-        await self.node(number).freeze()
+    async def pause(self, broker: int) -> None:
+        """As SIGSTOP: nothing is received or sent. It is failed after the session timeout."""
+        await self.node(broker).freeze()
 
-    async def resume(self, number: int) -> None:
-        await self.node(number).thaw()
+    async def resume(self, broker: int) -> None:
+        """As SIGCONT."""
+        await self.node(broker).thaw()
 
-    async def expire_session(self, number: int) -> None:
-        await self.node(number).expire_session()
+    async def expire_session(self, broker: int) -> None:
+        """The metadata store expires this broker's session."""
+        await self.node(broker).expire_session()
 
-    async def partition(self, sides: Iterable[Iterable[int]]) -> None:
+    async def partition(self, *sides: Iterable[int]) -> None:
+        """Brokers on different sides cannot reach each other; clients still reach all brokers."""
         nodes_by_side = [{int(self.node(number).id) for number in side} for side in sides]
         for index, side in enumerate(nodes_by_side):
             for other in nodes_by_side[index + 1 :]:
                 self._loop.network.cut(side, other)
 
-    async def slow(self, number: int, ms: float) -> None:
-        self._loop.network.slow(self.node(number).id, ms / 1000)
+    async def slow(self, broker: int, ms: float) -> None:
+        """Delay all traffic between this broker and other brokers by `ms` in each direction."""
+        self._loop.network.slow(self.node(broker).id, ms / 1000)
 
     async def heal(self) -> None:
-        """Remove all partitions and delays."""
+        """End all `partition` and `slow` faults."""
         for number in self._nodes:
             self._loop.network.slow(number, 0.0)
         self._loop.network.heal()
 
-    async def fill_disk(self, number: int) -> None:
-        self.node(number).drive.is_full = True
+    async def fill_disk(self, broker: int) -> None:
+        """The disk of this broker is full: no file can grow."""
+        self.node(broker).drive.is_full = True
 
-    async def free_disk(self, number: int) -> None:
-        self.node(number).drive.is_full = False
+    async def free_disk(self, broker: int) -> None:
+        self.node(broker).drive.is_full = False
 
     # -- waiting -------------------------------------------------------------------------------
 
     async def wait_leader(
-        self, topic: str, partition: int, node: int | None, timeout_s: float
+        self,
+        topic: str,
+        partition: int = 0,
+        broker: int | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
     ) -> int:
-        """The leader, once the broker itself has become leader."""
+        """Wait until the partition has a leader, `broker` if given, that knows it leads. Returns
+        the leader."""
 
         def leader() -> int | None:
             state = self._state(topic, partition)
-            if state is None or node not in (None, state.leader):
+            if state is None or broker not in (None, state.leader):
                 return None
             return int(state.leader) if self._leads(topic, partition, state) else None
 
-        wanted = "a leader" if node is None else f"leader {node}"
-        return await self._until(leader, lambda: self._unmet(topic, partition, wanted), timeout_s)
+        wanted = "a leader" if broker is None else f"leader {broker}"
+        return await _until(leader, lambda: self._unmet(topic, partition, wanted), timeout_s)
 
     async def wait_isr(
-        self, topic: str, partition: int, nodes: Collection[int], timeout_s: float
+        self,
+        topic: str,
+        partition: int,
+        brokers: Collection[int],
+        *,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """Wait until both the controller and the leader have exactly this ISR."""
-        wanted = set(nodes)
+        """Wait until exactly these replicas are in sync, for the controller and the leader."""
+        wanted = set(brokers)
 
         def agrees() -> bool | None:
             state = self._state(topic, partition)
@@ -291,17 +326,17 @@ class Brokers:
             return True if leader_state is not None and leader_state.members == wanted else None
 
         text = f"in-sync replicas {sorted(wanted)}"
-        await self._until(agrees, lambda: self._unmet(topic, partition, text), timeout_s)
+        await _until(agrees, lambda: self._unmet(topic, partition, text), timeout_s)
 
-    async def wait_event(self, kind: str, timeout_s: float) -> Event:
-        """The first event of a kind."""
+    async def wait_event(self, kind: str, *, timeout_s: float = TIMEOUT_S) -> Event:
+        """Wait for an event of this kind. Returns the first one."""
 
         def look() -> Event | None:
             return next((event for event in events(self._image) if event.kind == kind), None)
 
-        return await self._until(look, lambda: f"no event {kind!r}", timeout_s)
+        return await _until(look, lambda: f"no event {kind!r}", timeout_s)
 
-    async def wait_until_healthy(self, timeout_s: float) -> None:
+    async def wait_until_healthy(self, *, timeout_s: float = TIMEOUT_S) -> None:
         """Wait until all brokers run, and all partitions have a leader and all replicas in sync."""
 
         def problems() -> list[str]:
@@ -316,22 +351,9 @@ class Brokers:
                         found.append(self._unmet(name, index, "a leader"))
             return found
 
-        await self._until(
+        await _until(
             lambda: True if not problems() else None, lambda: "; ".join(problems()), timeout_s
         )
-
-    async def _until(
-        self, look: Callable[[], T | None], explain: Callable[[], str], timeout_s: float
-    ) -> T:
-        """Poll `look` until it returns a value. Polling needs no change in the brokers."""
-        deadline_s = self._loop.time() + timeout_s
-        while True:
-            found = look()
-            if found is not None:
-                return found
-            if self._loop.time() > deadline_s:
-                raise NotInTime(f"{explain()} (after {timeout_s:g} s)")
-            await asyncio.sleep(_POLL_S)
 
     def _serves(self, number: int) -> bool:
         """Whether a broker runs and is registered with its current broker epoch."""
@@ -364,3 +386,16 @@ class Brokers:
             f"in-sync replicas {list(state.isr)} of {list(state.replicas)}, {wanted} awaited; "
             f"brokers running: {self.running}"
         )
+
+
+async def _until(look: Callable[[], T | None], explain: Callable[[], str], timeout_s: float) -> T:
+    """Poll `look` until it returns a value. Polling needs no change in the brokers."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + timeout_s
+    while True:
+        found = look()
+        if found is not None:
+            return found
+        if loop.time() > deadline_s:
+            raise NotInTime(f"{explain()} (after {timeout_s:g} s)")
+        await asyncio.sleep(_POLL_S)

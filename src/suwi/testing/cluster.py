@@ -6,17 +6,29 @@ its effect is complete. `async with` gives an `AsyncCluster` instead.
 
 import asyncio
 import tempfile  # noqa: TID251 - the test's own directory, not a broker's doing
-from collections.abc import Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import wraps
 from pathlib import Path  # noqa: TID251 - given to tests, which look at files with it
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from suwi.controller.events import Event
-from suwi.replica.description import ReplicaState
-from suwi.testing.async_cluster import TIMEOUT_S, AsyncCluster, texts
-from suwi.testing.brokers import Brokers
+from suwi.testing.async_cluster import AsyncCluster
+from suwi.testing.brokers import Brokers, texts
 from suwi.testing.loop_thread import LoopThread, on_loop
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _blocking(
+    method: Callable[Concatenate[Brokers, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["Cluster", P], T]:
+    """The same method for callers in another thread than that of the brokers."""
+
+    @wraps(method)
+    def call(self: "Cluster", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._do(method(self._brokers, *args, **kwargs))
+
+    return call
 
 
 class Cluster:
@@ -128,120 +140,30 @@ class Cluster:
         """The data directory of a broker: `files(1) / "topic-0"` is its replica of topic-0."""
         return Path(self._brokers.node(broker).path)
 
-    def controller(self) -> int | None:
-        """The active controller; None while there is none."""
-        return self._do(self._brokers.controller())
+    controller = _blocking(Brokers.controller)
+    replicas = _blocking(Brokers.replicas)
+    events = _blocking(Brokers.events)
+    create_topic = _blocking(Brokers.create_topic)
+    delete_topic = _blocking(Brokers.delete_topic)
+    topics = _blocking(Brokers.topics)
 
-    def replicas(self, topic: str, partition: int = 0) -> dict[int, ReplicaState]:
-        """The state of each replica, by broker, without brokers that are paused or not running."""
-        return self._do(self._brokers.replicas(topic, partition))
+    kill = _blocking(Brokers.kill)
+    stop_broker = _blocking(Brokers.stop_broker)
+    restart = _blocking(Brokers.restart)
+    power_loss = _blocking(Brokers.power_loss)
+    pause = _blocking(Brokers.pause)
+    resume = _blocking(Brokers.resume)
+    partition = _blocking(Brokers.partition)
+    slow = _blocking(Brokers.slow)
+    heal = _blocking(Brokers.heal)
+    fill_disk = _blocking(Brokers.fill_disk)
+    free_disk = _blocking(Brokers.free_disk)
+    expire_session = _blocking(Brokers.expire_session)
 
-    def events(self) -> list[Event]:
-        """The recorded events: elections that lost records, and which ones."""
-        return self._do(self._brokers.events())
-
-    def create_topic(
-        self,
-        name: str,
-        partitions: int = 1,
-        *,
-        replication_factor: int | None = None,
-        configs: Mapping[str, object] | None = None,
-        timeout_s: float = TIMEOUT_S,
-    ) -> str:
-        """Create a topic and wait until it can be used. Returns its name."""
-        return self._do(
-            self._brokers.create_topic(
-                name, partitions, replication_factor, texts(configs), timeout_s
-            )
-        )
-
-    def delete_topic(self, name: str, timeout_s: float = TIMEOUT_S) -> None:
-        self._do(self._brokers.delete_topic(name, timeout_s))
-
-    def topics(self) -> list[str]:
-        return self._do(self._brokers.topics())
-
-    # -- faults --------------------------------------------------------------------------------
-
-    def kill(self, broker: int) -> None:
-        """As `kill -9`: connections are reset, written bytes stay, there is no clean shutdown."""
-        self._do(self._brokers.kill(broker))
-
-    def stop_broker(self, broker: int) -> None:
-        """As SIGTERM: a controlled shutdown; leadership moves, everything is flushed to disk."""
-        self._do(self._brokers.stop_broker(broker))
-
-    def restart(self, broker: int) -> None:
-        """Start a broker on its old port; if it is running, it is stopped first."""
-        self._do(self._brokers.restart(broker))
-
-    def power_loss(self, broker: int) -> None:
-        """The machine loses power: unsynced bytes are lost, and peers get no disconnect."""
-        self._do(self._brokers.power_loss(broker))
-
-    def pause(self, broker: int) -> None:
-        """As SIGSTOP: nothing is received or sent. It is failed after the session timeout."""
-        self._do(self._brokers.pause(broker))
-
-    def resume(self, broker: int) -> None:
-        """As SIGCONT."""
-        self._do(self._brokers.resume(broker))
-
-    def partition(self, *sides: Iterable[int]) -> None:
-        """Brokers on different sides cannot reach each other; clients still reach all brokers."""
-        self._do(self._brokers.partition(sides))
-
-    def slow(self, broker: int, ms: float) -> None:
-        """Delay all traffic between this broker and other brokers by `ms` in each direction."""
-        self._do(self._brokers.slow(broker, ms))
-
-    def heal(self) -> None:
-        """End all `partition` and `slow` faults."""
-        self._do(self._brokers.heal())
-
-    def fill_disk(self, broker: int) -> None:
-        """The disk of this broker is full: no file can grow."""
-        self._do(self._brokers.fill_disk(broker))
-
-    def free_disk(self, broker: int) -> None:
-        self._do(self._brokers.free_disk(broker))
-
-    def expire_session(self, broker: int) -> None:
-        """The metadata store expires this broker's session."""
-        self._do(self._brokers.expire_session(broker))
-
-    # -- waiting -------------------------------------------------------------------------------
-
-    def wait_leader(
-        self,
-        topic: str,
-        partition: int = 0,
-        broker: int | None = None,
-        *,
-        timeout_s: float = TIMEOUT_S,
-    ) -> int:
-        """Wait until the partition has a leader, `broker` if given. Returns the leader."""
-        return self._do(self._brokers.wait_leader(topic, partition, broker, timeout_s))
-
-    def wait_isr(
-        self,
-        topic: str,
-        partition: int,
-        brokers: Collection[int],
-        *,
-        timeout_s: float = TIMEOUT_S,
-    ) -> None:
-        """Wait until exactly these replicas are in sync."""
-        self._do(self._brokers.wait_isr(topic, partition, brokers, timeout_s))
-
-    def wait_event(self, kind: str, *, timeout_s: float = TIMEOUT_S) -> Event:
-        """Wait for an event of this kind. Returns the first one."""
-        return self._do(self._brokers.wait_event(kind, timeout_s))
-
-    def wait_until_healthy(self, *, timeout_s: float = TIMEOUT_S) -> None:
-        """Wait until all brokers run, and all partitions have a leader and all replicas in sync."""
-        self._do(self._brokers.wait_until_healthy(timeout_s))
+    wait_leader = _blocking(Brokers.wait_leader)
+    wait_isr = _blocking(Brokers.wait_isr)
+    wait_event = _blocking(Brokers.wait_event)
+    wait_until_healthy = _blocking(Brokers.wait_until_healthy)
 
     # -- private -------------------------------------------------------------------------------
 

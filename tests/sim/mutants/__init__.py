@@ -1,8 +1,8 @@
 """Known bugs, put back in: each mutant is a hazard or a former bug that the simulation must catch.
 
-A mutant patches production code while it is applied. `python -m suwi.sim --mutant NAME` looks for a
-seed that catches it; `--mutants` does so for all of them and prints a table. Those of hazards also
-change the transcript of their hazard.
+A mutant patches production code while it is applied. `python -m simulation --mutant NAME` looks for
+a seed that catches it; `--mutants` does so for all of them and prints a table. Those of hazards
+also change the transcript of their hazard.
 """
 
 from tests.sim.mutants import (

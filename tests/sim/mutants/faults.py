@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from simulation.scenario import Options
 from suwi.broker.failure_detector import FailureDetector
 from suwi.handlers.list_offsets import ListOffsets
 from suwi.log.log_directory import LogDirectory
@@ -17,7 +18,6 @@ from suwi.replica.partition import Partition
 from suwi.replica.replica_fetcher import ReplicaFetcher
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.replica.storage_refusals import StorageRefusals
-from suwi.sim.scenario import Options
 from tests.sim.mutants.mutant import FAULT, Mutant
 
 # -- a fetcher that ends ---------------------------------------------------------------------------

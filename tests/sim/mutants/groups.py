@@ -8,6 +8,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from simulation.scenario import Options
 from suwi.coordinator.decision import Decision
 from suwi.coordinator.shard import Shard
 from suwi.group import offset_requests, reconciliation
@@ -20,7 +21,6 @@ from suwi.group.consumer_group import ConsumerGroup
 from suwi.group.consumer_validation import CommitFence
 from suwi.group.offset_requests import Committer
 from suwi.model.errors import BrokerError
-from suwi.sim.scenario import Options
 from tests.sim.mutants.mutant import FAULT, Mutant
 
 _refusal = offset_requests._refusal

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
-from suwi.sim.scenario import Options
+from simulation.scenario import Options
 
 FAULT = 100
 """In place of a hazard: a bug that brokers had."""

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from simulation.scenario import Options
 from suwi.controller import partition_changes, reassignment_control, reassignments
-from suwi.sim.scenario import Options
 from tests.sim.mutants.mutant import FAULT, Mutant
 
 

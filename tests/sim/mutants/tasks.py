@@ -6,11 +6,11 @@ They have no number among the hazards and no transcript. Each has the fault scri
 from collections.abc import Callable
 from typing import Any
 
+from simulation.scenario import Options
+from simulation.task_failures import UNITS
 from suwi.env.tasks import Tasks, Work
 from suwi.replica.replica_manager import TASK as CHANGE_OF_ROLE
 from suwi.replica.replica_manager import ReplicaManager
-from suwi.sim.scenario import Options
-from suwi.sim.task_failures import UNITS
 from tests.sim.mutants.mutant import FAULT, Mutant
 
 _SCRIPTS = {

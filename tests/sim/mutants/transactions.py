@@ -8,6 +8,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+from simulation.scenario import Options
 from suwi.coordinator.decision import Decision
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.group.offset_manager import OffsetManager
@@ -20,7 +21,6 @@ from suwi.log.txn_index import AbortedTxn
 from suwi.model.ids import Offset
 from suwi.records.record import Marker
 from suwi.replica.partition_transactions import NOT_VERIFIED
-from suwi.sim.scenario import Options
 from suwi.transaction import coordinator_shard
 from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
 from suwi.transaction.messages import AddPartitionsRequest

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from suwi.cli.options import DEFAULT_BROKER, Broker, CommandConfig, Json, Target
+from suwi.cli.options import DEFAULT_BROKER, Broker, CommandConfig, Json, States, Target, Yes
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -17,10 +17,7 @@ _Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")
 
 @app.command("list")
 def list_(
-    state: Annotated[
-        list[str] | None,
-        typer.Option("--state", metavar="STATE", help="Only in this state; repeatable."),
-    ] = None,
+    state: States = None,
     json: Json = False,
     broker: Broker = DEFAULT_BROKER,
     command_config: CommandConfig = None,
@@ -182,7 +179,7 @@ def delete(
             help="Only the offsets of this topic, or of partitions of it; repeatable.",
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     if_exists: Annotated[
         bool, typer.Option("--if-exists", help="A group that is not there is no failure.")
     ] = False,

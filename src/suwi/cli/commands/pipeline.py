@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from suwi.cli.options import Json
+from suwi.cli.options import Json, Yes
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -43,7 +43,6 @@ _PyFiles = Annotated[
 _Retries = Annotated[
     int, typer.Option(metavar="N", min=0, help="How often to restart after consecutive failures.")
 ]
-_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 _LogLevel = Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")]
 
 
@@ -168,7 +167,7 @@ def reset(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would happen; change nothing.")
     ] = False,
-    yes: _Yes = False,
+    yes: Yes = False,
     json: Json = False,
 ) -> None:
     """Discard the progress of a pipeline: the next run starts anew.

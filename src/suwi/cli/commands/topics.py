@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from suwi.cli.options import DEFAULT_BROKER, Broker, CommandConfig, Json, Target, pairs
+from suwi.cli.options import DEFAULT_BROKER, Broker, CommandConfig, Json, Target, Yes, pairs
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -156,7 +156,7 @@ def alter(
 @app.command()
 def delete(
     names: _Names,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     if_exists: Annotated[
         bool, typer.Option("--if-exists", help="Do not fail if a topic does not exist.")
     ] = False,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from suwi.cli.options import DEFAULT_BROKER, Broker, CommandConfig, Json, Target
+from suwi.cli.options import DEFAULT_BROKER, Broker, CommandConfig, Json, States, Target
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -15,10 +15,7 @@ app = typer.Typer(
 
 @app.command("list")
 def list_(
-    state: Annotated[
-        list[str] | None,
-        typer.Option("--state", metavar="STATE", help="Only in this state; repeatable."),
-    ] = None,
+    state: States = None,
     running_longer_than: Annotated[
         int | None,
         typer.Option(

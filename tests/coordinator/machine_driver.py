@@ -1,0 +1,100 @@
+"""A coordinator's pure machine, driven by hand: what it decides is replayed at once.
+
+`MachineDriver` has what the machines of groups and of transactions share: events, the log, and
+fail-over. After every event the driver's `check` compares the machine with replays of its log (H0).
+"""
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from suwi.coordinator.decision import Decision, TimerKey, Token
+from suwi.coordinator.record import Codec, CoordinatorRecord
+from suwi.coordinator.record_facts import RecordFacts
+
+M = TypeVar("M", bound=Any)
+
+
+class MachineDriver(Generic[M]):
+    def __init__(self, codec: Codec, now_ms: int) -> None:
+        self._codec = codec
+        self.machine: M = self._new_machine()
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.now_ms = now_ms
+        self.replies: dict[Token, Any] = {}
+        self.waiting: dict[Token, None] = {}
+        self.timers: dict[TimerKey, int] = {}
+        self.batch_bytes_max = 1 << 20
+        self.decision = Decision()
+        """The last one."""
+        self._elect()
+
+    def _new_machine(self) -> M:
+        raise NotImplementedError
+
+    def _notice(self, decision: Decision) -> None:
+        """Takes the notices of a decision."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        raise NotImplementedError
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def do(self, decide: Callable[[M, int, Decision], None], token: Token | None = None) -> Any:
+        """One event; the reply to `token`, None if it waits."""
+        if token is not None:
+            self.waiting[token] = None
+        self.decision = decision = Decision(batch_bytes_max=self.batch_bytes_max)
+        decide(self.machine, self.now_ms, decision)
+        for record in decision.records:
+            self._append(record)
+        for key, deadline_ms in decision.timers.items():
+            if deadline_ms is None:
+                self.timers.pop(key, None)
+            else:
+                self.timers[key] = deadline_ms
+        for each, reply in decision.replies:
+            assert each in self.waiting, "a reply that nobody waits for"
+            del self.waiting[each]
+            self.replies[each] = reply
+        self._notice(decision)
+        self.check()
+        return self.replies.get(token) if token is not None else None
+
+    def _append(self, record: CoordinatorRecord) -> None:
+        offset = len(self.log)
+        self.log.append(self._codec.encode(record))
+        self.machine.replay(record, RecordFacts(offset, is_committed=False))
+        self.machine.committed(offset + 1)
+
+    # -- fail-over -------------------------------------------------------------------------------
+
+    def fail_over(self, *, compacted: bool = True) -> None:
+        """Another replica is elected, with what the log has. Nobody who waits is answered here."""
+        self.machine = self.replayed(len(self.log) if compacted else 0)
+        self._begin_again()
+
+    def resign_and_return(self) -> None:
+        """The same replica follows for a while, and is elected again."""
+        self.machine.resigned()
+        self._begin_again()
+
+    def _begin_again(self) -> None:
+        self.timers.clear()
+        self.waiting.clear()
+        self._elect()
+
+    def _elect(self) -> None:
+        self.do(lambda machine, now_ms, decision: machine.elected(now_ms, decision))
+
+    def replayed(self, compacted_to: int) -> M:
+        """A machine that replays the log, with its first records compacted."""
+        newest = {key: offset for offset, (key, _) in enumerate(self.log[:compacted_to])}
+        machine = self._new_machine()
+        for offset, (key, value) in enumerate(self.log):
+            if offset < compacted_to and (newest[key] != offset or value is None):
+                continue  # Tombstones go, too.
+            record = self._codec.decode(key, value)
+            assert record is not None
+            machine.replay(record, RecordFacts(offset))
+        return machine

@@ -1,0 +1,249 @@
+"""Roles of a shard, ordered by leader epoch, and how its log is loaded."""
+
+import asyncio
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.shard_context import Status
+from suwi.handlers.coordinator_requests import coordinator_error
+from suwi.model.errors import (
+    CoordinatorLoadInProgress,
+    NotCoordinator,
+)
+from suwi.model.ids import LeaderEpoch, Offset
+from suwi.records.batch import HEADER_BYTES, read_header
+from suwi.records.builder import build_batch
+from suwi.records.compression import Compression
+from suwi.records.record import Record
+from tests.coordinator.world import (
+    World,
+    in_world,
+    refusal,
+    turns,
+)
+
+# -- roles ---------------------------------------------------------------------------------------
+
+
+def test_a_follower_applies_what_is_committed_and_a_new_leader_only_the_rest() -> None:
+    async def scenario(world: World) -> None:
+        world.follow(0)
+        world.fetch(0, 2, ("a", "1"), ("b", "1"), ("c", "1"))
+        await world.until(lambda: world.machine.values == {"a": "1", "b": "1"})
+        assert refusal(world) is NotCoordinator
+        world.fetch(0, 3)
+        await world.until(lambda: "c" in world.machine.values)
+        world.fetch(0, 3, ("d", "1"))
+        world.lead(1)
+        await asyncio.sleep(1)
+        assert world.machine.values == {"a": "1", "b": "1", "c": "1", "d": "1"}
+        assert world.machine.uncommitted == [3]
+        assert refusal(world) is CoordinatorLoadInProgress  # G9, G11: the tail is not committed.
+        world.commit()
+        await world.until(lambda: world.shard.status is Status.ACTIVE)
+        assert world.machine.uncommitted == []
+        assert (world.shard.loads, world.machine.elections) == (1, 1)
+        assert world.get("d").reply == "1"
+
+    in_world(scenario)
+
+
+def test_what_a_leader_wrote_that_is_committed_is_kept_when_it_becomes_a_follower() -> None:
+    async def scenario(world: World) -> None:
+        await world.serve()
+        world.put("a")
+        await turns()
+        world.commit()
+        parked = world.wait()
+        machine = world.machine
+        world.follow(1)
+        assert isinstance(parked.reply, NotCoordinator)
+        assert world.machine is machine
+        assert machine.resignations == 1
+        world.fetch(1, 2, ("b", "1"))
+        await world.until(lambda: "b" in machine.values)
+        await world.serve(2)
+        assert (world.machine, world.shard.loads) == (machine, 1)
+        assert machine.values == {"a": "v", "b": "1"}
+
+    in_world(scenario)
+
+
+def test_what_a_leader_wrote_that_is_not_committed_is_dropped_when_it_becomes_a_follower() -> None:
+    async def scenario(world: World) -> None:
+        await world.serve()
+        world.put("a")
+        await turns()
+        world.commit()
+        uncommitted = world.put("b")
+        await turns()
+        world.follow(1)
+        assert coordinator_error(uncommitted.reply) == ErrorCode.not_coordinator
+        await world.until(lambda: world.machine.values == {"a": "v"})
+        assert world.shard.loads == 2
+
+    in_world(scenario)
+
+
+def test_a_truncation_drops_the_state() -> None:
+    async def scenario(world: World) -> None:
+        world.follow(0)
+        world.fetch(0, 3, ("a", "1"), ("b", "1"), ("c", "1"))
+        await world.until(lambda: len(world.machine.values) == 3)
+        world.follow(1)
+        # An unclean election, for example.
+        world.partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(1))
+        await world.until(lambda: world.partition.replica_log.ready_log is not None)
+        world.fetch(1, 2, ("d", "1"))
+        await world.until(lambda: "d" in world.machine.values)
+        assert world.machine.values == {"a": "1", "d": "1"}
+        assert world.shard.loads == 2
+
+    in_world(scenario)
+
+
+@pytest.mark.parametrize("late", ["follow", "lead"])
+def test_a_role_of_an_epoch_that_is_over_changes_nothing(late: str) -> None:
+    """Hazard G8."""
+
+    async def scenario(world: World) -> None:
+        await world.serve(5)
+        world.put("a")
+        await turns()
+        world.commit()
+        machine = world.machine
+        if late == "follow":
+            world.shard.follow(4)  # type: ignore[arg-type]
+        else:
+            world.shard.lead(4)  # type: ignore[arg-type]
+        world.shard.lead(5)  # type: ignore[arg-type]
+        assert world.shard.status is Status.ACTIVE
+        assert world.machine is machine
+        assert world.get("a").reply == "v"
+
+    in_world(scenario)
+
+
+def test_a_role_that_is_told_while_the_log_is_read_is_the_one_that_counts() -> None:
+    async def scenario(world: World) -> None:
+        world.follow(0)
+        world.fetch(0, 500, *((f"k{number}", "v") for number in range(500)))
+        world.lead(1)
+        await turns(2)
+        world.follow(2)
+        await turns(2)
+        world.lead(3)
+        await turns(2)
+        world.follow(4)
+        await world.until(lambda: len(world.machine.values) == 500)
+        await asyncio.sleep(5)
+        assert (world.shard.status, world.machine.elections) == (Status.FOLLOWING, 0)
+        await world.serve(5)
+        assert world.machine.elections == 1
+
+    in_world(scenario)
+
+
+def test_a_new_epoch_of_the_same_leader_begins_anew_with_its_requests() -> None:
+    async def scenario(world: World) -> None:
+        await world.serve(1)
+        parked = world.wait()
+        await world.serve(2)
+        assert isinstance(parked.reply, NotCoordinator)
+        assert world.machine.elections == 2
+
+    in_world(scenario)
+
+
+def test_a_shard_that_is_closed_answers_all_who_wait_and_nobody_afterwards() -> None:
+    async def scenario(world: World) -> None:
+        await world.serve()
+        world.arm("timer", 1_000)
+        parked, on_its_way = world.wait(), world.put("a")
+        machine = world.machine
+        world.shard.close()
+        assert isinstance(parked.reply, NotCoordinator)
+        assert isinstance(on_its_way.reply, NotCoordinator)
+        assert refusal(world) is NotCoordinator
+        world.shard.lead(9)  # type: ignore[arg-type]
+        await asyncio.sleep(10)
+        assert machine.expirations == []
+        assert world.shard.status is Status.CLOSED
+        assert world.batches_in_log() == []
+
+    in_world(scenario)
+
+
+# -- loading -------------------------------------------------------------------------------------
+
+
+def test_records_that_cannot_be_decoded_are_skipped_and_counted() -> None:
+    """Hazard G10."""
+
+    async def scenario(world: World) -> None:
+        await world.serve()
+        world.append(("a", "1"), key=b"?")
+        world.append(("b", "1"), key=b"?")
+        world.commit()
+        world.lead(1)
+        await world.until(lambda: world.shard.status is Status.ACTIVE)
+        assert world.machine.values == {"a": "1", "b": "1"}
+        assert world.shard._reader is not None
+        assert world.shard._reader.unreadable == 2
+        assert world.failures == []
+
+    in_world(scenario)
+
+
+def test_a_batch_that_cannot_be_read_is_skipped_and_counted_too() -> None:
+    """Hazard G10: else a shard would be loaded for ever."""
+
+    async def scenario(world: World) -> None:
+        await world.serve()
+        world.append(("a", "1"))
+        broken = build_batch([Record(key=b"k", value=b"v" * 50)], codec=Compression.GZIP)
+        broken[HEADER_BYTES] ^= 0xFF
+        world.partition.append(memoryview(broken), read_header(broken), 0)
+        world.append(("b", "1"))
+        world.commit()
+        world.lead(1)
+        await world.until(lambda: world.shard.status is Status.ACTIVE)
+        assert world.machine.values == {"a": "1", "b": "1"}
+        assert world.shard._reader is not None
+        assert world.shard._reader.unreadable == 1
+
+    in_world(scenario)
+
+
+def test_a_log_whose_beginning_is_gone_is_loaded_from_where_it_starts() -> None:
+    async def scenario(world: World) -> None:
+        await world.serve()
+        for number in range(4):
+            world.append((f"k{number}", "1"))
+        world.commit()
+        world.partition.delete_before(Offset(2))
+        world.shard.close()
+        world.shard = world.new_shard()
+        await world.serve(1)
+        assert world.machine.values == {"k2": "1", "k3": "1"}
+
+    in_world(scenario)
+
+
+def test_what_comes_while_a_leader_loads_is_not_asked_for() -> None:
+    """Hazard G9: the end at its election is far enough, and nothing comes after it but its own."""
+
+    async def scenario(world: World) -> None:
+        world.follow(0)
+        world.fetch(0, 2_000, *((f"k{number}", "v") for number in range(2_000)))
+        world.shard.close()
+        world.shard = world.new_shard()
+        world.lead(1)
+        await turns()
+        assert refusal(world) is CoordinatorLoadInProgress
+        world.commit()
+        await world.until(lambda: world.shard.status is Status.ACTIVE)
+        assert len(world.machine.values) == 2_000
+
+    in_world(scenario)
