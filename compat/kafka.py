@@ -70,7 +70,7 @@ def run_java(
 ) -> str:
     """Run a class (or a single Java source file); returns its output. Raises `ToolFailed`."""
     ended = subprocess.run(
-        _java(heap, main, *arguments),
+        java_command(heap, main, *arguments),
         input=stdin,
         capture_output=True,
         text=True,
@@ -82,7 +82,7 @@ def run_java(
     return ended.stdout + ended.stderr
 
 
-def _java(heap: str, main: str, *arguments: str) -> list[str]:
+def java_command(heap: str, main: str, *arguments: str) -> list[str]:
     jvm = [f"-Xmx{heap}", "-XX:TieredStopAtLevel=1"]
     return ["java", *jvm, "-cp", kafka_classpath(), main, *arguments]
 
@@ -92,7 +92,7 @@ class JavaProcess:
 
     def __init__(self, output: Path, main: str, *arguments: str, heap: str = "256m") -> None:
         self.output = output
-        self._command = _java(heap, main, *arguments)
+        self._command = java_command(heap, main, *arguments)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "JavaProcess":

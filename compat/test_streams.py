@@ -1,14 +1,19 @@
-"""Kafka Streams on Suwi: the word count of its examples, without exactly-once."""
+"""Kafka Streams on Suwi: the word count of its examples, at least once and exactly once."""
 
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from confluent_kafka import Producer
+
+from compat.directories import read
 from compat.kafka import JavaProcess
 from compat.test_groups import CONSUMER_GROUPS
 from compat.test_tools import CONSUME, PRODUCE, TOPICS, create, kafka
+from suwi.testing import Cluster
 from tests.broker_process import BrokerProcess
 
 WORD_COUNT = "org.apache.kafka.streams.examples.wordcount.WordCountDemo"
@@ -28,13 +33,14 @@ _COUNTED_S = 120
 
 
 @contextmanager
-def word_count(suwi: BrokerProcess, directory: Path) -> Iterator[JavaProcess]:
+def word_count(address: str, directory: Path, **settings: str) -> Iterator[JavaProcess]:
     properties = directory / "streams.properties"
     lines = {
-        "bootstrap.servers": suwi.address,
+        "bootstrap.servers": address,
         "state.dir": str(directory / "state"),
         "commit.interval.ms": "200",
         "num.stream.threads": "2",
+        **{key.replace("_", "."): value for key, value in settings.items()},
     }
     properties.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
     with JavaProcess(directory / "streams.log", WORD_COUNT, str(properties)) as running:
@@ -74,10 +80,10 @@ def test_word_count_goes_on_after_a_restart_and_is_reset(
     create(suwi, INPUT, "--partitions", "2")
     create(suwi, OUTPUT)
     write(suwi, LINES)
-    with word_count(suwi, tmp_path) as running:
+    with word_count(suwi.address, tmp_path) as running:
         until_counted(suwi, COUNTS, running)
     write(suwi, ["kafka again"])
-    with word_count(suwi, tmp_path) as running:
+    with word_count(suwi.address, tmp_path) as running:
         until_counted(suwi, {**COUNTS, "kafka": 4, "again": 1}, running)
     described = kafka(suwi, CONSUMER_GROUPS, "--describe", "--group", APPLICATION)
     assert re.search(rf"^{APPLICATION}\s+{INPUT}\s+\d+\s+\d+\s+\d+\s+0\s", described, re.M)
@@ -99,3 +105,76 @@ def test_word_count_goes_on_after_a_restart_and_is_reset(
 def _internal_topics(suwi: BrokerProcess) -> list[str]:
     listed = kafka(suwi, TOPICS, "--list").splitlines()
     return [each for each in listed if each.startswith(APPLICATION + "-") and each != OUTPUT]
+
+
+# -- exactly once ----------------------------------------------------------------------------------
+
+WORDS = ("all", "streams", "lead", "to", "kafka")
+ROUNDS = 4
+LINES_PER_ROUND = 100
+
+
+def send_lines(cluster: Cluster, first: int) -> None:
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True}
+    )
+    for number in range(first, first + LINES_PER_ROUND):
+        words = " ".join(WORDS[: number % len(WORDS) + 1])
+        producer.produce(INPUT, words, partition=number % 2)
+    assert producer.flush(_COUNTED_S) == 0
+
+
+def emitted(cluster: Cluster) -> dict[str, list[int]]:
+    """Every count of each word, in order, as `read_committed` sees it."""
+    found: dict[str, list[int]] = {}
+    for record in read(cluster.bootstrap_servers, OUTPUT):
+        word = (record.key or b"").decode()
+        found.setdefault(word, []).append(int.from_bytes(record.value or b""))
+    return found
+
+
+def test_word_count_is_exactly_once_while_brokers_and_the_application_are_killed(
+    tmp_path: Path,
+) -> None:
+    """Each count of a word is emitted once: 1, 2, 3, without a gap and without a repetition."""
+    settings = {
+        "default.replication.factor": 3,
+        "min.insync.replicas": 2,
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
+    }
+    exactly_once = {
+        "processing_guarantee": "exactly_once_v2",
+        "replication_factor": "3",
+        "session_timeout_ms": "6000",
+        "heartbeat_interval_ms": "2000",
+    }
+    expected: Counter[str] = Counter()
+    with Cluster(brokers=3, settings=settings) as cluster:
+        cluster.create_topic(INPUT, 2, replication_factor=3)
+        cluster.create_topic(OUTPUT, 1, replication_factor=3)
+        for number in range(ROUNDS):
+            victim = cluster.brokers[number % 3]
+            with word_count(cluster.bootstrap_servers, tmp_path, **exactly_once) as running:
+                send_lines(cluster, number * LINES_PER_ROUND)
+                until_emitted(cluster, sum(expected.values()) + 1, running)
+                cluster.kill(victim)
+                for line in range(LINES_PER_ROUND):
+                    expected.update(WORDS[: line % len(WORDS) + 1])
+                if number % 2:
+                    # Also the application, perhaps in the middle of a transaction.
+                    running.kill()
+                else:
+                    until_emitted(cluster, sum(expected.values()), running)
+            cluster.restart(victim)
+            cluster.wait_until_healthy()
+        with word_count(cluster.bootstrap_servers, tmp_path, **exactly_once) as running:
+            until_emitted(cluster, sum(expected.values()), running)
+        assert emitted(cluster) == {word: list(range(1, expected[word] + 1)) for word in WORDS}
+
+
+def until_emitted(cluster: Cluster, count: int, running: JavaProcess) -> None:
+    limit = time.monotonic() + 2 * _COUNTED_S
+    while (found := sum(map(len, emitted(cluster).values()))) < count:
+        running.check()
+        assert time.monotonic() < limit, f"{found} of {count}"
+        time.sleep(0.5)

@@ -1,27 +1,39 @@
 """`--adopt`: topics are created for data that the metadata lacks, without loss."""
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
+from suwi.model.ids import NO_PRODUCER_ID
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
+from suwi.transaction.transaction_metadata import prepared
+from suwi.transaction.transaction_records import TRANSACTION_RECORDS
 from suwi.wire.primitives import compact_string, uvarint
 from tests.broker_process import BrokerProcess
+from tests.cli.support import Suwi
 
 ORDERS_ID = "4L6g3nShT-eMCtK--X86sw"
+TRANSACTION_SETTINGS = (
+    "transaction.state.log.num.partitions=1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms=200",
+)
 
 
-def read(address: str, topic: str) -> list[tuple[int, bytes | None]]:
+def read(
+    address: str, topic: str, isolation: str = "read_uncommitted"
+) -> list[tuple[int, bytes | None]]:
     consumer = Consumer(
         {
             "bootstrap.servers": address,
             "group.id": "unused",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "isolation.level": isolation,
         }
     )
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
@@ -126,6 +138,124 @@ def test_groups_are_adopted_with_their_offsets_if_all_partitions_are_there(
         assert len([name for name in names if name.count("-") == 1]) == (5 if is_whole else 50)
         policy = configs(broker.address, "__consumer_offsets")["cleanup.policy"]
         assert policy == "compact"
+
+
+# -- transactions ----------------------------------------------------------------------------------
+
+
+def begin_transaction(
+    address: str, transactional_id: str, value: str, timeout_ms: int = 60_000
+) -> Producer:
+    """Write one record to `orders`; the transaction stays open."""
+    producer = Producer(
+        {
+            "bootstrap.servers": address,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": timeout_ms,
+        }
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("orders", value, partition=0)
+    assert producer.flush(30) == 0
+    return producer
+
+
+def forget_metadata(data: Path) -> None:
+    (data / "suwi-metadata.sqlite").unlink()
+
+
+def decide_to_commit(broker: BrokerProcess, transactional_id: str) -> None:
+    """Append PrepareCommit to the log, as a coordinator does that dies before it writes markers."""
+    (segment,) = broker.partition_dir("__transaction_state").glob("*.log")
+    stored = list(broker.stored("__transaction_state"))
+    decoded = [
+        TRANSACTION_RECORDS.decode(record.key or b"", record.value)
+        for _, records in stored
+        for record in records
+    ]
+    found = [each for each in decoded if each and each.key.transactional_id == transactional_id][-1]
+    last, _ = stored[-1]
+    ongoing = found.value
+    assert ongoing is not None
+    value = prepared(
+        ongoing,
+        is_commit=True,
+        version=1,
+        next_producer_id=NO_PRODUCER_ID,
+        now_ms=ongoing.last_update_ms,
+    )
+    batch = build_batch(
+        [Record(key=found.key.encode(), value=value.encode(), timestamp=1)],
+        base_offset=last.next_offset,
+        leader_epoch=last.partition_leader_epoch,
+    )
+    with segment.open("ab") as log:
+        log.write(batch)
+
+
+def test_an_adopted_open_transaction_is_aborted_by_its_time_out(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        write(broker.address, "orders", "before")
+        begin_transaction(broker.address, "slow", "open", timeout_ms=1000)
+        write(broker.address, "orders", "after")
+        broker.kill()
+    forget_metadata(broker.data)
+    with BrokerProcess(broker.data, *TRANSACTION_SETTINGS, options=["--adopt"]) as broker:
+        command = Suwi(broker.address)
+        while command.json("transactions", "describe", "slow")[0]["state"] != "CompleteAbort":
+            time.sleep(0.1)
+        seen = read(broker.address, "orders", "read_committed")
+        assert [value for _, value in seen] == [b"before", b"after"]
+
+
+def test_an_adopted_transactional_id_is_taken_over_and_its_transaction_aborted(
+    tmp_path: Path,
+) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        begin_transaction(broker.address, "copier", "open")
+        broker.kill()
+    forget_metadata(broker.data)
+    with BrokerProcess(broker.data, *TRANSACTION_SETTINGS, options=["--adopt"]) as broker:
+        begin_transaction(broker.address, "copier", "again").commit_transaction(30)
+        seen = read(broker.address, "orders", "read_committed")
+        assert [value for _, value in seen] == [b"again"]
+        (found,) = Suwi(broker.address).json("transactions", "describe", "copier")
+        # The one before had epoch 0, and its abort epoch 1.
+        assert (found["producer_id"], found["producer_epoch"]) == (0, 2)
+
+
+def test_an_adopted_transaction_that_was_decided_is_committed(tmp_path: Path) -> None:
+    """Its markers go to topics that sort after `__transaction_state`, too."""
+    with BrokerProcess(tmp_path / "data", *TRANSACTION_SETTINGS) as broker:
+        begin_transaction(broker.address, "copier", "decided")
+        broker.kill()
+    decide_to_commit(broker, "copier")
+    forget_metadata(broker.data)
+    with BrokerProcess(broker.data, *TRANSACTION_SETTINGS, options=["--adopt"]) as broker:
+        command = Suwi(broker.address)
+        while command.json("transactions", "describe", "copier")[0]["state"] != "CompleteCommit":
+            time.sleep(0.1)
+        seen = read(broker.address, "orders", "read_committed")
+        assert [value for _, value in seen] == [b"decided"]
+
+
+def test_new_producers_do_not_get_producer_ids_of_adopted_transactional_ids(
+    tmp_path: Path,
+) -> None:
+    """Not even of one that has written nothing."""
+    with BrokerProcess(tmp_path / "data", *TRANSACTION_SETTINGS) as broker:
+        settings = {"bootstrap.servers": broker.address, "transactional.id": "idle"}
+        Producer(settings).init_transactions(30)
+        write(broker.address, "orders", "a")
+        (idle,) = Suwi(broker.address).json("transactions", "describe", "idle")
+        broker.stop()
+    forget_metadata(broker.data)
+    shutil.rmtree(broker.partition_dir("orders"))
+    with BrokerProcess(broker.data, *TRANSACTION_SETTINGS, options=["--adopt"]) as broker:
+        write(broker.address, "orders", "b")
+        (header,) = broker.stored_batches("orders")
+        assert header.producer_id > idle["producer_id"]
 
 
 @pytest.mark.parametrize("offsets", [(0, 1, 2, 7), (0, 5), (3,)])

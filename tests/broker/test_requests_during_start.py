@@ -48,7 +48,13 @@ class SlowView:
 
 class StartingBroker:
     def __init__(
-        self, simulation: Simulation, store: MemoryStore, node: NodeId, start_together: list[NodeId]
+        self,
+        simulation: Simulation,
+        store: MemoryStore,
+        node: NodeId,
+        start_together: list[NodeId],
+        *,
+        adopts: bool = False,
     ) -> None:
         self.node = node
         name = f"b{node}"
@@ -62,7 +68,13 @@ class StartingBroker:
             "log.dirs": "/data",
         }
         config = parse_broker_config(properties).config
-        self.broker = Broker(env, config, self.view, start_together=start_together)  # type: ignore[arg-type]
+        self.broker = Broker(
+            env,
+            config,
+            self.view,  # type: ignore[arg-type]
+            adopts=adopts,
+            start_together=start_together,
+        )
         self.starting = self.machine.spawn(self.broker.start())
 
     async def connect(self) -> PeerConnection:
@@ -86,6 +98,11 @@ class World:
         self, node: NodeId = B1, start_together: list[NodeId] | None = None
     ) -> StartingBroker:
         return StartingBroker(self._simulation, self._store, node, start_together or [])
+
+    def adopt(self) -> StartingBroker:
+        """Start the broker with its data and new metadata."""
+        self._store = MemoryStore(self._simulation.random.stream("other store"))
+        return StartingBroker(self._simulation, self._store, B1, [], adopts=True)
 
 
 def run(scenario: Callable[[World], Awaitable[None]], seed: int = 1) -> None:
@@ -257,3 +274,26 @@ def test_the_start_gate_is_removed_when_the_broker_is_ready() -> None:
         await starting.stop()
 
     run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_clients_are_served_when_all_topics_are_adopted(seed: int) -> None:
+    """Before that they could create topics and get producer ids that the adopted data has."""
+
+    async def scenario(world: World) -> None:
+        first = world.start()
+        first.view.may_join.set()
+        client = await first.connect()
+        await create_topic(client, "orders")
+        await produce(client, "orders", [b"x"])
+        await first.stop()
+        first.machine.kill()
+        again = world.adopt()
+        again.view.may_join.set()
+        client = await again.connect()
+        answer = await client.call(ApiKey.METADATA, 9, _ALL_TOPICS)
+        assert [topic.name for topic in answer.topics] == ["orders"]
+        await again.starting
+        await again.stop()
+
+    run(scenario, seed)

@@ -320,10 +320,11 @@ class Broker:
         await self._lifecycle.join()
         self.controller_election.start()
         await self._follower.registered(self.node_id, lambda: self._lifecycle.epoch)
-        self._serve_clients_if_ready(self._follower.image)
         self.directories.clear_power_loss()
         if self._adopts:
             await self._adopt()
+            self._adopts = False
+        self._serve_clients_if_ready(self._follower.image)
         self._log_manager.start()
         for directory in self.directories.usable():
             for path in directory.leftovers():
@@ -346,10 +347,12 @@ class Broker:
         self._prover.learn(peer_secret, cluster_id)
 
     def _serve_clients_if_ready(self, image: ClusterImage) -> None:
-        """Accept client requests once the image has this broker, those that start with it, and a
-        controller."""
+        """Accept client requests once the image has this broker, those that start with it, a
+        controller, and the topics to adopt."""
         own = image.unfenced_brokers.get(self.node_id)
         if own is None or own.epoch != self._lifecycle.epoch or image.controller is None:
+            return
+        if self._adopts:
             return
         if all(node in image.unfenced_brokers for node in self._start_together):
             self._socket_server.enable_request_processing()

@@ -3,17 +3,22 @@
 Topic names, topic ids and partition counts are read from the directory names and their metadata
 files; leader epochs and producer ids from the logs; topic configuration from Kafka's own metadata
 log, if it is in the same directory. `adopt` is the only entrance.
-Invariant: adopted data is never deleted or reported as damaged because metadata about it is
-missing.
+Invariants: adopted data is never deleted or reported as damaged because metadata about it is
+missing; a transaction is adopted after all partitions that it may have written to.
 """
 
 import asyncio
 import logging
 from collections.abc import Collection
+from typing import Final
 
 from suwi.broker.group_coordinator import OFFSETS_TOPIC
 from suwi.broker.kafka_metadata import read_topic_configs
+from suwi.broker.transaction_coordinator import TRANSACTION_STATE_TOPIC
 from suwi.controller.topic_control import TopicControl
+from suwi.coordinator.log_reader import LogReader
+from suwi.coordinator.record import CoordinatorRecord
+from suwi.coordinator.record_facts import RecordFacts
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
 from suwi.log.partition_log import PartitionLog
@@ -23,13 +28,19 @@ from suwi.metadata.store import MetadataStore
 from suwi.model.config_kinds import BadConfig
 from suwi.model.ids import LeaderEpoch, NodeId, PartitionIndex, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig, parse_topic_config
+from suwi.records.record import Marker
 from suwi.transaction.producer_ids import ProducerIds
+from suwi.transaction.transaction_records import TRANSACTION_RECORDS
 
 log = logging.getLogger(__name__)
 
 # Kafka's metadata log, and internal topics of coordinators that Suwi does not have.
 _INTERNAL_PREFIX = "__"
-_OFFSETS_TOPIC_CONFIG = {"cleanup.policy": "compact", "compression.type": "producer"}
+_COORDINATOR_TOPICS: Final = {
+    OFFSETS_TOPIC: {"cleanup.policy": "compact", "compression.type": "producer"},
+    TRANSACTION_STATE_TOPIC: {"cleanup.policy": "compact", "compression.type": "uncompressed"},
+}
+"""With the configuration that is used when theirs is unknown."""
 # Used when the configuration is unknown: the topic may have been compacted, and the default
 # retention would delete records older than a week.
 _KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
@@ -57,26 +68,26 @@ async def adopt(
             directory.checkpoints.expect_gaps(unknown)
         for tp in unknown:
             found.setdefault(tp.topic, {})[tp.partition] = directory
-    offsets = found.get(OFFSETS_TOPIC, {})
-    if len(offsets) != max(offsets, default=-1) + 1:
-        # A group belongs to a partition by how many there are.
-        log.warning("groups not adopted: partitions of theirs are missing")
-        del found[OFFSETS_TOPIC]
+    for name in _COORDINATOR_TOPICS:
+        partitions = found.get(name, {})
+        if len(partitions) != max(partitions, default=-1) + 1:
+            # A group or transactional id belongs to a partition by how many there are.
+            log.warning("topic not adopted: partitions are missing", extra={"topic": name})
+            del found[name]
     producer_ids = ProducerIds(store)
-    for name, partitions in sorted(found.items()):
+    # Its coordinator writes markers at once, and gives up those for topics that do not exist (T11).
+    for name in sorted(found, key=lambda name: (name == TRANSACTION_STATE_TOPIC, name)):
+        partitions = found[name]
         topic_id = _common_topic_id(name, partitions)
         if topic_id is None:
             log.warning(
                 "topic not adopted: its partitions have different topic ids", extra={"topic": name}
             )
             continue
-        unknown_config = _OFFSETS_TOPIC_CONFIG if name == OFFSETS_TOPIC else _KEEP_ALL
+        unknown_config = _COORDINATOR_TOPICS.get(name, _KEEP_ALL)
         config = _usable(name, configs[name], defaults) if name in configs else unknown_config
         logs = await _open(name, topic_id, partitions, parse_topic_config(config, defaults))
-        used_producer_ids = [
-            p.producer_id for opened in logs.values() for p in opened.producers.all()
-        ]
-        await producer_ids.skip(max(used_producer_ids, default=-1))
+        await producer_ids.skip(await _last_producer_id(name, logs))
         topic = Topic(name, topic_id, config, _partition_states(logs, node_id))
         await admin.adopt(topic)
         log.info(
@@ -86,7 +97,7 @@ async def adopt(
 
 
 def _is_of_use(topic: str) -> bool:
-    return topic == OFFSETS_TOPIC or not topic.startswith(_INTERNAL_PREFIX)
+    return topic in _COORDINATOR_TOPICS or not topic.startswith(_INTERNAL_PREFIX)
 
 
 def _common_topic_id(name: str, partitions: dict[int, LogDirectory]) -> TopicId | None:
@@ -107,6 +118,35 @@ async def _open(
         steps = directory.opening(tp, topic_id, config, None)
         opened[index] = await loop.run_in_executor(None, run_steps, steps)
     return opened
+
+
+async def _last_producer_id(name: str, logs: dict[int, PartitionLog]) -> int:
+    """The highest producer id that the logs know; -1 if there is none."""
+    used = _UsedProducerIds()
+    for opened in logs.values():
+        for producer in opened.producers.all():
+            used.add(producer.producer_id)
+        if name == TRANSACTION_STATE_TOPIC:
+            end = opened.end_offset
+            await LogReader(opened, TRANSACTION_RECORDS).replay(used, end, end, lambda: True)
+    return used.last
+
+
+class _UsedProducerIds:
+    """Also those of transactional ids whose producers have written nothing."""
+
+    def __init__(self) -> None:
+        self.last = -1
+
+    def add(self, *producer_ids: int) -> None:
+        self.last = max(self.last, *producer_ids)
+
+    def replay(self, record: CoordinatorRecord, _facts: RecordFacts) -> None:
+        if record.value is not None:
+            self.add(record.value.producer_id, record.value.next_producer_id)
+
+    def replay_marker(self, _marker: Marker, _facts: RecordFacts) -> None:
+        """`__transaction_state` has none."""
 
 
 def _partition_states(logs: dict[int, PartitionLog], node_id: NodeId) -> tuple[PartitionState, ...]:

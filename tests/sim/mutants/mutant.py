@@ -1,6 +1,6 @@
 """The description of a mutant."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +19,7 @@ class Mutant:
     """Its number in docs/hazards.md, or FAULT."""
     what: str
     """What the patched code does wrong."""
-    patches: tuple[tuple[Any, str, Callable[..., Any]], ...]
+    patches: tuple[tuple[Any, str, Any], ...]
     """Object or class, attribute, and what replaces it."""
     options: Options = field(default_factory=Options)
     """A fault script: the kinds of faults and of clients that lead to it, if seeds alone take too

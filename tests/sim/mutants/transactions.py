@@ -8,7 +8,9 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+from simulation import transaction_workload
 from simulation.scenario import Options
+from suwi.client.partition_sender import ProducerSettings
 from suwi.coordinator.decision import Decision
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.group.offset_manager import OffsetManager
@@ -20,7 +22,11 @@ from suwi.log.producer_state import ProducerStates
 from suwi.log.txn_index import AbortedTxn
 from suwi.model.ids import Offset
 from suwi.records.record import Marker
-from suwi.replica.partition_transactions import NOT_VERIFIED
+from suwi.replica.partition_transactions import (
+    NOT_VERIFIED,
+    PartitionTransactions,
+    VerificationGuard,
+)
 from suwi.transaction import coordinator_shard
 from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
 from suwi.transaction.messages import AddPartitionsRequest
@@ -42,7 +48,12 @@ _add_partitions = TransactionCoordinatorShard.add_partitions
 _replay_offsets = OffsetManager.replay
 _aborted_between = LogSegments.aborted_between
 _append_marker = TxnMarkers._append
+_check_guard = PartitionTransactions.check
+_finish_verification = ProduceVerification.finish
 _LATE_S = 0.1
+_SLOW_S = 1.2
+_IMPATIENT = ProducerSettings(delivery_timeout_s=1.0, request_timeout_s=0.5)
+"""Its clients give up a batch, and abort, before a slow verification ends."""
 
 
 def _script(*kinds: str, version: int = 2) -> Options:
@@ -56,6 +67,24 @@ def _forget_prepared(_shard: Any, _now_ms: int, _decision: Decision) -> None:
 
 def _never_verify(verification: ProduceVerification, place: Any, *_: Any) -> None:
     verification.verified[place] = NOT_VERIFIED
+
+
+def _accept_any_guard(
+    transactions: PartitionTransactions,
+    producer_id: int,
+    epoch: int,
+    sequence: int,
+    guard: VerificationGuard | None,
+) -> None:
+    if guard is None:
+        _check_guard(transactions, producer_id, epoch, sequence, guard)
+
+
+async def _finish_late(verification: ProduceVerification) -> None:
+    """Every other second; a correct broker does not mind."""
+    await _finish_verification(verification)
+    if int(asyncio.get_running_loop().time()) % 2:
+        await asyncio.sleep(_SLOW_S)
 
 
 def _accept_marker(*_: Any, **__: Any) -> bool:
@@ -130,6 +159,17 @@ MUTANTS = (
         "T1: a batch opens a transaction in a partition without the coordinator's consent",
         *(ProduceVerification, "_begin_one", _never_verify),
         _script(),
+    ),
+    Mutant(
+        "guards-are-not-compared",
+        FAULT,
+        "T2: a batch is verified, its transaction ends, and then it is appended",
+        (
+            (PartitionTransactions, "check", _accept_any_guard),
+            (ProduceVerification, "finish", _finish_late),
+            (transaction_workload, "_PRODUCER", _IMPATIENT),
+        ),
+        options=_script("reset", version=1),
     ),
     Mutant(
         "late-markers-are-accepted",
