@@ -24,14 +24,14 @@ from confluent_kafka import KafkaException
 
 from chaos.faults import KINDS, Fault, Kind, plan
 from chaos.group_worker import read_work
-from chaos.journal import Notes, partition_name, read_journal, stored_in_spite_of_an_error
+from chaos.journal import Notes, partition_name, read_journal
 from chaos.log_files import Compared
 from chaos.readers import Tail
+from chaos.record_checker import Reading, stored_in_spite_of_an_error, violations
 from chaos.time_line import Span
 from chaos.writer import FLUSH_S
 from suwi.cli.log_format import FieldFormatter
-from suwi.sim.history import History, Seen
-from suwi.sim.history_checker import Violation, violations
+from suwi.sim.history_checker import Violation
 from suwi.testing import Cluster, NotInTime
 
 WRITERS = ("librdkafka", "librdkafka", "librdkafka-impatient", "aiokafka")
@@ -140,7 +140,7 @@ class Run:
         self._say = say
         self._started_s = time.monotonic()
         self._ends_s = self._started_s + plan.minutes * 60
-        self._history = History()
+        self._readings: list[Reading] = []
         self.report = Report(0 if plan.until_time_is_up else len(plan.faults), plan.seed)
 
     def go(self) -> Report:
@@ -163,9 +163,11 @@ class Run:
             self._compare_files()
         for number, kind in enumerate(self._plan.writers):
             name = _name(number, kind)
-            read_journal(self._journal(name), name, TOPIC, self._history, report.notes)
+            read_journal(self._journal(name), name, number + 1, report.notes)
         self._say("checking")
-        self._check_history()
+        *others, final = self._readings
+        report.violations = violations(report.notes, others, final)
+        report.stored_in_spite_of_an_error = stored_in_spite_of_an_error(report.notes, final)
         report.seconds = time.monotonic() - self._started_s
         return report
 
@@ -174,7 +176,7 @@ class Run:
     def _writer(self, number: int, kind: str) -> "subprocess.Popen[bytes]":
         name = _name(number, kind)
         servers, journal = self._cluster.bootstrap_servers, str(self._journal(name))
-        arguments = (kind, name, servers, TOPIC, str(PARTITIONS), journal)
+        arguments = (kind, str(number + 1), servers, TOPIC, str(PARTITIONS), journal)
         return self._start(name, "chaos.writer", *arguments)
 
     def _group_member(self, number: int) -> "subprocess.Popen[bytes]":
@@ -208,7 +210,8 @@ class Run:
 
     def _tail(self, name: str) -> Tail:
         servers = self._cluster.bootstrap_servers
-        return Tail(servers, TOPIC, PARTITIONS, self._history.reader(name)).start()
+        self._readings.append(Reading(name))
+        return Tail(servers, TOPIC, PARTITIONS, self._readings[-1]).start()
 
     # -- faults --------------------------------------------------------------------------------
 
@@ -293,11 +296,7 @@ class Run:
                     self._find(f"a consumer did not reach the ends {ends}")
             except KafkaException as error:
                 self._find(f"a consumer failed: {error}")
-        fresh = self._history.readings[-1]
-        for name, events in fresh.events.items():
-            seen = [event for event in events if isinstance(event, Seen)]
-            self._history.final(name, ((event.offset, event.value) for event in seen))
-            self.report.records += len(seen)
+        self.report.records = sum(map(len, self._readings[-1].keys.values()))
         for event in self._cluster.events():
             self._find(f"the cluster reports a loss: {event}")
 
@@ -324,13 +323,6 @@ class Run:
             name = partition_name(TOPIC, partition)
             directories = {b: self._cluster.files(b) / name for b in self._cluster.brokers}
             self.report.files.add(name, directories, end)
-
-    def _check_history(self) -> None:
-        report = self.report
-        report.violations = violations(self._history)
-        report.stored_in_spite_of_an_error = stored_in_spite_of_an_error(
-            self._history, report.notes
-        )
 
 
 def _name(number: int, kind: str) -> str:
