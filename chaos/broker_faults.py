@@ -40,6 +40,8 @@ PARTITIONS = 4
 _SEGMENT_BYTES = 1 << 18
 HEALTHY_S = 90.0
 """All replicas must be in sync again within this time after each fault."""
+GOES_ON_S = 10.0
+"""Writers and groups that must not notice a fault may be silent for this time."""
 _READ_S = 120.0
 _SHOWN = 10
 _ROOT = Path(__file__).parents[1]
@@ -73,6 +75,10 @@ class Report:
     stored_in_spite_of_an_error: int = 0
     log_lines: Counter[str] = field(default_factory=Counter)
     """The brokers' log, by level."""
+    errors: Counter[str] = field(default_factory=Counter)
+    """Its errors, those that are alike as one."""
+    pipeline: str = ""
+    """The verdict about the Spark pipeline, if there was one."""
     seconds: float = 0.0
     processed: int = 0
     """Records that the group has processed."""
@@ -121,6 +127,8 @@ class Plan:
     """The plan has more faults than there is time for."""
     writers: Sequence[str] = WRITERS
     group_members: int = 0
+    with_spark: bool = False
+    """A Spark pipeline runs beside the writers, from a topic of its own."""
 
     @classmethod
     def of_brokers(cls, faults: int, seed: int, minutes: float) -> "Plan":
@@ -151,11 +159,16 @@ class Run:
             tail = self._tail("the consumer beside the writers")
             writers = [self._writer(n, kind) for n, kind in enumerate(self._plan.writers)]
             members = [self._group_member(n) for n in range(self._plan.group_members)]
+            pipeline = self._pipeline()
             try:
                 self._disturb(self._plan.faults, tail)
             finally:
                 self._end(writers)
             self._wait_until_healthy("at the end")
+            if pipeline is not None:
+                report.pipeline, is_right = pipeline.finish()
+                if not is_right:
+                    self._find(f"the Spark pipeline: {report.pipeline}")
             self._read([tail, self._tail("the consumer afterwards")])
             report.per_second = tail.per_second()
             self._check_group()
@@ -183,6 +196,17 @@ class Run:
         name = f"member-{number + 1}"
         servers, journal = self._cluster.bootstrap_servers, str(self._journal(name))
         return self._start(name, "chaos.group_worker", servers, TOPIC, journal)
+
+    def _pipeline(self) -> Any:
+        if not self._plan.with_spark:
+            return None
+        from chaos.pipeline import TOPIC as EVENTS
+        from chaos.pipeline import Pipeline
+
+        self._cluster.create_topic(
+            EVENTS, PARTITIONS, replication_factor=3, configs={"min.insync.replicas": 2}
+        )
+        return Pipeline(self._cluster.bootstrap_servers, PARTITIONS, self._home).start()
 
     def _start(self, name: str, module: str, *arguments: str) -> "subprocess.Popen[bytes]":
         with (self._home / f"{name}.log").open("wb") as errors:
@@ -229,6 +253,7 @@ class Run:
                 # A broker that does not start, a partition without a leader: the checks still run.
                 self._find(f"fault {fault} failed: {error!r}")
                 return
+            self._check_going_on(fault, ended_s, tail)
             span = fault.kind, began_s - first_s, ended_s - first_s
             if fault.is_hasty:
                 self._say(what)
@@ -259,6 +284,19 @@ class Run:
             aim += f", leader of {TOPIC}-{fault.partition},"
         what = f"{fault.number}: {fault.kind}{aim} for {fault.hold_s:.1f} s"
         return what, ended_s
+
+    def _check_going_on(self, fault: Fault, ended_s: float, tail: Tail) -> None:
+        if not self._plan.kinds[fault.kind].goes_on:
+            return
+        silence_s = tail.longest_silence_s()
+        if silence_s > GOES_ON_S:
+            self._find(f"a partition took no writes for {silence_s:.1f} s in {fault.kind}")
+        restart_s = time.monotonic() - ended_s
+        for number in range(self._plan.group_members):
+            journal = self._journal(f"member-{number + 1}")
+            idle_s = time.time() - journal.stat().st_mtime - restart_s
+            if idle_s > GOES_ON_S:
+                self._find(f"{journal.stem} processed nothing for {idle_s:.1f} s in {fault.kind}")
 
     def _wait_until_healthy(self, when: str) -> bool:
         try:
@@ -380,8 +418,11 @@ def format_report(report: Report) -> str:
             f"the group: {report.processed} records processed, {report.skipped} skipped, "
             f"{report.processed_again} again"
         )
+    if report.pipeline:
+        lines.append(f"the Spark pipeline: {report.pipeline}")
     lines += [
         f"brokers' log: {levels or 'no warnings'}",
+        *(f"{times} × {line}" for line, times in report.errors.most_common()),
         f"replicas: {report.files.size_bytes} bytes below the watermarks, {differing} differ",
         "verdict: "
         + ", ".join(f"{wrong[kind]} {word}" for kind, word in _VERDICT.items())

@@ -56,6 +56,7 @@ def test_the_state_is_read_as_it_was_written(tmp_path: Path) -> None:
         Layout(3, 1, "", 19_092, has_links=True, settings={"num.partitions": "6"}),
         {"broker-1": ProcessId(7, "boot 123")},
         [("1", "zookeeper")],
+        ["2"],
     )
     write_state(str(tmp_path), state)
     assert read_state(str(tmp_path)) == state

@@ -266,9 +266,17 @@ class LocalCluster:
                 new = [(start, to)] if one_way else [(start, to), (to, start)]
                 state.cuts += [pair for pair in new if pair not in state.cuts]
 
+    def slow(self, broker: int) -> None:
+        """Make the links of a broker slower than replication under load needs."""
+        self._check_name(broker_name(broker))
+        with self._changed() as state:
+            if not state.layout.has_links:
+                raise ClusterError("this cluster was started with --no-links: it has none to slow")
+            state.slow.append(str(broker))
+
     def heal(self) -> None:
         with self._changed() as state:
-            state.cuts = []
+            state.cuts, state.slow = [], []
 
     def _signal(self, name: str, number: signal.Signals, wanted: ProcessState) -> None:
         self._check_name(name)

@@ -105,6 +105,8 @@ class ClusterState:
     processes: dict[str, ProcessId] = field(default_factory=dict)
     """By name, of the last start of each."""
     cuts: list[Cut] = field(default_factory=list)
+    slow: list[str] = field(default_factory=list)
+    """The brokers whose links are slow."""
 
     def cut_off(self) -> Iterator[int]:
         """The brokers that cannot reach any other."""
@@ -128,6 +130,7 @@ def read_state(directory: str) -> ClusterState | None:
             Layout(**found["layout"]),
             {name: ProcessId(*process) for name, process in found["processes"].items()},
             [(start, to) for start, to in found["cuts"]],
+            found.get("slow", []),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not the description of a cluster: {error}") from None
@@ -139,6 +142,7 @@ def write_state(directory: str, state: ClusterState) -> None:
         "layout": asdict(state.layout),
         "processes": state.processes,
         "cuts": state.cuts,
+        "slow": state.slow,
     }
     path = os.path.join(directory, FILE)
     LocalDisk().write_atomically(path, json.dumps(content, indent=2).encode())
