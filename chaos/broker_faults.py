@@ -257,7 +257,7 @@ class Run:
             span = fault.kind, began_s - first_s, ended_s - first_s
             if fault.is_hasty:
                 self._say(what)
-                self.report.spans.append((*span, ended_s - first_s))
+                self.report.spans.append((*span, time.monotonic() - first_s))
                 continue
             if not self._wait_until_healthy(f"after fault {what}"):
                 return

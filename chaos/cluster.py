@@ -28,6 +28,7 @@ _FAULTS_MAX = 2_000
 EXPECTED_ERRORS = {
     "event loop hangs, session ended": "pause",
     "data directory offline": "failing syncs",
+    "no space left on": "full disk",
 }
 """Errors in a broker's log, each with the fault that it reports; others are complaints."""
 
@@ -66,7 +67,7 @@ def run(wanted: Plan, home: Path, port: int) -> Report:
     report.findings += [
         f"{times} × in the brokers' logs: {line}"
         for line, times in report.errors.items()
-        if not any(told in line and report.faults[k] for told, k in EXPECTED_ERRORS.items())
+        if not any(told in line.lower() and report.faults[k] for told, k in EXPECTED_ERRORS.items())
     ]
     return report
 
@@ -88,7 +89,9 @@ def main() -> int:
         "--kinds", help="only these, separated by commas: " + "; ".join(PROCESS_KINDS)
     )
     parser.add_argument("--spark", action="store_true", help="with a pipeline to a Delta table")
-    parser.add_argument("--resume", action="store_true", help="go on after the last run's faults")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with the last run's next fault"
+    )
     parser.add_argument("--ledger", type=Path, default=LEDGER, help="default: %(default)s")
     parser.add_argument("--port", type=int, default=24092, help="the first of 700")
     parser.add_argument("--keep", action="store_true", help="keep the data of a passed run, too")
@@ -104,14 +107,14 @@ def main() -> int:
     seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
     first = 0
     if arguments.resume:
-        seed, first = last_run(arguments.ledger)
+        seed, first, bag = last_run(arguments.ledger)
     home = Path(tempfile.mkdtemp(prefix=f"suwi-chaos-{seed}-"))
     print(f"seed {seed}, from fault {first + 1}, in {home}", flush=True)
     wanted = process_plan(
         seed, first, arguments.faults, arguments.minutes, bag, with_spark=arguments.spark
     )
     report = run(wanted, home, arguments.port)
-    add_run(arguments.ledger, report, first, complaints(report))
+    add_run(arguments.ledger, report, first, bag, complaints(report))
     write_page(arguments.ledger)
     return conclude(report, home, keep=arguments.keep)
 

@@ -132,7 +132,7 @@ class ProcessCluster:
             for level, line in _LEVEL.findall(log):
                 levels[level.upper()] += 1
                 if level != "warning":
-                    errors[_NUMBER.sub("N", line)] += 1
+                    errors[_NUMBER.sub("N", line.replace(self.local.directory, ""))] += 1
             errors[_TRACEBACK] += log.count(_TRACEBACK)
         return levels, +errors
 
@@ -158,6 +158,7 @@ class ProcessCluster:
 
     def lose_power(self, broker: int) -> None:
         """Of the machine: what was not synced is lost."""
+        self.pause(broker)  # it must not notice that its disk has gone before
         self._disks[broker].cut_power()
         self.kill(broker)
         self._disks[broker].switch_on()
@@ -171,17 +172,20 @@ class ProcessCluster:
         self.restart(broker)
 
     def fail_syncs(self, broker: int) -> None:
-        """Returns when the broker has ended: it must not go on after a failed sync."""
+        """Returns when it has noticed. It must not use the disk any more until its restart."""
+        log = Path(self.local.log_path(broker_name(broker)))
+
+        def times_noticed() -> int:
+            return log.read_text(errors="replace").count("data directory offline")
+
+        before = times_noticed()
         self._disks[broker].exhaust()
-        name = broker_name(broker)
+        why_not = f"broker {broker} goes on with a disk that cannot sync"
+        self._wait(lambda: self.local.wait(lambda: times_noticed() > before, _FAILS_S, why_not))
 
-        def has_ended() -> bool:
-            return self.local.process_state(name) is ProcessState.DEAD
-
-        why_not = f"{name} goes on with a disk that cannot sync"
-        self._wait(lambda: self.local.wait(has_ended, _FAILS_S, why_not))
-        self._disks[broker].cut_power()
-        self._disks[broker].switch_on()
+    def repair_disk(self, broker: int) -> None:
+        self.lose_power(broker)
+        self.restart(broker)
 
     def move_away_and_back(self, broker: int) -> None:
         """Remove its replicas of one topic, and begin to copy them back."""

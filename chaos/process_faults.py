@@ -39,7 +39,7 @@ PROCESS_KINDS: dict[str, Kind] = {
 DISK_KINDS = {
     "full disk": Kind(Target.fill_disk, Target.free_disk, (1.0, 5.0)),
     "power loss": Kind(Target.lose_power, Target.restart, (0.1, 3.0), needs_sync=True),
-    "failing syncs": Kind(Target.fail_syncs, Target.restart, (0.1, 3.0), needs_sync=True),
+    "failing syncs": Kind(Target.fail_syncs, Target.repair_disk, (0.1, 3.0), needs_sync=True),
 }
 """Where disks can be made to fail: `chaos.disks`."""
 PROCESS_KINDS |= DISK_KINDS

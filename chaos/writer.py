@@ -19,7 +19,8 @@ from chaos.journal import Journal, value_of
 _ROUND = 60
 _BULK_ROUND = 1_500
 _PAUSE_S = 0.5
-_OUTSTANDING_MAX = 2_000
+_OUTSTANDING_MAX = 20_000
+"""Enough that one partition without a leader does not stop the others."""
 FLUSH_S = 120.0
 """How long to wait at the end for outstanding responses."""
 
