@@ -161,6 +161,7 @@ class Run:
             members = [self._group_member(n) for n in range(self._plan.group_members)]
             pipeline = self._pipeline()
             try:
+                self._wait_until_all_work(tail)
                 self._disturb(self._plan.faults, tail)
             finally:
                 self._end(writers)
@@ -238,6 +239,18 @@ class Run:
         return Tail(servers, TOPIC, PARTITIONS, self._readings[-1]).start()
 
     # -- faults --------------------------------------------------------------------------------
+
+    def _wait_until_all_work(self, tail: Tail) -> None:
+        """Writers write and members of the group process what they have written."""
+        until_s = time.monotonic() + HEALTHY_S
+        members = [self._journal(f"member-{n + 1}") for n in range(self._plan.group_members)]
+        while not tail.has_all_partitions() or not all(
+            journal.exists() and journal.stat().st_size for journal in members
+        ):
+            if time.monotonic() > until_s:
+                self._find("not all writers and members of the group began")
+                return
+            time.sleep(0.1)
 
     def _disturb(self, faults: Sequence[Fault], tail: Tail) -> None:
         tail.start_silence()

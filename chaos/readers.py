@@ -50,6 +50,10 @@ class Tail:
             raise self._error
         return self._is_done(ends)
 
+    def has_all_partitions(self) -> bool:
+        """Whether it has read something of each."""
+        return all(self._next.values())
+
     def start_silence(self) -> None:
         """Measure silences from now on."""
         self._silence_s = 0.0
