@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from chaos import disks
+from chaos import disks, hosts
 from chaos.second_process import refusal
 from suwi.client.addresses import parse_addresses
 from suwi.client.admin import Admin
@@ -17,7 +17,13 @@ from suwi.client.cluster_status import describe_events
 from suwi.client.replicas import describe_replicas
 from suwi.env import local_env
 from suwi.local_cluster.cluster import ClusterError, LocalCluster
-from suwi.local_cluster.layout import ZOOKEEPER, Layout, broker_name, zookeeper_name
+from suwi.local_cluster.layout import (
+    ZOOKEEPER,
+    ClusterState,
+    Layout,
+    broker_name,
+    zookeeper_name,
+)
 from suwi.local_cluster.process import ProcessState
 from suwi.model.ids import NodeId, PartitionIndex, TopicPartition
 from suwi.testing import NotInTime
@@ -39,10 +45,43 @@ class Replica(NamedTuple):
     log_end: int
 
 
+class HostedCluster(LocalCluster):
+    """Every process on a host of its own, whose packets can vanish."""
+
+    def __init__(self, directory: Path, say: Callable[[str], None], on: hosts.Hosts) -> None:
+        super().__init__(str(directory), say)
+        self._hosts = on
+
+    def launcher(self, name: str) -> list[str]:
+        return self._hosts.launcher(name)
+
+    @contextlib.contextmanager
+    def _changed(self) -> Iterator[ClusterState]:
+        with super()._changed() as state:
+            yield state
+            self._hosts.apply(state)
+
+
 class ProcessCluster:
+    """Processes in network namespaces, on disks that can fail, where this machine allows both."""
+
     def __init__(self, directory: Path, port: int, say: Callable[[str], None]) -> None:
-        self.local = LocalCluster(str(directory), say)
-        self._layout = Layout(BROKERS, ZOOKEEPERS, "", port, has_links=True, settings=_SETTINGS)
+        has_hosts = hosts.why_unavailable() is None
+        self._layout = Layout(
+            BROKERS,
+            ZOOKEEPERS,
+            "",
+            port,
+            has_links=not has_hosts,
+            settings=_SETTINGS,
+            network=hosts.network(port) if has_hosts else "",
+        )
+        self._hosts = hosts.Hosts(self._layout) if has_hosts else None
+        self.local = (
+            LocalCluster(str(directory), say)
+            if self._hosts is None
+            else HostedCluster(directory, say, self._hosts)
+        )
         self._topic = ""
         self._disks: dict[int, disks.Disk] = {}
         if disks.why_unavailable() is None:
@@ -54,6 +93,8 @@ class ProcessCluster:
         try:
             for disk in self._disks.values():
                 disk.make()
+            if self._hosts is not None:
+                self._hosts.make()
             self.local.start(self._layout)
         except BaseException:
             self.__exit__()
@@ -65,6 +106,8 @@ class ProcessCluster:
             self.local.stop()
         for disk in self._disks.values():
             disk.remove()
+        if self._hosts is not None:
+            self._hosts.remove()
 
     @property
     def brokers(self) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from suwi.local_cluster.layout import broker_name
 _PORTS_FROM = 690
 """From the first of the cluster on: nobody else uses them."""
 _ENDS_S = 60.0
-_START = "from suwi.cli.main import app; app()"
+_SERVE = ("-c", "from suwi.cli.main import app; app()", "serve", "--insecure", "--config")
 _FLAPS = ("broker registered", "metadata session lost", "registration lost")
 
 
@@ -27,7 +27,7 @@ def refusal(cluster: LocalCluster, broker: int) -> str | None:
     before = _flaps(log)
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _START, "serve", "--config", str(config)],
+            [*cluster.launcher(broker_name(broker)), sys.executable, *_SERVE, str(config)],
             capture_output=True,
             text=True,
             timeout=_ENDS_S,

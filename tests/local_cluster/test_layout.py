@@ -15,7 +15,7 @@ from suwi.local_cluster.process import ProcessId
 
 
 def ports_of(layout: Layout) -> list[int]:
-    found = [port for server in layout.servers().values() for port in server]
+    found = [port for server in layout.servers().values() for port in server[:3]]
     for broker in layout.broker_ids:
         found += [layout.client_port(broker), layout.peer_port(broker)]
         found.append(layout.peer_link_port(broker))
@@ -43,6 +43,14 @@ def test_without_links_everything_is_reached_directly() -> None:
     settings = broker_settings(layout, 1, "data")
     assert settings["advertised.listeners"] == settings["listeners"]
     assert settings["zookeeper.connect"] == "a:2181,b:2182/suwi"
+
+
+def test_on_hosts_of_their_own_processes_have_addresses_of_their_own() -> None:
+    layout = Layout(3, 3, "", 19_092, has_links=False, network="10.0.7")
+    settings = broker_settings(layout, 2, "data")
+    assert settings["listeners"] == "PLAINTEXT://10.0.7.12:19093,PEERS://10.0.7.12:19193"
+    servers = "10.0.7.101:19392,10.0.7.102:19393,10.0.7.103:19394"
+    assert settings["zookeeper.connect"] == servers
 
 
 def test_a_given_ensemble_keeps_its_chroot_behind_links() -> None:
