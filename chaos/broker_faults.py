@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -159,17 +160,17 @@ class Run:
             tail = self._tail("the consumer beside the writers")
             writers = [self._writer(n, kind) for n, kind in enumerate(self._plan.writers)]
             members = [self._group_member(n) for n in range(self._plan.group_members)]
-            pipeline = self._pipeline()
-            try:
-                self._wait_until_all_work(tail)
-                self._disturb(self._plan.faults, tail)
-            finally:
-                self._end(writers)
-            self._wait_until_healthy("at the end")
-            if pipeline is not None:
-                report.pipeline, is_right = pipeline.finish()
-                if not is_right:
-                    self._find(f"the Spark pipeline: {report.pipeline}")
+            with self._pipeline() as pipeline:
+                try:
+                    self._wait_until_all_work(tail)
+                    self._disturb(self._plan.faults, tail)
+                finally:
+                    self._end(writers)
+                self._wait_until_healthy("at the end")
+                if pipeline is not None:
+                    report.pipeline, is_right = pipeline.finish()
+                    if not is_right:
+                        self._find(f"the Spark pipeline: {report.pipeline}")
             self._read([tail, self._tail("the consumer afterwards")])
             report.per_second = tail.per_second()
             self._check_group()
@@ -198,16 +199,16 @@ class Run:
         servers, journal = self._cluster.bootstrap_servers, str(self._journal(name))
         return self._start(name, "chaos.group_worker", servers, TOPIC, journal)
 
-    def _pipeline(self) -> Any:
+    def _pipeline(self) -> AbstractContextManager[Any]:
         if not self._plan.with_spark:
-            return None
+            return nullcontext()
         from chaos.pipeline import TOPIC as EVENTS
         from chaos.pipeline import Pipeline
 
         self._cluster.create_topic(
             EVENTS, PARTITIONS, replication_factor=3, configs={"min.insync.replicas": 2}
         )
-        return Pipeline(self._cluster.bootstrap_servers, PARTITIONS, self._home).start()
+        return Pipeline(self._cluster.bootstrap_servers, PARTITIONS, self._home)
 
     def _start(self, name: str, module: str, *arguments: str) -> "subprocess.Popen[bytes]":
         with (self._home / f"{name}.log").open("wb") as errors:
@@ -220,6 +221,10 @@ class Run:
 
     def _journal(self, name: str) -> Path:
         return self._home / f"{name}.journal"
+
+    @property
+    def _member_journals(self) -> list[Path]:
+        return [self._journal(f"member-{n + 1}") for n in range(self._plan.group_members)]
 
     def _end(self, processes: "list[subprocess.Popen[bytes]]") -> None:
         """End writers or members of the group."""
@@ -243,9 +248,8 @@ class Run:
     def _wait_until_all_work(self, tail: Tail) -> None:
         """Writers write and members of the group process what they have written."""
         until_s = time.monotonic() + HEALTHY_S
-        members = [self._journal(f"member-{n + 1}") for n in range(self._plan.group_members)]
         while not tail.has_all_partitions() or not all(
-            journal.exists() and journal.stat().st_size for journal in members
+            journal.exists() and journal.stat().st_size for journal in self._member_journals
         ):
             if time.monotonic() > until_s:
                 self._find("not all writers and members of the group began")
@@ -261,12 +265,11 @@ class Run:
                 return
             began_s = time.monotonic()
             try:
-                what, ended_s = self._strike(fault)
+                what, ended_s = self._strike(fault, tail)
             except Exception as error:
                 # A broker that does not start, a partition without a leader: the checks still run.
                 self._find(f"fault {fault} failed: {error!r}")
                 return
-            self._check_going_on(fault, ended_s, tail)
             span = fault.kind, began_s - first_s, ended_s - first_s
             if fault.is_hasty:
                 self._say(what)
@@ -281,7 +284,7 @@ class Run:
             self.report.silence_s.setdefault(fault.kind, []).append(silence_s)
             self._say(f"{what}; in sync again after {back_s:.1f} s, silent for {silence_s:.1f} s")
 
-    def _strike(self, fault: Fault) -> tuple[str, float]:
+    def _strike(self, fault: Fault, tail: Tail) -> tuple[str, float]:
         """What was done, and when the fault ended."""
         kind, broker = self._plan.kinds[fault.kind], fault.broker
         if broker is None and kind.has_target:
@@ -289,6 +292,8 @@ class Run:
         broker = broker or 0
         kind.begin(self._cluster, broker)
         time.sleep(fault.hold_s)
+        if kind.goes_on:
+            self._check_going_on(fault.kind, tail)
         ended_s = time.monotonic()
         kind.end(self._cluster, broker)
         self.report.faults[fault.kind] += 1
@@ -298,18 +303,14 @@ class Run:
         what = f"{fault.number}: {fault.kind}{aim} for {fault.hold_s:.1f} s"
         return what, ended_s
 
-    def _check_going_on(self, fault: Fault, ended_s: float, tail: Tail) -> None:
-        if not self._plan.kinds[fault.kind].goes_on:
-            return
+    def _check_going_on(self, kind: str, tail: Tail) -> None:
         silence_s = tail.longest_silence_s()
         if silence_s > GOES_ON_S:
-            self._find(f"a partition took no writes for {silence_s:.1f} s in {fault.kind}")
-        restart_s = time.monotonic() - ended_s
-        for number in range(self._plan.group_members):
-            journal = self._journal(f"member-{number + 1}")
-            idle_s = time.time() - journal.stat().st_mtime - restart_s
+            self._find(f"a partition took no writes for {silence_s:.1f} s in {kind}")
+        for journal in self._member_journals:
+            idle_s = time.time() - journal.stat().st_mtime
             if idle_s > GOES_ON_S:
-                self._find(f"{journal.stem} processed nothing for {idle_s:.1f} s in {fault.kind}")
+                self._find(f"{journal.stem} processed nothing for {idle_s:.1f} s in {kind}")
 
     def _wait_until_healthy(self, when: str) -> bool:
         try:
@@ -355,11 +356,10 @@ class Run:
         """Wait until the members of the group have processed everything below the ends."""
         if not self._plan.group_members:
             return
-        journals = [self._journal(f"member-{n + 1}") for n in range(self._plan.group_members)]
         ends = self._ends()
         until_s = time.monotonic() + _READ_S
         while True:
-            work = read_work(journals)
+            work = read_work(self._member_journals)
             missing = work.missing(ends)
             if not missing or time.monotonic() > until_s:
                 break

@@ -30,17 +30,23 @@ class Pipeline:
         self._supervisor = threading.Thread(target=self._supervise, daemon=True)
         self._drivers: list[Process] = []
 
-    def start(self) -> "Pipeline":
+    def __enter__(self) -> "Pipeline":
         self._home.mkdir()
         self._writer.start()
         self._supervisor.start()
         return self
 
-    def finish(self) -> tuple[str, bool]:
-        """Let it reach the end of the topic; the verdict, and whether the table is right."""
-        sent = self._writer.stop()
+    def __exit__(self, *_: object) -> None:
         self._is_over.set()
         self._supervisor.join()
+
+    def finish(self) -> tuple[str, bool]:
+        """Let it reach the end of the topic; the verdict, and whether the table is right."""
+        try:
+            sent = self._writer.stop()
+        except Exception as error:
+            return f"its writer failed: {error!r}", False
+        self.__exit__()
         for _ in range(_FINISH_TRIES):
             if self._driver("--once").wait(_FINISH_S) == 0:
                 break

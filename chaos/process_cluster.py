@@ -83,6 +83,7 @@ class ProcessCluster:
             else HostedCluster(directory, say, self._hosts)
         )
         self._topic = ""
+        """The first that was made."""
         self._disks: dict[int, disks.Disk] = {}
         if disks.why_unavailable() is None:
             for broker in self._layout.broker_ids:
@@ -131,7 +132,7 @@ class ProcessCluster:
                 configs={key: str(value) for key, value in configs.items()},
             )
 
-        self._topic = name
+        self._topic = self._topic or name
         self._ask(create)
         self.wait_until_healthy(60)
 
