@@ -28,7 +28,7 @@ _SLOW = ("tbf", "rate", "800kbit", "burst", "16kb", "latency", "400ms")
 def why_unavailable() -> str | None:
     if not os.path.exists("/proc/self/ns/net") or os.geteuid() != 0:
         return "only root on Linux may make network namespaces"
-    missing = [name for name in ("ip", "tc") if shutil.which(name) is None]
+    missing = [name for name in ("ip", "nsenter", "tc") if shutil.which(name) is None]
     return f"no command `{missing[0]}`" if missing else None
 
 
@@ -72,9 +72,10 @@ class Hosts:
 
     def launcher(self, name: str) -> list[str]:
         """What starts a command on a host."""
-        ip = shutil.which("ip")
-        assert ip is not None
-        return [ip, "netns", "exec", self._namespace(name)]
+        # Not `ip netns exec`: its processes would keep file systems mounted for themselves.
+        nsenter = shutil.which("nsenter")
+        assert nsenter is not None
+        return [nsenter, f"--net=/run/netns/{self._namespace(name)}"]
 
     def apply(self, state: ClusterState) -> None:
         cuts = frozenset(self._pairs(state.cuts))
