@@ -39,7 +39,7 @@ WRITERS = ("librdkafka", "librdkafka", "librdkafka-impatient", "aiokafka")
 TOPIC = "numbers"
 PARTITIONS = 4
 _SEGMENT_BYTES = 1 << 18
-HEALTHY_S = 90.0
+HEALTHY_S = 60.0
 """All replicas must be in sync again within this time after each fault."""
 GOES_ON_S = 10.0
 """Writers and groups that must not notice a fault may be silent for this time."""
