@@ -373,7 +373,10 @@ class Run:
         for partition, end in self._ends().items():
             name = partition_name(TOPIC, partition)
             directories = {b: self._cluster.files(b) / name for b in self._cluster.brokers}
-            self.report.files.add(name, directories, end)
+            try:
+                self.report.files.add(name, directories, end)
+            except OSError as error:
+                self._find(f"the files of {name} cannot be compared: {error}")
 
 
 def _name(number: int, kind: str) -> str:

@@ -11,6 +11,7 @@ import os
 import shutil
 import struct
 import subprocess
+import time
 from pathlib import Path
 
 _SIZE_MB = 2_048
@@ -19,6 +20,7 @@ _SHUTDOWN = 0x8004587D
 """EXT4_IOC_SHUTDOWN: from now on the file system writes nothing."""
 _WITHOUT_FLUSH = struct.pack("I", 2)
 _BALLAST = "ballast"
+_BUSY_S = 20.0
 
 
 def why_unavailable() -> str | None:
@@ -84,7 +86,7 @@ class Disk:
     def switch_on(self) -> None:
         """After `exhaust` or `cut_power`: as a machine that boots. Nobody uses the disk."""
         (self._device / _BALLAST).unlink(missing_ok=True)
-        _run("umount", self._mount)
+        self._unmount()
         # 1: errors were corrected.
         _run("e2fsck", "-f", "-y", self._image, accepted=(0, 1))
         self._mount_again()
@@ -94,6 +96,17 @@ class Disk:
     @property
     def _image(self) -> Path:
         return self._device / "image"
+
+    def _unmount(self) -> None:
+        """A process that was killed may have to finish its last calls."""
+        until_s = time.monotonic() + _BUSY_S
+        while True:
+            try:
+                return _run("umount", self._mount)
+            except OSError:
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(0.05)
 
     def _mount_again(self) -> None:
         _run("mount", "-o", "loop", self._image, self._mount)
