@@ -61,8 +61,9 @@ chaos-brokers: setup ## faults of three brokers under four idempotent writers; F
 chaos-groups: setup ## members of real clients and coordinators are killed while records flow; MINUTES=5 SEED=7
 	@$(BIN)/python -m chaos.groups --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-chaos-cluster: setup ## faults of broker and ZooKeeper processes (needs Java); MINUTES=5 SEED=7
-	@$(BIN)/python -m chaos.cluster --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+chaos-cluster: setup ## faults of broker and ZooKeeper processes (needs Java); MINUTES=5 SEED=7 KINDS="kill,pause" SPARK=1
+	@$(BIN)/python -m chaos.cluster --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
+		$(if $(KINDS),--kinds "$(KINDS)") $(if $(SPARK),--spark)
 
 bench: setup ## measure against Apache Kafka; ONLY=stalls QUICK=1, ONLY=race AGAINST=../old/src
 	@$(BIN)/python -m bench $(ONLY:%=--only %) $(if $(QUICK),--quick) \

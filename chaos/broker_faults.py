@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,22 +25,24 @@ from confluent_kafka import KafkaException
 
 from chaos.faults import KINDS, Fault, Kind, plan
 from chaos.group_worker import read_work
-from chaos.journal import Notes, partition_name, read_journal, stored_in_spite_of_an_error
+from chaos.journal import Notes, partition_name, read_journal
 from chaos.log_files import Compared
 from chaos.readers import Tail
+from chaos.record_checker import Reading, stored_in_spite_of_an_error, violations
 from chaos.time_line import Span
 from chaos.writer import FLUSH_S
 from suwi.cli.log_format import FieldFormatter
-from suwi.sim.history import History, Seen
-from suwi.sim.history_checker import Violation, violations
+from suwi.sim.history_checker import Violation
 from suwi.testing import Cluster, NotInTime
 
 WRITERS = ("librdkafka", "librdkafka", "librdkafka-impatient", "aiokafka")
 TOPIC = "numbers"
 PARTITIONS = 4
 _SEGMENT_BYTES = 1 << 18
-HEALTHY_S = 90.0
+HEALTHY_S = 60.0
 """All replicas must be in sync again within this time after each fault."""
+GOES_ON_S = 10.0
+"""Writers and groups that must not notice a fault may be silent for this time."""
 _READ_S = 120.0
 _SHOWN = 10
 _ROOT = Path(__file__).parents[1]
@@ -73,6 +76,10 @@ class Report:
     stored_in_spite_of_an_error: int = 0
     log_lines: Counter[str] = field(default_factory=Counter)
     """The brokers' log, by level."""
+    errors: Counter[str] = field(default_factory=Counter)
+    """Its errors, those that are alike as one."""
+    pipeline: str = ""
+    """The verdict about the Spark pipeline, if there was one."""
     seconds: float = 0.0
     processed: int = 0
     """Records that the group has processed."""
@@ -121,6 +128,8 @@ class Plan:
     """The plan has more faults than there is time for."""
     writers: Sequence[str] = WRITERS
     group_members: int = 0
+    with_spark: bool = False
+    """A Spark pipeline runs beside the writers, from a topic of its own."""
 
     @classmethod
     def of_brokers(cls, faults: int, seed: int, minutes: float) -> "Plan":
@@ -140,7 +149,7 @@ class Run:
         self._say = say
         self._started_s = time.monotonic()
         self._ends_s = self._started_s + plan.minutes * 60
-        self._history = History()
+        self._readings: list[Reading] = []
         self.report = Report(0 if plan.until_time_is_up else len(plan.faults), plan.seed)
 
     def go(self) -> Report:
@@ -151,11 +160,17 @@ class Run:
             tail = self._tail("the consumer beside the writers")
             writers = [self._writer(n, kind) for n, kind in enumerate(self._plan.writers)]
             members = [self._group_member(n) for n in range(self._plan.group_members)]
-            try:
-                self._disturb(self._plan.faults, tail)
-            finally:
-                self._end(writers)
-            self._wait_until_healthy("at the end")
+            with self._pipeline() as pipeline:
+                try:
+                    self._wait_until_all_work(tail)
+                    self._disturb(self._plan.faults, tail)
+                finally:
+                    self._end(writers)
+                self._wait_until_healthy("at the end")
+                if pipeline is not None:
+                    report.pipeline, is_right = pipeline.finish()
+                    if not is_right:
+                        self._find(f"the Spark pipeline: {report.pipeline}")
             self._read([tail, self._tail("the consumer afterwards")])
             report.per_second = tail.per_second()
             self._check_group()
@@ -163,9 +178,11 @@ class Run:
             self._compare_files()
         for number, kind in enumerate(self._plan.writers):
             name = _name(number, kind)
-            read_journal(self._journal(name), name, TOPIC, self._history, report.notes)
+            read_journal(self._journal(name), name, number + 1, report.notes)
         self._say("checking")
-        self._check_history()
+        *others, final = self._readings
+        report.violations = violations(report.notes, others, final)
+        report.stored_in_spite_of_an_error = stored_in_spite_of_an_error(report.notes, final)
         report.seconds = time.monotonic() - self._started_s
         return report
 
@@ -174,13 +191,24 @@ class Run:
     def _writer(self, number: int, kind: str) -> "subprocess.Popen[bytes]":
         name = _name(number, kind)
         servers, journal = self._cluster.bootstrap_servers, str(self._journal(name))
-        arguments = (kind, name, servers, TOPIC, str(PARTITIONS), journal)
+        arguments = (kind, str(number + 1), servers, TOPIC, str(PARTITIONS), journal)
         return self._start(name, "chaos.writer", *arguments)
 
     def _group_member(self, number: int) -> "subprocess.Popen[bytes]":
         name = f"member-{number + 1}"
         servers, journal = self._cluster.bootstrap_servers, str(self._journal(name))
         return self._start(name, "chaos.group_worker", servers, TOPIC, journal)
+
+    def _pipeline(self) -> AbstractContextManager[Any]:
+        if not self._plan.with_spark:
+            return nullcontext()
+        from chaos.pipeline import TOPIC as EVENTS
+        from chaos.pipeline import Pipeline
+
+        self._cluster.create_topic(
+            EVENTS, PARTITIONS, replication_factor=3, configs={"min.insync.replicas": 2}
+        )
+        return Pipeline(self._cluster.bootstrap_servers, PARTITIONS, self._home)
 
     def _start(self, name: str, module: str, *arguments: str) -> "subprocess.Popen[bytes]":
         with (self._home / f"{name}.log").open("wb") as errors:
@@ -193,6 +221,10 @@ class Run:
 
     def _journal(self, name: str) -> Path:
         return self._home / f"{name}.journal"
+
+    @property
+    def _member_journals(self) -> list[Path]:
+        return [self._journal(f"member-{n + 1}") for n in range(self._plan.group_members)]
 
     def _end(self, processes: "list[subprocess.Popen[bytes]]") -> None:
         """End writers or members of the group."""
@@ -208,9 +240,21 @@ class Run:
 
     def _tail(self, name: str) -> Tail:
         servers = self._cluster.bootstrap_servers
-        return Tail(servers, TOPIC, PARTITIONS, self._history.reader(name)).start()
+        self._readings.append(Reading(name))
+        return Tail(servers, TOPIC, PARTITIONS, self._readings[-1]).start()
 
     # -- faults --------------------------------------------------------------------------------
+
+    def _wait_until_all_work(self, tail: Tail) -> None:
+        """Writers write and members of the group process what they have written."""
+        until_s = time.monotonic() + HEALTHY_S
+        while not tail.has_all_partitions() or not all(
+            journal.exists() and journal.stat().st_size for journal in self._member_journals
+        ):
+            if time.monotonic() > until_s:
+                self._find("not all writers and members of the group began")
+                return
+            time.sleep(0.1)
 
     def _disturb(self, faults: Sequence[Fault], tail: Tail) -> None:
         tail.start_silence()
@@ -221,7 +265,7 @@ class Run:
                 return
             began_s = time.monotonic()
             try:
-                what, ended_s = self._strike(fault)
+                what, ended_s = self._strike(fault, tail)
             except Exception as error:
                 # A broker that does not start, a partition without a leader: the checks still run.
                 self._find(f"fault {fault} failed: {error!r}")
@@ -229,7 +273,7 @@ class Run:
             span = fault.kind, began_s - first_s, ended_s - first_s
             if fault.is_hasty:
                 self._say(what)
-                self.report.spans.append((*span, ended_s - first_s))
+                self.report.spans.append((*span, time.monotonic() - first_s))
                 continue
             if not self._wait_until_healthy(f"after fault {what}"):
                 return
@@ -240,7 +284,7 @@ class Run:
             self.report.silence_s.setdefault(fault.kind, []).append(silence_s)
             self._say(f"{what}; in sync again after {back_s:.1f} s, silent for {silence_s:.1f} s")
 
-    def _strike(self, fault: Fault) -> tuple[str, float]:
+    def _strike(self, fault: Fault, tail: Tail) -> tuple[str, float]:
         """What was done, and when the fault ended."""
         kind, broker = self._plan.kinds[fault.kind], fault.broker
         if broker is None and kind.has_target:
@@ -248,6 +292,8 @@ class Run:
         broker = broker or 0
         kind.begin(self._cluster, broker)
         time.sleep(fault.hold_s)
+        if kind.goes_on:
+            self._check_going_on(fault.kind, tail)
         ended_s = time.monotonic()
         kind.end(self._cluster, broker)
         self.report.faults[fault.kind] += 1
@@ -256,6 +302,15 @@ class Run:
             aim += f", leader of {TOPIC}-{fault.partition},"
         what = f"{fault.number}: {fault.kind}{aim} for {fault.hold_s:.1f} s"
         return what, ended_s
+
+    def _check_going_on(self, kind: str, tail: Tail) -> None:
+        silence_s = tail.longest_silence_s()
+        if silence_s > GOES_ON_S:
+            self._find(f"a partition took no writes for {silence_s:.1f} s in {kind}")
+        for journal in self._member_journals:
+            idle_s = time.time() - journal.stat().st_mtime
+            if idle_s > GOES_ON_S:
+                self._find(f"{journal.stem} processed nothing for {idle_s:.1f} s in {kind}")
 
     def _wait_until_healthy(self, when: str) -> bool:
         try:
@@ -293,11 +348,7 @@ class Run:
                     self._find(f"a consumer did not reach the ends {ends}")
             except KafkaException as error:
                 self._find(f"a consumer failed: {error}")
-        fresh = self._history.readings[-1]
-        for name, events in fresh.events.items():
-            seen = [event for event in events if isinstance(event, Seen)]
-            self._history.final(name, ((event.offset, event.value) for event in seen))
-            self.report.records += len(seen)
+        self.report.records = sum(map(len, self._readings[-1].keys.values()))
         for event in self._cluster.events():
             self._find(f"the cluster reports a loss: {event}")
 
@@ -305,11 +356,10 @@ class Run:
         """Wait until the members of the group have processed everything below the ends."""
         if not self._plan.group_members:
             return
-        journals = [self._journal(f"member-{n + 1}") for n in range(self._plan.group_members)]
         ends = self._ends()
         until_s = time.monotonic() + _READ_S
         while True:
-            work = read_work(journals)
+            work = read_work(self._member_journals)
             missing = work.missing(ends)
             if not missing or time.monotonic() > until_s:
                 break
@@ -323,14 +373,10 @@ class Run:
         for partition, end in self._ends().items():
             name = partition_name(TOPIC, partition)
             directories = {b: self._cluster.files(b) / name for b in self._cluster.brokers}
-            self.report.files.add(name, directories, end)
-
-    def _check_history(self) -> None:
-        report = self.report
-        report.violations = violations(self._history)
-        report.stored_in_spite_of_an_error = stored_in_spite_of_an_error(
-            self._history, report.notes
-        )
+            try:
+                self.report.files.add(name, directories, end)
+            except OSError as error:
+                self._find(f"the files of {name} cannot be compared: {error}")
 
 
 def _name(number: int, kind: str) -> str:
@@ -388,8 +434,11 @@ def format_report(report: Report) -> str:
             f"the group: {report.processed} records processed, {report.skipped} skipped, "
             f"{report.processed_again} again"
         )
+    if report.pipeline:
+        lines.append(f"the Spark pipeline: {report.pipeline}")
     lines += [
         f"brokers' log: {levels or 'no warnings'}",
+        *(f"{times} × {line}" for line, times in report.errors.most_common()),
         f"replicas: {report.files.size_bytes} bytes below the watermarks, {differing} differ",
         "verdict: "
         + ", ".join(f"{wrong[kind]} {word}" for kind, word in _VERDICT.items())

@@ -9,13 +9,15 @@ import random
 import signal
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
+from chaos import disks
 from chaos.broker_faults import PARTITIONS, Plan, Report, Run, complaints, conclude
 from chaos.faults import plan
 from chaos.ledger import LEDGER, add_run, last_run, write_page
 from chaos.process_cluster import BROKERS, ProcessCluster
-from chaos.process_faults import BAG, PROCESS_KINDS
+from chaos.process_faults import BAG, DISK_KINDS, PROCESS_KINDS
 from suwi.local_cluster.zookeeper import why_unavailable
 
 WRITERS = ("librdkafka", "librdkafka-impatient", "librdkafka-bulk")
@@ -23,7 +25,23 @@ GROUP_MEMBERS = 2
 _FAULTS_MAX = 2_000
 
 
-def process_plan(seed: int, first: int, faults: int | None, minutes: float, bag: list[str]) -> Plan:
+EXPECTED_ERRORS = {
+    "event loop hangs, session ended": "pause",
+    "data directory offline": "failing syncs",
+    "no space left on": "full disk",
+}
+"""Errors in a broker's log, each with the fault that it reports; others are complaints."""
+
+
+def process_plan(
+    seed: int,
+    first: int,
+    faults: int | None,
+    minutes: float,
+    bag: list[str],
+    *,
+    with_spark: bool = False,
+) -> Plan:
     """The faults from the `first` on; all that there is time for if `faults` is None."""
     count = first + (_FAULTS_MAX if faults is None else faults)
     drawn = plan(count, tuple(range(1, BROKERS + 1)), PARTITIONS, seed, PROCESS_KINDS, bag)
@@ -35,6 +53,7 @@ def process_plan(seed: int, first: int, faults: int | None, minutes: float, bag:
         until_time_is_up=faults is None,
         writers=WRITERS,
         group_members=GROUP_MEMBERS,
+        with_spark=with_spark,
     )
 
 
@@ -44,10 +63,21 @@ def run(wanted: Plan, home: Path, port: int) -> Report:
 
     cluster = ProcessCluster(home / "cluster", port, say)
     report = Run(wanted, cluster, home, say).go()
-    report.log_lines = cluster.log_levels()
-    if report.log_lines["tracebacks"]:
-        report.findings.append(f"{report.log_lines['tracebacks']} tracebacks in the brokers' logs")
+    report.log_lines, report.errors = cluster.log_lines()
+    report.findings += [
+        f"{times} × in the brokers' logs: {line}"
+        for line, times in report.errors.items()
+        if not any(told in line.lower() and report.faults[k] for told, k in EXPECTED_ERRORS.items())
+    ]
     return report
+
+
+def available(kinds: Iterable[str]) -> list[str]:
+    """Without faults of disks where there can be none."""
+    why_not = disks.why_unavailable()
+    if why_not is not None:
+        print(f"without {', '.join(DISK_KINDS)}: {why_not}", flush=True)
+    return [kind for kind in kinds if why_not is None or kind not in DISK_KINDS]
 
 
 def main() -> int:
@@ -58,14 +88,17 @@ def main() -> int:
     parser.add_argument(
         "--kinds", help="only these, separated by commas: " + "; ".join(PROCESS_KINDS)
     )
-    parser.add_argument("--resume", action="store_true", help="go on after the last run's faults")
+    parser.add_argument("--spark", action="store_true", help="with a pipeline to a Delta table")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with the last run's next fault"
+    )
     parser.add_argument("--ledger", type=Path, default=LEDGER, help="default: %(default)s")
     parser.add_argument("--port", type=int, default=24092, help="the first of 700")
     parser.add_argument("--keep", action="store_true", help="keep the data of a passed run, too")
     arguments = parser.parse_args()
     # A normal exit, so that the cluster's processes end, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    bag = arguments.kinds.split(",") if arguments.kinds else list(BAG)
+    bag = arguments.kinds.split(",") if arguments.kinds else available(BAG)
     unknown = set(bag) - set(PROCESS_KINDS)
     missing = why_unavailable()
     if unknown or missing:
@@ -74,12 +107,14 @@ def main() -> int:
     seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
     first = 0
     if arguments.resume:
-        seed, first = last_run(arguments.ledger)
+        seed, first, bag = last_run(arguments.ledger)
     home = Path(tempfile.mkdtemp(prefix=f"suwi-chaos-{seed}-"))
     print(f"seed {seed}, from fault {first + 1}, in {home}", flush=True)
-    wanted = process_plan(seed, first, arguments.faults, arguments.minutes, bag)
+    wanted = process_plan(
+        seed, first, arguments.faults, arguments.minutes, bag, with_spark=arguments.spark
+    )
     report = run(wanted, home, arguments.port)
-    add_run(arguments.ledger, report, first, complaints(report))
+    add_run(arguments.ledger, report, first, bag, complaints(report))
     write_page(arguments.ledger)
     return conclude(report, home, keep=arguments.keep)
 

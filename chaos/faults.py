@@ -25,6 +25,8 @@ class Kind:
     """It starts only when all replicas are in sync, and the next only when they are again."""
     has_target: bool = True
     """It is a fault of one broker."""
+    goes_on: bool = False
+    """Writers and groups must not notice it."""
 
 
 def nothing(_cluster: object, _broker: int) -> None:

@@ -9,22 +9,34 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from chaos.broker_faults import HEALTHY_S, Report
+from chaos.journal import RECORD_BYTES
 from chaos.time_line import draw
 
 LEDGER = Path(__file__).parents[1] / "docs/chaos/ledger.jsonl"
 _WRONG = {"lost": "lost", "duplicate": "duplicated", "reordered write": "reordered"}
-_PAGE, _PICTURE = "README.md", "last-run.svg"
+_PAGE, _PICTURE = "README.md", "time-line.svg"
 
 
-def add_run(ledger: Path, report: Report, first: int, wanting: Sequence[str]) -> None:
+class Resumed(NamedTuple):
+    seed: int
+    first: int
+    """How many of its faults have been done."""
+    kinds: list[str]
+    """Those it draws from."""
+
+
+def add_run(
+    ledger: Path, report: Report, first: int, kinds: Sequence[str], wanting: Sequence[str]
+) -> None:
     wrong = Counter(violation.kind for violation in report.violations)
     line = {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "seed": report.seed,
         "first": first,
+        "kinds": list(kinds),
         "faults": dict(sorted(report.faults.items())),
         "seconds": round(report.seconds),
         "acked": report.notes.acked.total(),
@@ -39,6 +51,8 @@ def add_run(ledger: Path, report: Report, first: int, wanting: Sequence[str]) ->
         "silence_s": _rounded(report.silence_s),
         "per_second": report.per_second,
         "spans": [(kind, *(round(s, 1) for s in times)) for kind, *times in report.spans],
+        "pipeline": report.pipeline,
+        "errors": dict(report.errors.most_common(10)),
         "wanting": list(wanting[:10]),
     }
     ledger.parent.mkdir(parents=True, exist_ok=True)
@@ -56,71 +70,119 @@ def read_ledger(ledger: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in ledger.read_text().splitlines()]
 
 
-def last_run(ledger: Path) -> tuple[int, int]:
-    """The seed of the last run, and how many of its faults have been done."""
+def last_run(ledger: Path) -> Resumed:
     runs = read_ledger(ledger)
     if not runs:
         raise SystemExit(f"nothing to resume: {ledger} has no run")
-    return runs[-1]["seed"], runs[-1]["first"] + sum(runs[-1]["faults"].values())
+    last = runs[-1]
+    return Resumed(last["seed"], last["first"] + sum(last["faults"].values()), last["kinds"])
 
 
 def write_page(ledger: Path) -> None:
-    """The page, and a picture of the last run."""
+    """The page, and a picture of the run with the most kinds of faults, the last of those."""
     runs = read_ledger(ledger)
-    last = runs[-1]
-    (ledger.parent / _PAGE).write_text(page(runs))
-    (ledger.parent / _PICTURE).write_text(draw(last.get("per_second", []), last.get("spans", [])))
+    shown = max(reversed(runs), key=lambda run: len(run["faults"]))
+    (ledger.parent / _PAGE).write_text(page(runs, shown))
+    (ledger.parent / _PICTURE).write_text(draw(shown["per_second"], shown["spans"]))
 
 
-def page(runs: Sequence[dict[str, Any]]) -> str:
+def page(runs: Sequence[dict[str, Any]], shown: dict[str, Any]) -> str:
+    return "\n".join(
+        [
+            "# Chaos runs of a cluster of processes",
+            "",
+            "Three brokers and three ZooKeeper servers, writers with acks=all and idempotence, a",
+            "consumer group. Made by `python -m chaos.cluster` from `ledger.jsonl`;",
+            "[../chaos.md](../chaos.md) says what is done and what is checked.",
+            "",
+            *_sums(runs),
+            "",
+            f"![The run of seed {shown['seed']}]({_PICTURE})",
+            "",
+            (
+                f"The run of seed {shown['seed']}, with {sum(shown['faults'].values())} faults: "
+                "what a consumer beside the writers read."
+            ),
+            "",
+            "## Faults",
+            "",
+            "Silent: how long a partition at most had no new record for that consumer, since all",
+            "replicas were last in sync: a fault that followed another at once includes it.",
+            "",
+            *_fault_table(runs),
+            "",
+            "## Runs",
+            "",
+            *_run_table(runs),
+            "",
+        ]
+    )
+
+
+def _sums(runs: Sequence[dict[str, Any]]) -> list[str]:
+    sums = Counter[str]()
+    for run in runs:
+        sums.update({key: value for key, value in run.items() if isinstance(value, int)})
+    passed = sum(not run["wanting"] for run in runs)
+    faults = sum(sum(run["faults"].values()) for run in runs)
+    wrong = ", ".join(f"{sums[name]} {name}" for name in _WRONG.values())
+    work = f"{sums['processed']:,} records, {sums['processed_again']:,} of them again"
+    spark = [run["pipeline"] for run in runs if run["pipeline"]]
+    lines = [
+        (
+            f"- {len(runs)} runs in {sums['seconds'] / 3600:.1f} hours, {passed} without a "
+            f"complaint; {faults} faults"
+        ),
+        f"- {sums['acked']:,} acknowledged records of {RECORD_BYTES} bytes: **{wrong}**",
+        f"- {sums['divergent']} partitions whose files differ between replicas",
+        f"- the consumer groups processed {work}, and skipped **{sums['skipped']}**",
+        (
+            f"- all replicas have to be in sync again within {HEALTHY_S:.0f} s after each fault; "
+            f"the longest time was {_longest(runs, 'back_s'):.0f} s"
+        ),
+    ]
+    if spark:
+        right = sum("equal" in told for told in spark)
+        lines.append(f"- a Spark pipeline ran in {len(spark)} of them, and was right in {right}")
+    return lines
+
+
+def _longest(runs: Sequence[dict[str, Any]], name: str) -> float:
+    return max((max(each) for run in runs for each in run[name].values()), default=0.0)
+
+
+def _fault_table(runs: Sequence[dict[str, Any]]) -> list[str]:
     faults: Counter[str] = Counter()
     back_s: dict[str, list[float]] = {}
     silence_s: dict[str, list[float]] = {}
     for run in runs:
         faults.update(run["faults"])
         for name, kept in (("back_s", back_s), ("silence_s", silence_s)):
-            for kind, each in run.get(name, {}).items():
+            for kind, each in run[name].items():
                 kept.setdefault(kind, []).extend(each)
-    sums = {key: sum(run[key] for run in runs) for key in runs[0] if isinstance(runs[0][key], int)}
-    passed = sum(not run["wanting"] for run in runs)
-    acked = f"{sums['acked']:,} acknowledged records"
-    wrong = ", ".join(f"{sums[name]} {name}" for name in _WRONG.values())
-    work = f"{sums['processed']:,} records, {sums['processed_again']:,} again"
     lines = [
-        "# Chaos runs of a cluster of processes",
-        "",
-        "Made by `python -m chaos.cluster` from `ledger.jsonl`; see [../chaos.md](../chaos.md).",
-        "",
-        f"- {len(runs)} runs, {passed} of them without a complaint, {faults.total()} faults",
-        f"- {acked}: **{wrong}**",
-        f"- {sums['divergent']} partitions whose files differ between replicas",
-        f"- the consumer groups processed {work}, and skipped **{sums['skipped']}**",
-        f"- bound for all replicas to be in sync again: {HEALTHY_S:.0f} s after each fault",
-        "",
-        "Silent: how long a partition at most had no new record for a consumer beside the writers,",
-        "since all replicas were last in sync: a fault that followed another at once includes it.",
-        "",
         "| fault | times | in sync again, median | longest | silent, median | longest |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     for kind, times in faults.most_common():
         told = f"{_median_and_max(back_s.get(kind))} | {_median_and_max(silence_s.get(kind))}"
         lines.append(f"| {kind} | {times} | {told} |")
-    lines += [
-        "",
-        f"![The last run: records per second, and its faults]({_PICTURE})",
-        "",
-        "The last run: red is a fault, pale red the time until all replicas were in sync again.",
-    ]
+    return lines
+
+
+def _run_table(runs: Sequence[dict[str, Any]]) -> list[str]:
     columns = "acked failed lost duplicated reordered divergent skipped".split()
-    lines += ["", "| date | seed | from | faults | " + " | ".join(columns) + " | verdict |"]
-    lines.append("|---|" + "---:|" * (len(columns) + 3) + "---|")
+    lines = ["| date | seed | kinds | faults | minutes | " + " | ".join(columns) + " | verdict |"]
+    lines.append("|---|---:|---|---:|---:|" + "---:|" * len(columns) + "---|")
     for run in runs:
-        cells = [run["date"], run["seed"], run["first"] + 1, sum(run["faults"].values())]
-        cells += [f"{run[column]:,}" for column in columns]
+        kinds = [*run["faults"]] + ["Spark"] * bool(run["pipeline"])
+        told = ", ".join(kinds) if len(kinds) <= 3 else f"{len(run['faults'])} mixed"
+        told += ", with Spark" if run["pipeline"] and len(kinds) > 3 else ""
+        cells = [run["date"], run["seed"], told, sum(run["faults"].values())]
+        cells += [f"{run['seconds'] / 60:.0f}", *(f"{run[column]:,}" for column in columns)]
         verdict = "; ".join(run["wanting"]) or "right"
         lines.append(f"| {' | '.join(map(str, cells))} | {verdict} |")
-    return "\n".join([*lines, ""])
+    return lines
 
 
 def _median_and_max(seconds: Sequence[float] | None) -> str:

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from chaos import disks, hosts
+from chaos.second_process import refusal
 from suwi.client.addresses import parse_addresses
 from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster
@@ -15,12 +17,25 @@ from suwi.client.cluster_status import describe_events
 from suwi.client.replicas import describe_replicas
 from suwi.env import local_env
 from suwi.local_cluster.cluster import ClusterError, LocalCluster
-from suwi.local_cluster.layout import ZOOKEEPER, Layout, broker_name, zookeeper_name
+from suwi.local_cluster.layout import (
+    ZOOKEEPER,
+    ClusterState,
+    Layout,
+    broker_name,
+    zookeeper_name,
+)
 from suwi.local_cluster.process import ProcessState
+from suwi.model.ids import NodeId, PartitionIndex, TopicPartition
 from suwi.testing import NotInTime
 
 BROKERS, ZOOKEEPERS = 3, 3
-_LEVEL = re.compile(r"^\S+ (warning|error|critical) ", re.MULTILINE)
+_LEVEL = re.compile(r"^\S+ (warning|error|critical) +(.*)", re.MULTILINE)
+_NUMBER = re.compile(r"\d+")
+_TRACEBACK = "Traceback (most recent call last)"
+_SETTINGS = {"replica.lag.time.max.ms": "4000"}
+"""So that a slow or cut off follower leaves the ISR during its fault."""
+_MOVE_S = 90.0
+_FAILS_S = 60.0
 
 Answer = TypeVar("Answer")
 
@@ -30,24 +45,70 @@ class Replica(NamedTuple):
     log_end: int
 
 
+class HostedCluster(LocalCluster):
+    """Every process on a host of its own, whose packets can vanish."""
+
+    def __init__(self, directory: Path, say: Callable[[str], None], on: hosts.Hosts) -> None:
+        super().__init__(str(directory), say)
+        self._hosts = on
+
+    def launcher(self, name: str) -> list[str]:
+        return self._hosts.launcher(name)
+
+    @contextlib.contextmanager
+    def _changed(self) -> Iterator[ClusterState]:
+        with super()._changed() as state:
+            yield state
+            self._hosts.apply(state)
+
+
 class ProcessCluster:
-    def __init__(
-        self, directory: Path, port: int, say: Callable[[str], None], *, has_links: bool = True
-    ) -> None:
-        self.local = LocalCluster(str(directory), say)
-        self._layout = Layout(BROKERS, ZOOKEEPERS, "", port, has_links)
+    """Processes in network namespaces, on disks that can fail, where this machine allows both."""
+
+    def __init__(self, directory: Path, port: int, say: Callable[[str], None]) -> None:
+        has_hosts = hosts.why_unavailable() is None
+        self._layout = Layout(
+            BROKERS,
+            ZOOKEEPERS,
+            "",
+            port,
+            has_links=not has_hosts,
+            settings=_SETTINGS,
+            network=hosts.network(port) if has_hosts else "",
+        )
+        self._hosts = hosts.Hosts(self._layout) if has_hosts else None
+        self.local = (
+            LocalCluster(str(directory), say)
+            if self._hosts is None
+            else HostedCluster(directory, say, self._hosts)
+        )
+        self._topic = ""
+        """The first that was made."""
+        self._disks: dict[int, disks.Disk] = {}
+        if disks.why_unavailable() is None:
+            for broker in self._layout.broker_ids:
+                mount = Path(self.local.data_directory(broker))
+                self._disks[broker] = disks.Disk(mount.with_name("device"), mount)
 
     def __enter__(self) -> "ProcessCluster":
         try:
+            for disk in self._disks.values():
+                disk.make()
+            if self._hosts is not None:
+                self._hosts.make()
             self.local.start(self._layout)
         except BaseException:
-            with contextlib.suppress(ClusterError):
-                self.local.stop()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.local.stop()
+        with contextlib.suppress(ClusterError):
+            self.local.stop()
+        for disk in self._disks.values():
+            disk.remove()
+        if self._hosts is not None:
+            self._hosts.remove()
 
     @property
     def brokers(self) -> tuple[int, ...]:
@@ -71,6 +132,7 @@ class ProcessCluster:
                 configs={key: str(value) for key, value in configs.items()},
             )
 
+        self._topic = self._topic or name
         self._ask(create)
         self.wait_until_healthy(60)
 
@@ -105,14 +167,18 @@ class ProcessCluster:
     def wait_until_healthy(self, timeout_s: float) -> None:
         self._wait(lambda: self.local.wait_in_sync(timeout_s))
 
-    def log_levels(self) -> Counter[str]:
-        """Lines of the brokers' logs by level, and the tracebacks in them."""
-        found: Counter[str] = Counter()
+    def log_lines(self) -> tuple[Counter[str], Counter[str]]:
+        """The lines of the brokers' logs by level; and the errors, those that are alike as one."""
+        levels: Counter[str] = Counter()
+        errors: Counter[str] = Counter()
         for broker in self.brokers:
             log = Path(self.local.log_path(broker_name(broker))).read_text(errors="replace")
-            found.update(level.upper() for level in _LEVEL.findall(log))
-            found["tracebacks"] += log.count("Traceback (most recent call last)")
-        return +found
+            for level, line in _LEVEL.findall(log):
+                levels[level.upper()] += 1
+                if level != "warning":
+                    errors[_NUMBER.sub("N", line.replace(self.local.directory, ""))] += 1
+            errors[_TRACEBACK] += log.count(_TRACEBACK)
+        return levels, +errors
 
     # -- faults ----------------------------------------------------------------------------------
 
@@ -134,6 +200,70 @@ class ProcessCluster:
         self.local.start_processes(map(zookeeper_name, layout.servers()))
         self.local.start_processes(map(broker_name, layout.broker_ids))
 
+    def lose_power(self, broker: int) -> None:
+        """Of the machine: what was not synced is lost."""
+        self.pause(broker)  # it must not notice that its disk has gone before
+        self._disks[broker].cut_power()
+        self.kill(broker)
+        self._disks[broker].switch_on()
+
+    def fill_disk(self, broker: int) -> None:
+        self._disks[broker].fill()
+
+    def free_disk(self, broker: int) -> None:
+        """One that has ended because of it is started again."""
+        self._disks[broker].free()
+        self.restart(broker)
+
+    def fail_syncs(self, broker: int) -> None:
+        """Returns when it has noticed. It must not use the disk any more until its restart."""
+        log = Path(self.local.log_path(broker_name(broker)))
+
+        def times_noticed() -> int:
+            return log.read_text(errors="replace").count("data directory offline")
+
+        before = times_noticed()
+        self._disks[broker].exhaust()
+        why_not = f"broker {broker} goes on with a disk that cannot sync"
+        self._wait(lambda: self.local.wait(lambda: times_noticed() > before, _FAILS_S, why_not))
+
+    def repair_disk(self, broker: int) -> None:
+        self.lose_power(broker)
+        self.restart(broker)
+
+    def move_away_and_back(self, broker: int) -> None:
+        """Remove its replicas of one topic, and begin to copy them back."""
+        topic = self._topic
+
+        def move(targets: Mapping[int, list[int]]) -> None:
+            wanted = {TopicPartition(topic, PartitionIndex(p)): r for p, r in targets.items()}
+            results = self._ask(lambda cluster: Admin(cluster).reassign(wanted))
+            errors = [error for error in results.values() if error is not None]
+            if errors:
+                raise NotInTime(f"a reassignment was refused: {errors[0]}")
+
+        async def replicas(cluster: Cluster) -> dict[int, list[NodeId]]:
+            partitions = (await cluster.topic(topic)).partitions
+            return {int(each.index): list(each.replicas) for each in partitions}
+
+        before = self._ask(replicas)
+        move({p: [int(n) for n in nodes if n != broker] for p, nodes in before.items()})
+        self._wait(lambda: self.local.wait(self._is_nothing_moved, _MOVE_S, "not moved away"))
+        move({p: [int(n) for n in nodes] for p, nodes in before.items()})
+
+    def _is_nothing_moved(self) -> bool:
+        return not self._ask(lambda cluster: Admin(cluster).reassignments())
+
+    def move_and_kill(self, broker: int) -> None:
+        self.move_away_and_back(broker)
+        self.kill(broker)
+
+    def start_second(self, broker: int) -> None:
+        """A process with the id and the addresses of another one must refuse to start."""
+        wrong = refusal(self.local, broker)
+        if wrong is not None:
+            raise NotInTime(wrong)
+
     def pause(self, broker: int) -> None:
         self.local.pause(broker_name(broker))
 
@@ -154,6 +284,9 @@ class ProcessCluster:
     def cut_from_one_broker(self, broker: int) -> None:
         other = broker % len(self.brokers) + 1
         self.local.cut([(str(broker), str(other))])
+
+    def slow(self, broker: int) -> None:
+        self.local.slow(broker)
 
     def heal(self, _broker: int) -> None:
         self.local.heal()

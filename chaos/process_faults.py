@@ -1,4 +1,4 @@
-"""Faults of a cluster of processes: of a broker, of its links, of ZooKeeper, and restarts."""
+"""Faults of a cluster of processes: of a broker, its links and disk, of ZooKeeper, and restarts."""
 
 from chaos.faults import Kind, nothing
 from chaos.process_cluster import ProcessCluster as Target
@@ -7,11 +7,11 @@ from chaos.process_cluster import ProcessCluster as Target
 _BEYOND_SESSION_S = (3.5, 7.0)
 
 
-def _zookeeper(*modes: str, hold_s: tuple[float, float] = (1.0, 6.0)) -> Kind:
+def _zookeeper(*modes: str, hold_s: tuple[float, float] = (1.0, 6.0), **more: bool) -> Kind:
     def kill(cluster: Target, _broker: int) -> None:
         cluster.kill_zookeeper(modes)
 
-    return Kind(kill, Target.restart_all, hold_s, has_target=False)
+    return Kind(kill, Target.restart_all, hold_s, has_target=False, **more)
 
 
 PROCESS_KINDS: dict[str, Kind] = {
@@ -28,8 +28,24 @@ PROCESS_KINDS: dict[str, Kind] = {
     "loss of ZooKeeper's leader": _zookeeper("leader"),
     "loss of ZooKeeper's majority": _zookeeper("leader", "follower"),
     "rolling restart": Kind(Target.roll, nothing, (0.0, 0.0), needs_sync=True, has_target=False),
+    "slow broker": Kind(Target.slow, Target.heal, (6.0, 10.0)),
+    # Meanwhile all replicas are in sync but for what is copied.
+    "reassignment": Kind(Target.move_away_and_back, nothing, (0.0, 1.0), needs_sync=True),
+    "kill in a reassignment": Kind(
+        Target.move_and_kill, Target.restart, (0.1, 3.0), needs_sync=True
+    ),
+    "second process": Kind(Target.start_second, nothing, (0.0, 0.0), needs_sync=True),
 }
+DISK_KINDS = {
+    "full disk": Kind(Target.fill_disk, Target.free_disk, (1.0, 5.0)),
+    "power loss": Kind(Target.lose_power, Target.restart, (0.1, 3.0), needs_sync=True),
+    "failing syncs": Kind(Target.fail_syncs, Target.repair_disk, (0.1, 3.0), needs_sync=True),
+}
+"""Where disks can be made to fail: `chaos.disks`."""
+PROCESS_KINDS |= DISK_KINDS
 BAG = (*PROCESS_KINDS, *["kill"] * 9, *["kill of the controller"] * 2)
 """Kills are the most frequent."""
-PROCESS_KINDS["a minute without ZooKeeper"] = _zookeeper("leader", "follower", hold_s=(60, 60))
+PROCESS_KINDS["a minute without ZooKeeper"] = _zookeeper(
+    "leader", "follower", hold_s=(60, 60), needs_sync=True, goes_on=True
+)
 """Only on request: `--kinds`."""

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
-from chaos.journal import partition_name
-from suwi.sim.history import Reading
+from chaos.record_checker import Reading
 
 
 class Tail:
@@ -39,8 +38,6 @@ class Tail:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> "Tail":
-        for partition in range(self._partitions):
-            self._reading.start_at(partition_name(self._topic, partition), 0)
         self._thread.start()
         return self
 
@@ -51,10 +48,11 @@ class Tail:
         self._thread.join()
         if self._error is not None:
             raise self._error
-        if self._is_done(ends):
-            self._reading.finished()
-            return True
-        return False
+        return self._is_done(ends)
+
+    def has_all_partitions(self) -> bool:
+        """Whether it has read something of each."""
+        return all(self._next.values())
 
     def start_silence(self) -> None:
         """Measure silences from now on."""
@@ -99,8 +97,7 @@ class Tail:
                     raise KafkaException(error)
                 continue
             partition, offset = message.partition(), message.offset()
-            name = partition_name(self._topic, partition)
-            self._reading.saw(name, offset, message.value())
+            self._reading.saw(partition, offset, message.value())
             self._next[partition] = offset + 1
             self._per_second[int(now_s - self.started_s)] += 1
             self._silence_s = max(self._silence_s, now_s - self._advanced_s[partition])

@@ -3,49 +3,92 @@
 from collections.abc import Sequence
 from html import escape
 
-_WIDTH, _HEIGHT, _ROW, _LEFT = 1000, 160, 16, 190
-_INK, _BAR, _FAULT, _RECOVERY = "#333", "#4878a8", "#c44e52", "#e8b9ba"
+_WIDTH, _LEFT, _RIGHT = 1000, 210, 12
+_TOP, _PLOT, _ROW = 30, 130, 18
+_INK, _PALE, _GRID = "#333", "#777", "#e4e4e4"
+_AREA, _FAULT, _RECOVERY = "#4878a8", "#c44e52", "#f0b8b0"
+_TICKS_S = (5, 10, 30, 60, 120, 300, 600)
+_TICKS_MAX = 12
 
 Span = tuple[str, float, float, float]
 """Kind, begin and end of a fault, and when all replicas were in sync again, in seconds."""
 
 
 def draw(per_second: Sequence[int], spans: Sequence[Span]) -> str:
-    kinds = sorted({kind for kind, *_ in spans})
+    kinds = list(dict.fromkeys(kind for kind, *_ in sorted(spans, key=lambda span: span[1])))
     last_s = max([len(per_second), 1, *(back_s for *_, back_s in spans)])
-    height = _HEIGHT + _ROW * (len(kinds) + 2)
-    most = max([*per_second, 1])
+    most = _round_up(max([*per_second, 1]))
+    bottom = _TOP + _PLOT
+    rows_end = bottom + 10 + _ROW * len(kinds)
+    height = rows_end + 24
 
     def x(at_s: float) -> float:
-        return round(_LEFT + at_s / last_s * (_WIDTH - _LEFT), 1)
+        return _LEFT + at_s / last_s * (_WIDTH - _LEFT - _RIGHT)
 
-    box = f"0 0 {_WIDTH} {height}"
+    def y(count: int) -> float:
+        return bottom - count / most * _PLOT
+
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" font-family="sans-serif">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
+            'font-family="sans-serif" font-size="11">'
+        ),
         f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
-        _text(0, 12, f"records read per second, at most {most:,}"),
+        *_legend(),
     ]
-    for second, count in enumerate(per_second):
-        tall = round(count / most * (_HEIGHT - 20), 1)
-        width = max(x(second + 1) - x(second), 0.5)
-        parts.append(_box(x(second), _HEIGHT - tall, width, tall, _BAR))
+    for count in (0, most // 2, most):
+        parts.append(_line(_LEFT, y(count), _WIDTH - _RIGHT, y(count)))
+        parts.append(_text(_LEFT - 6, y(count) + 4, f"{count:,}", _PALE, "end"))
+    step_s = next((s for s in _TICKS_S if last_s / s <= _TICKS_MAX), 1_200)
+    for at_s in range(0, int(last_s) + 1, step_s):
+        parts.append(_line(x(at_s), bottom, x(at_s), rows_end))
+        parts.append(_text(x(at_s), height - 6, _clock(at_s), _PALE, "middle"))
+    steps = "".join(
+        f"{x(s):.1f},{y(n):.1f} {x(s + 1):.1f},{y(n):.1f} " for s, n in enumerate(per_second)
+    )
+    end = f"{x(len(per_second)):.1f},{bottom}"
+    parts.append(f'<polygon fill="{_AREA}" points="{x(0):.1f},{bottom} {steps}{end}"/>')
     for row, kind in enumerate(kinds):
-        top = _HEIGHT + _ROW * (row + 0.5)
-        parts.append(_text(0, top + 11, kind))
-        for _, begin_s, end_s, back_s in (span for span in spans if span[0] == kind):
-            parts.append(_box(x(begin_s), top, max(x(end_s) - x(begin_s), 1.5), _ROW - 4, _FAULT))
-            parts.append(_box(x(end_s), top, max(x(back_s) - x(end_s), 0), _ROW - 4, _RECOVERY))
-    parts.append(_text(_LEFT, height - 4, "0 s"))
-    parts.append(_text(_WIDTH - 40, height - 4, f"{last_s:.0f} s"))
+        top = bottom + 10 + _ROW * row
+        mine = [span for span in spans if span[0] == kind]
+        parts.append(_text(0, top + 11, f"{kind} ({len(mine)})"))
+        for _, begin_s, end_s, back_s in mine:
+            parts.append(_box(x(end_s), top + 3, x(back_s) - x(end_s), _RECOVERY))
+            parts.append(_box(x(begin_s), top + 3, max(x(end_s) - x(begin_s), 2), _FAULT))
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _box(left: float, top: float, width: float, height: float, fill: str) -> str:
+def _legend() -> list[str]:
+    parts = [_text(0, 14, "records read per second")]
+    left = _LEFT
+    for color, what in ((_FAULT, "a fault"), (_RECOVERY, "until all replicas are in sync again")):
+        parts += [_box(left, 4, 12, color), _text(left + 17, 14, what)]
+        left += 75
+    return parts
+
+
+def _round_up(count: int) -> int:
+    """To one that is easy to read."""
+    unit = 10 ** (len(str(count)) - 1)
+    return next(unit * times for times in (1, 2, 4, 6, 8, 10) if unit * times >= count)
+
+
+def _clock(at_s: int) -> str:
+    return f"{at_s // 60}:{at_s % 60:02}"
+
+
+def _box(left: float, top: float, width: float, fill: str) -> str:
     return (
-        f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" '
+        f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{_ROW - 6}" '
         f'fill="{fill}"/>'
     )
 
 
-def _text(left: float, top: float, text: str) -> str:
-    return f'<text x="{left:.1f}" y="{top:.1f}" font-size="11" fill="{_INK}">{escape(text)}</text>'
+def _line(left: float, top: float, right: float, bottom: float) -> str:
+    places = f'x1="{left:.1f}" y1="{top:.1f}" x2="{right:.1f}" y2="{bottom:.1f}"'
+    return f'<line {places} stroke="{_GRID}"/>'
+
+
+def _text(left: float, top: float, text: str, color: str = _INK, anchor: str = "start") -> str:
+    place = f'x="{left:.1f}" y="{top:.1f}" text-anchor="{anchor}" fill="{color}"'
+    return f"<text {place}>{escape(text)}</text>"

@@ -1,6 +1,6 @@
 """A writer in its own process: idempotent, acks=all, a real client with its defaults.
 
-`python -m chaos.writer KIND NAME SERVERS TOPIC PARTITIONS JOURNAL` sends until its standard input
+`python -m chaos.writer KIND NUMBER SERVERS TOPIC PARTITIONS JOURNAL` sends until its standard input
 ends, waits for outstanding responses and ends. Kinds: `librdkafka`, `librdkafka-impatient` (retries
 after two seconds), `librdkafka-bulk` (more records, in larger batches), `aiokafka`.
 """
@@ -17,9 +17,10 @@ from typing import Any
 from chaos.journal import Journal, value_of
 
 _ROUND = 60
-_BULK_ROUND = 1_000
+_BULK_ROUND = 1_500
 _PAUSE_S = 0.5
-_OUTSTANDING_MAX = 2_000
+_OUTSTANDING_MAX = 20_000
+"""Enough that one partition without a leader does not stop the others."""
 FLUSH_S = 120.0
 """How long to wait at the end for outstanding responses."""
 
@@ -27,21 +28,24 @@ FLUSH_S = 120.0
 class Numbers:
     """The records in the order of sending: each partition in turn, with its own numbers."""
 
-    def __init__(self, partitions: int, per_round: int = _ROUND) -> None:
-        self._next = [0] * partitions
-        self._per_round = per_round
-        self._turn = 0
+    def __init__(self, partitions: int, journal: Journal, per_round: int = _ROUND) -> None:
+        self._partitions = range(partitions)
+        self._journal = journal
+        self._step = per_round // partitions
+        self._next = 0
 
     def round(self) -> Iterator[tuple[int, int]]:
-        for _ in range(self._per_round):
-            partition = self._turn % len(self._next)
-            self._turn += 1
-            yield partition, self._next[partition]
-            self._next[partition] += 1
+        numbers = range(self._next, self._next + self._step)
+        self._next = numbers.stop
+        for partition in self._partitions:
+            self._journal.sends(partition, numbers.stop)
+        for number in numbers:
+            for partition in self._partitions:
+                yield partition, number
 
 
 def write_with_librdkafka(
-    name: str,
+    writer: int,
     topic: str,
     partitions: int,
     journal: Journal,
@@ -73,11 +77,10 @@ def write_with_librdkafka(
             **config,
         }
     )
-    numbers = Numbers(partitions, per_round)
+    numbers = Numbers(partitions, journal, per_round)
     while not is_over():
         for place in numbers.round():
-            journal.sent(*place)
-            value = value_of(name, *place)
+            value = value_of(writer, *place)
             producer.produce(
                 topic, value, partition=place[0], on_delivery=partial(on_delivery, place)
             )
@@ -88,7 +91,7 @@ def write_with_librdkafka(
 
 
 async def write_with_aiokafka(
-    name: str,
+    writer: int,
     topic: str,
     partitions: int,
     journal: Journal,
@@ -112,12 +115,11 @@ async def write_with_aiokafka(
         bootstrap_servers=servers, enable_idempotence=True, acks="all", max_batch_size=1_000
     )
     await producer.start()
-    numbers = Numbers(partitions)
+    numbers = Numbers(partitions, journal)
     while not is_over():
         for place in numbers.round():
-            journal.sent(*place)
             unanswered += 1
-            future = await producer.send(topic, value_of(name, *place), partition=place[0])
+            future = await producer.send(topic, value_of(writer, *place), partition=place[0])
             future.add_done_callback(partial(on_delivery, place))
         await asyncio.sleep(_PAUSE_S)
         while unanswered > _OUTSTANDING_MAX and not is_over():  # noqa: ASYNC110 - both may change
@@ -127,7 +129,7 @@ async def write_with_aiokafka(
 
 
 def main() -> None:
-    kind, name, servers, topic, partitions, journal_path = sys.argv[1:]
+    kind, writer, servers, topic, partitions, journal_path = sys.argv[1:]
     over = threading.Event()
 
     def wait_for_the_end() -> None:
@@ -135,8 +137,8 @@ def main() -> None:
         over.set()
 
     threading.Thread(target=wait_for_the_end, daemon=True).start()
-    journal = Journal(Path(journal_path))
-    about = (name, topic, int(partitions), journal)
+    journal = Journal(Path(journal_path), int(writer))
+    about = (int(writer), topic, int(partitions), journal)
     match kind:
         case "aiokafka":
             asyncio.run(write_with_aiokafka(*about, servers, over.is_set))

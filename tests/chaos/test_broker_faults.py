@@ -9,31 +9,39 @@ import pytest
 
 from chaos.broker_faults import Plan, Report, Run, complaints, format_report, three_brokers
 from chaos.faults import KINDS, plan
-from chaos.journal import Journal, Notes, read_journal, stored_in_spite_of_an_error, value_of
+from chaos.journal import Journal, Notes, read_journal, value_of
 from chaos.log_files import Compared
-from suwi.sim.history import History
-from suwi.sim.history_checker import violations
+from chaos.record_checker import Reading, stored_in_spite_of_an_error, violations
 
-WRITER, TOPIC, NAME = "writer-1", "numbers", "numbers-0"
+NAME, WRITER = "numbers-0", 1
 SENT = [value_of(WRITER, 0, number) for number in range(5)]
+
+
+def read(stored: list[bytes], name: str = "the consumer afterwards") -> Reading:
+    reading = Reading(name)
+    for offset, value in enumerate(stored):
+        reading.saw(0, offset, value)
+    return reading
+
+
+def notes_of(tmp_path: Path, *offsets: int) -> Notes:
+    """A writer has sent as many records, all acknowledged at these offsets."""
+    journal, notes = Journal(tmp_path / "journal", WRITER), Notes()
+    journal.sends(0, len(offsets))
+    for number, offset in enumerate(offsets):
+        journal.acked(0, number, offset)
+    journal.close()
+    read_journal(tmp_path / "journal", "writer-1", WRITER, notes)
+    assert notes.acked == {"writer-1": len(offsets)}
+    assert not notes.unanswered
+    assert not notes.broken_off
+    return notes
 
 
 def judged(tmp_path: Path, stored: list[bytes]) -> set[str]:
     """The kinds of violations if five records were acknowledged and these are read."""
-    journal = Journal(tmp_path / "journal")
-    for number in range(5):
-        journal.sent(0, number)
-    for number in range(5):
-        # A duplicate's acknowledgement may have no offset: it does not matter here.
-        journal.acked(0, number, -1)
-    journal.close()
-    history, notes = History(), Notes()
-    read_journal(tmp_path / "journal", WRITER, TOPIC, history, notes)
-    assert notes.acked == {WRITER: 5}
-    assert not notes.unanswered
-    assert not notes.broken_off
-    history.final(NAME, enumerate(stored))
-    return {violation.kind for violation in violations(history)}
+    # A duplicate's acknowledgement may have no offset: it does not matter here.
+    return {found.kind for found in violations(notes_of(tmp_path, *[-1] * 5), [], read(stored))}
 
 
 def test_what_was_acknowledged_once_in_order_and_alone_is_right(tmp_path: Path) -> None:
@@ -43,51 +51,73 @@ def test_what_was_acknowledged_once_in_order_and_alone_is_right(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("stored", "kind"),
     [
+        ([], "lost"),
         (SENT[:2] + SENT[3:], "lost"),
         ([*SENT, SENT[4]], "duplicate"),
         ([*SENT[:3], SENT[1], *SENT[3:]], "duplicate"),
         ([SENT[0], SENT[2], SENT[1], *SENT[3:]], "reordered write"),
         ([*SENT, value_of(WRITER, 0, 5)], "invented"),
-        ([*SENT, value_of("another", 0, 0)], "invented"),
+        ([*SENT, value_of(2, 0, 0)], "invented"),
+        ([*SENT, value_of(WRITER, 1, 0)], "invented"),
         ([*SENT, SENT[0] + b"."], "invented"),
+        ([*SENT, SENT[0][:99] + b"."], "invented"),
     ],
-    ids=["loss", "duplicate", "old duplicate", "reorder", "not sent", "stranger", "changed"],
+    ids=[
+        *("nothing", "loss", "duplicate", "old duplicate", "reorder", "not sent", "stranger"),
+        *("other partition", "longer", "changed"),
+    ],
 )
 def test_a_planted_fault_is_found(tmp_path: Path, stored: list[bytes], kind: str) -> None:
     assert kind in judged(tmp_path, stored)
 
 
 def test_a_record_at_another_offset_than_was_acknowledged_is_found(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal")
-    for number in range(2):
-        journal.sent(0, number)
-        journal.acked(0, number, number + 7)
-    journal.close()
-    history = History()
-    read_journal(tmp_path / "journal", WRITER, TOPIC, history, Notes())
-    history.final(NAME, [(8, SENT[0]), (9, SENT[1])])
-    assert {violation.kind for violation in violations(history)} == {"two values"}
+    found = violations(notes_of(tmp_path, 0, 2, 1), [], read(SENT[:3]))
+    assert [each.kind for each in found] == ["two values"] * 2
+
+
+@pytest.mark.parametrize(
+    ("places", "kind"),
+    [
+        ([(0, 0), (1, 1), (0, 0), (2, 2)], "reordered read"),
+        ([(0, 0), (2, 2)], "skipped"),
+        ([(0, 0), (1, 1)], "unseen"),
+        ([(0, 0), (1, 1), (2, 2), (3, 3)], "uncommitted read"),
+        ([(0, 0), (1, 2), (2, 1)], "two values"),
+    ],
+)
+def test_what_a_reader_must_not_see_is_found(
+    tmp_path: Path, places: list[tuple[int, int]], kind: str
+) -> None:
+    reader = Reading("the consumer beside the writers")
+    for offset, number in places:
+        reader.saw(0, offset, SENT[number])
+    found = violations(notes_of(tmp_path, 0, 1, 2), [reader], read(SENT[:3]))
+    assert {each.kind for each in found} == {kind}
 
 
 def test_a_record_with_an_error_may_be_stored_or_not_but_not_twice(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal")
+    journal, notes = Journal(tmp_path / "journal", WRITER), Notes()
+    journal.sends(0, 2)
     for number in range(2):
-        journal.sent(0, number)
         journal.failed(0, number, "_MSG_TIMED_OUT")
     journal.close()
-    history, notes = History(), Notes()
-    read_journal(tmp_path / "journal", WRITER, TOPIC, history, notes)
-    history.final(NAME, [(0, SENT[0])])
-    assert violations(history) == []
-    assert stored_in_spite_of_an_error(history, notes) == 1
-    history.final(NAME, [(0, SENT[0]), (1, SENT[0])])
-    assert {violation.kind for violation in violations(history)} == {"duplicate"}
+    read_journal(tmp_path / "journal", "writer-1", WRITER, notes)
+    assert violations(notes, [], read(SENT[:1])) == []
+    assert stored_in_spite_of_an_error(notes, read(SENT[:1])) == 1
+    assert [each.kind for each in violations(notes, [], read(SENT[:1] * 2))] == ["duplicate"]
 
 
 def test_a_writer_that_broke_off_or_heard_nothing_is_told(tmp_path: Path) -> None:
-    (tmp_path / "journal").write_text("sent 0 0\nsent 0 1\nacked 0 0 0\nfatal _FENCED fenced\n")
+    journal = Journal(tmp_path / "journal", WRITER)
+    journal.sends(0, 2)
+    journal.acked(0, 0, 0)
+    journal.fatal("_FENCED fenced")
+    journal.close()
+    whole = (tmp_path / "journal").read_text()
+    (tmp_path / "journal").write_text(whole.removesuffix("end\n"))
     report = Report(1, seed=1, faults=Counter(kill=1))
-    read_journal(tmp_path / "journal", WRITER, TOPIC, History(), report.notes)
+    read_journal(tmp_path / "journal", "writer-1", WRITER, report.notes)
     assert complaints(report) == [
         "fatal error of writer-1: _FENCED fenced",
         "writer-1 got no response for 1 records",

@@ -55,14 +55,14 @@ def test_the_ledger_adds_runs_up_and_tells_where_to_resume(tmp_path: Path) -> No
     for first, faults in ((0, 4), (4, 3)):
         report = Report(0, 7, Counter(kill=faults), {"kill": [2.0] * faults}, {"kill": [0.5]})
         report.notes = Notes(acked=Counter(writer=1_000))
-        add_run(ledger, report, first, complaints(report))
-    assert last_run(ledger) == (7, 7)
+        add_run(ledger, report, first, ["kill", "pause"], complaints(report))
+    assert last_run(ledger) == (7, 7, ["kill", "pause"])
     assert [line["acked"] for line in read_ledger(ledger)] == [1_000, 1_000]
     write_page(ledger)
     page = (ledger.parent / "README.md").read_text()
-    assert "2 runs, 2 of them without a complaint, 7 faults" in page
-    assert "2,000 acknowledged records: **0 lost, 0 duplicated, 0 reordered**" in page
-    assert (ledger.parent / "last-run.svg").exists()
+    assert "2 runs in 0.0 hours, 2 without a complaint; 7 faults" in page
+    assert "2,000 acknowledged records of 100 bytes: **0 lost, 0 duplicated" in page
+    assert (ledger.parent / "time-line.svg").exists()
     assert "| kill | 7 | 2.0 s | 2.0 s | 0.5 s | 0.5 s |" in page
 
 
@@ -70,9 +70,10 @@ def test_a_time_line_shows_every_fault_in_the_row_of_its_kind() -> None:
     spans = [("kill", 1.0, 2.0, 3.0), ("kill", 4.0, 4.0, 4.0), ("<pause>", 5.0, 6.0, 7.0)]
     picture = fromstring(draw([10, 0, 5], spans))
     texts = [text.text for text in picture.iterfind("{*}text")]
-    assert texts[1:3] == ["<pause>", "kill"]
+    assert texts[-2:] == ["kill (2)", "<pause> (1)"]
     boxes = Counter(box.get("fill") for box in picture.iterfind("{*}rect"))
-    assert boxes == {"white": 1, "#4878a8": 3, "#c44e52": 3, "#e8b9ba": 3}
+    legend = 1
+    assert boxes == {"white": 1, "#c44e52": 3 + legend, "#f0b8b0": 3 + legend}
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from suwi.local_cluster.process import ProcessId
 
 
 def ports_of(layout: Layout) -> list[int]:
-    found = [port for server in layout.servers().values() for port in server]
+    found = [port for server in layout.servers().values() for port in server[:3]]
     for broker in layout.broker_ids:
         found += [layout.client_port(broker), layout.peer_port(broker)]
         found.append(layout.peer_link_port(broker))
@@ -45,6 +45,14 @@ def test_without_links_everything_is_reached_directly() -> None:
     assert settings["zookeeper.connect"] == "a:2181,b:2182/suwi"
 
 
+def test_on_hosts_of_their_own_processes_have_addresses_of_their_own() -> None:
+    layout = Layout(3, 3, "", 19_092, has_links=False, network="10.0.7")
+    settings = broker_settings(layout, 2, "data")
+    assert settings["listeners"] == "PLAINTEXT://10.0.7.12:19093,PEERS://10.0.7.12:19193"
+    servers = "10.0.7.101:19392,10.0.7.102:19393,10.0.7.103:19394"
+    assert settings["zookeeper.connect"] == servers
+
+
 def test_a_given_ensemble_keeps_its_chroot_behind_links() -> None:
     layout = Layout(1, 0, "a:2181,b/suwi", 19_092, has_links=True)
     assert layout.ensemble() == [("a", 2181), ("b", 2181)]
@@ -56,6 +64,7 @@ def test_the_state_is_read_as_it_was_written(tmp_path: Path) -> None:
         Layout(3, 1, "", 19_092, has_links=True, settings={"num.partitions": "6"}),
         {"broker-1": ProcessId(7, "boot 123")},
         [("1", "zookeeper")],
+        ["2"],
     )
     write_state(str(tmp_path), state)
     assert read_state(str(tmp_path)) == state

@@ -115,6 +115,21 @@ def test_bytes_of_a_cut_link_arrive_after_it_is_healed() -> None:
     play(scenario)
 
 
+def test_a_slow_link_delays_what_it_forwards_until_it_is_healed() -> None:
+    async def scenario(world: World) -> None:
+        await world.start_server()
+        async with world.link():
+            reader, writer = await world.connect()
+            sent = b"." * 100_000
+            world.cuts.replace([], slow=["2"])
+            writer.write(sent)
+            assert await is_silent(reader)
+            world.cuts.replace([])
+            assert await answer(reader, len(sent)) == sent
+
+    play(scenario)
+
+
 def test_a_one_way_cut_stops_the_responses_only() -> None:
     async def scenario(world: World) -> None:
         await world.start_server()

@@ -46,7 +46,10 @@ class ShardContext(NamedTuple):
     commit_timeout_s: float
     isr_silence_s_max: float
     """How long a member of the ISR may not have fetched before this replica stops answering reads:
-    another one may lead by then."""
+    another one may lead by then. A few fetches and not the timeout of the session: members whom the
+    store has told of a new leader stop fetching at once, and until this replica notices that, its
+    replies may be out of date. The price: while a member hangs, groups that need no append wait
+    until it has left the ISR."""
     on_notice: Callable[[Any], None]
     on_failure: Callable[[TopicPartition, Exception], None]
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import suwi
-from suwi.client.addresses import Address
 from suwi.env import AlreadyLocked, LocalDisk, Lock
 from suwi.local_cluster import zookeeper
 from suwi.local_cluster.layout import (
@@ -86,7 +85,7 @@ class LocalCluster:
     @property
     def bootstrap_servers(self) -> str:
         layout = self.layout
-        return ",".join(f"{zookeeper.HOST}:{layout.client_port(n)}" for n in layout.broker_ids)
+        return ",".join(map(str, map(layout.client_address, layout.broker_ids)))
 
     def process_state(self, name: str) -> ProcessState:
         process = self.state.processes.get(name)
@@ -106,7 +105,7 @@ class LocalCluster:
         cut_off = set(state.cut_off())
         return views(
             {
-                broker: Address(zookeeper.HOST, state.layout.client_port(broker))
+                broker: state.layout.client_address(broker)
                 for broker in state.layout.broker_ids
                 if broker not in cut_off
                 and self.process_state(broker_name(broker)) is ProcessState.RUNNING
@@ -134,7 +133,7 @@ class LocalCluster:
             pid, process_state = self._pid_and_state(state, zookeeper_name(number))
             role = ""
             if process_state is ProcessState.RUNNING:
-                role = zookeeper.mode(server.client_port) or "not serving"
+                role = zookeeper.mode(server.client_port, server.host) or "not serving"
             name, port = zookeeper_name(number), server.client_port
             rows.append(Status(name, pid, process_state.value, port, role, None))
         return rows, view
@@ -260,15 +259,21 @@ class LocalCluster:
     def cut(self, pairs: Iterable[Cut], *, one_way: bool = False) -> None:
         """Cut links, beside those that are cut already."""
         with self._changed() as state:
-            if not state.layout.has_links:
+            if not state.layout.has_links and not state.layout.network:
                 raise ClusterError("this cluster was started with --no-links: it cannot be cut")
             for start, to in pairs:
                 new = [(start, to)] if one_way else [(start, to), (to, start)]
                 state.cuts += [pair for pair in new if pair not in state.cuts]
 
+    def slow(self, broker: int) -> None:
+        """Make the links of a broker slower than replication under load needs."""
+        self._check_name(broker_name(broker))
+        with self._changed() as state:
+            state.slow.append(str(broker))
+
     def heal(self) -> None:
         with self._changed() as state:
-            state.cuts = []
+            state.cuts, state.slow = [], []
 
     def _signal(self, name: str, number: signal.Signals, wanted: ProcessState) -> None:
         self._check_name(name)
@@ -322,7 +327,13 @@ class LocalCluster:
             self._disk.make_dirs(directory)
             config = self._write_properties(layout, int(number), directory)
             command = [sys.executable, *_SERVE, config]
-        return spawn(command, self.log_path(name), _environ())
+            if layout.network:
+                command.append("--insecure")  # not loopback, and yet this machine
+        return spawn([*self.launcher(name), *command], self.log_path(name), _environ())
+
+    def launcher(self, name: str) -> list[str]:
+        """What starts the command of a process in its place."""
+        return []
 
     def _write_properties(self, layout: Layout, broker: int, directory: str) -> str:
         """The broker's server.properties; one that is there stays, it may have been edited."""
@@ -342,7 +353,7 @@ class LocalCluster:
                 raise ClusterError(f"{name} has ended:\n{self._log_end(name)}")
         servers = layout.servers()
         modes = [servers[int(n.partition("-")[2])] for n in names if n.startswith(ZOOKEEPER)]
-        if any(zookeeper.mode(server.client_port) is None for server in modes):
+        if any(zookeeper.mode(server.client_port, server.host) is None for server in modes):
             return False
         brokers = [b for b in layout.broker_ids if broker_name(b) in names]
         if not brokers:
@@ -370,7 +381,7 @@ class LocalCluster:
 
 def broker_settings(layout: Layout, broker: int, data: str) -> dict[str, str]:
     """The server.properties of a broker, with Kafka's keys."""
-    host, client_port = zookeeper.HOST, layout.client_port(broker)
+    host, client_port = layout.client_address(broker)
     client, peer_port = f"PLAINTEXT://{host}:{client_port}", layout.peer_port(broker)
     advertised_port = layout.peer_link_port(broker) if layout.has_links else peer_port
     replicas = min(_REPLICAS, layout.brokers)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from suwi.client.addresses import Address
 from suwi.env import LocalDisk
 from suwi.local_cluster.process import ProcessId
 from suwi.local_cluster.zookeeper import HOST, Server
@@ -50,6 +51,15 @@ class Layout:
     has_links: bool
     settings: dict[str, str] = field(default_factory=dict)
     """Of every broker, from `--set`."""
+    network: str = ""
+    """The first three numbers of the addresses if each process has a host of its own."""
+
+    def host(self, name: str) -> str:
+        """The address of a broker's or a server's host."""
+        if not self.network:
+            return HOST
+        kind, _, number = name.partition("-")
+        return f"{self.network}.{(100 if kind == ZOOKEEPER else 10) + int(number)}"
 
     @property
     def broker_ids(self) -> range:
@@ -57,6 +67,9 @@ class Layout:
 
     def client_port(self, broker: int) -> int:
         return self.port + broker - 1
+
+    def client_address(self, broker: int) -> Address:
+        return Address(self.host(broker_name(broker)), self.client_port(broker))
 
     def peer_port(self, broker: int) -> int:
         """Where the broker listens for other brokers."""
@@ -69,14 +82,19 @@ class Layout:
     def servers(self) -> dict[int, Server]:
         first = self.port + _ENSEMBLE
         return {
-            number: Server(first + number - 1, first + 9 + number, first + 19 + number)
+            number: Server(
+                first + number - 1,
+                first + 9 + number,
+                first + 19 + number,
+                self.host(zookeeper_name(number)),
+            )
             for number in range(1, self.zookeepers + 1)
         }
 
     def ensemble(self) -> list[tuple[str, int]]:
         """The addresses of the ZooKeeper servers."""
         if not self.zookeeper:
-            return [(HOST, server.client_port) for server in self.servers().values()]
+            return [(server.host, server.client_port) for server in self.servers().values()]
         found = []
         for text in self.zookeeper.partition("/")[0].split(","):
             host, colon, port = text.strip().rpartition(":")
@@ -105,6 +123,8 @@ class ClusterState:
     processes: dict[str, ProcessId] = field(default_factory=dict)
     """By name, of the last start of each."""
     cuts: list[Cut] = field(default_factory=list)
+    slow: list[str] = field(default_factory=list)
+    """The brokers whose links are slow."""
 
     def cut_off(self) -> Iterator[int]:
         """The brokers that cannot reach any other."""
@@ -128,6 +148,7 @@ def read_state(directory: str) -> ClusterState | None:
             Layout(**found["layout"]),
             {name: ProcessId(*process) for name, process in found["processes"].items()},
             [(start, to) for start, to in found["cuts"]],
+            found.get("slow", []),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not the description of a cluster: {error}") from None
@@ -139,6 +160,7 @@ def write_state(directory: str, state: ClusterState) -> None:
         "layout": asdict(state.layout),
         "processes": state.processes,
         "cuts": state.cuts,
+        "slow": state.slow,
     }
     path = os.path.join(directory, FILE)
     LocalDisk().write_atomically(path, json.dumps(content, indent=2).encode())

@@ -1,8 +1,9 @@
 """The links of a local cluster: proxies between brokers, and from brokers to ZooKeeper.
 
 `python -m suwi.local_cluster.links DIR` runs all of them and follows `cluster.json`. A cut link
-forwards nothing and closes nothing, as a network that drops packets: peers see a timeout. Where the
-target refuses connections, because its process has ended, the link does so too.
+forwards nothing and closes nothing, as a network that drops packets: peers see a timeout. A slow
+one delays what it forwards. Where the target refuses connections, because its process has ended,
+the link does so too.
 Invariant: the bytes of a connection arrive complete and in order, or not at all.
 """
 
@@ -19,6 +20,7 @@ from suwi.local_cluster.zookeeper import HOST
 
 _CHUNK_BYTES = 1 << 18
 _POLL_S = 0.05
+_SLOW_S, _SLOW_BYTES_PER_S = 0.1, 50_000
 # Length, API key, version, correlation id and the length of the client id.
 _REQUEST_START = struct.Struct(">ihhih")
 _PEER = re.compile(rb"suwi-(\d+)")
@@ -31,15 +33,21 @@ Address = tuple[str, int]
 class Cuts:
     def __init__(self) -> None:
         self._pairs: frozenset[Cut] = frozenset()
+        self._slow: frozenset[str] = frozenset()
         self._changed = asyncio.Event()
 
-    def replace(self, pairs: Iterable[Cut]) -> None:
+    def replace(self, pairs: Iterable[Cut], slow: Iterable[str] = ()) -> None:
         self._pairs = frozenset(pairs)
+        self._slow = frozenset(slow)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def passes(self, start: str, to: str) -> None:
-        """Wait while the way from `start` to `to` is cut."""
+    async def passes(self, start: str, to: str, size_bytes: int = 0) -> None:
+        """Wait while the way from `start` to `to` is cut, and as long as it takes if it is slow."""
+        if size_bytes and not self._slow.isdisjoint((start, to)):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SLOW_S + size_bytes / _SLOW_BYTES_PER_S):
+                    await self._changed.wait()
         while (start, to) in self._pairs:
             await self._changed.wait()
 
@@ -144,7 +152,7 @@ class Link:
         """Returns when the sender has closed the connection, and the receiver may notice it."""
         with contextlib.suppress(OSError):
             while data := await reader.read(_CHUNK_BYTES):
-                await self._cuts.passes(start, to)
+                await self._cuts.passes(start, to, len(data))
                 writer.write(data)
                 await writer.drain()
         await self._cuts.passes(start, to)
@@ -175,7 +183,7 @@ async def run(directory: str) -> None:
                 read = found.st_ino, found.st_mtime_ns
                 state = read_state(directory)
                 assert state is not None
-                cuts.replace(state.cuts)
+                cuts.replace(state.cuts, state.slow)
                 for port, link in links_of(state, cuts).items():
                     if port not in links:
                         links[port] = link

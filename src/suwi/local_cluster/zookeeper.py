@@ -23,11 +23,12 @@ class CannotRun(Exception):
 
 
 class Server(NamedTuple):
-    """The ports of one server of an ensemble."""
+    """The address of one server of an ensemble."""
 
     client_port: int
     quorum_port: int
     election_port: int
+    host: str = HOST
 
 
 def find_java() -> str | None:
@@ -87,7 +88,7 @@ def write_config(
         "initLimit=20",
         f"dataDir={data}",
         f"clientPort={ensemble[number].client_port}",
-        f"clientPortAddress={HOST}",
+        f"clientPortAddress={ensemble[number].host}",
         "admin.enableServer=false",
         "maxClientCnxns=0",
         "4lw.commands.whitelist=ruok,srvr",
@@ -95,8 +96,8 @@ def write_config(
     ]
     if len(ensemble) > 1:
         lines += [
-            f"server.{each}={HOST}:{ports.quorum_port}:{ports.election_port}"
-            for each, ports in ensemble.items()
+            f"server.{each}={server.host}:{server.quorum_port}:{server.election_port}"
+            for each, server in ensemble.items()
         ]
     path = os.path.join(directory, "zoo.cfg")
     disk.write_atomically(os.path.join(data, "myid"), f"{number}\n".encode(), sync=False)
@@ -104,10 +105,10 @@ def write_config(
     return path
 
 
-def mode(port: int) -> str | None:
+def mode(port: int, host: str = HOST) -> str | None:
     """The role of a server: `leader`, `follower` or `standalone`; None if it does not serve."""
     try:
-        with socket.create_connection((HOST, port), _SECONDS_TO_ANSWER) as connection:
+        with socket.create_connection((host, port), _SECONDS_TO_ANSWER) as connection:
             connection.sendall(b"srvr")
             answer = b""
             while part := connection.recv(4096):
