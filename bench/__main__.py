@@ -77,8 +77,8 @@ PAGES: dict[str, tuple[pages.Page, Sequence[Callable[[Plan, tuple[str, ...]], li
     ),
 }
 MINUTES = """\
-Minutes of a full run (of a quick one) on two idle cores: transactions 25 (3), cluster 40 (6). Both
-end by themselves in less than twice that.
+Minutes of a full run on two idle cores (of a quick one): transactions 25 (3), cluster 40 (6). What
+takes much longer has fewer repetitions; after 80 minutes both are over in any case.
 """
 # Jobs in which two versions of Suwi are compared.
 RACE = "race"

@@ -26,7 +26,7 @@ SESSION_S = 6
 """Suwi's default for zookeeper.session.timeout.ms."""
 _PARTITIONS = 12
 _CONTROLLER_EVERY = 3
-_S_MAX = 600
+_KILLS_S_MAX, _S_MAX = 600, 300
 # librdkafka would notice a silent broker after a minute only, and ask for leaders after five.
 _IMPATIENT = {
     "topic_metadata_refresh_interval_ms": 100,
@@ -49,7 +49,7 @@ def _kills_and_rolls(plan: ClusterPlan, cluster: ProcessCluster) -> list[Figure]
     kill = {cluster.name: partial(_kill, cluster, count())}
     roll = {cluster.name: partial(_roll, cluster)}
     return [
-        *take_turns(KILL_JOB, kill, plan.kills[which], warm_ups=0, s_max=_S_MAX),
+        *take_turns(KILL_JOB, kill, plan.kills[which], warm_ups=0, s_max=_KILLS_S_MAX),
         *take_turns(ROLL_JOB, roll, plan.rolls[which], warm_ups=0, s_max=_S_MAX),
     ]
 

@@ -26,7 +26,7 @@ PRODUCERS = 2
 _RECORD_BYTES = 1_000
 _PARTITIONS = 12
 _PROCESSES_PORT, _PORTS_EACH = 27092, 1_000
-_S_MAX = 600
+_S_MAX = 300
 _numbers = itertools.count()
 
 

@@ -11,7 +11,7 @@ from bench.servers import SUWI
 
 _TOPIC = "wide"
 _TOPIC_PARTITIONS_MAX = 1_000
-_S_MAX = 600
+_S_MAX = 300
 
 
 def leaders_job(leaders: int) -> str:
