@@ -7,6 +7,7 @@ from bench.goals import number
 from bench.measure import Figure
 from bench.pages import Finding, Page, _header, _mark, _of, _row, _short
 from bench.panels import Panel, Row
+from bench.report import times
 from bench.servers import KAFKA, SUWI
 
 
@@ -39,12 +40,15 @@ class Line:
         """None without a goal, or without anything to compare with."""
         if self.limit is None:
             return None
-        limit = self.limit
-        if self.of_kafka:
-            if kafka is None or self.metric not in kafka.values:
-                return None
-            limit *= self.value(kafka)
-        return self.value(suwi) >= limit if self.more else self.value(suwi) <= limit
+        value = self.ratio(suwi, kafka) if self.of_kafka else self.value(suwi)
+        if value is None:
+            return None
+        return value >= self.limit if self.more else value <= self.limit
+
+    def ratio(self, suwi: Figure, kafka: Figure | None) -> float | None:
+        if kafka is None or self.metric not in kafka.values:
+            return None
+        return self.value(suwi) / self.value(kafka)
 
     def shown(self, figure: Figure | None) -> str:
         if figure is None or self.metric not in figure.values:
@@ -69,12 +73,13 @@ def line_page(name: str, title: str, lines: Lines, panels: Mapping[str, str]) ->
                 yield line, suwi[line.job], kafka.get(line.job)
 
     def tables(figures: list[Figure]) -> Iterable[str]:
-        yield from _header("", "Suwi", "Apache Kafka", "goal", "", "runs")
+        yield from _header("", "Suwi", "Apache Kafka", "Suwi / Kafka", "goal", "", "runs")
         for line, suwi, kafka in found(figures):
             runs = [len(f.values.get(line.metric, ())) for f in (suwi, kafka) if f is not None]
             count = "" if line.worst else ", ".join(map(str, dict.fromkeys(filter(None, runs))))
+            values = (line.shown(suwi), line.shown(kafka), times(line.ratio(suwi, kafka)))
             met = _mark(line.met(suwi, kafka))
-            yield _row(line.text, line.shown(suwi), line.shown(kafka), line.wanted, met, count)
+            yield _row(line.text, *values, line.wanted, met, count)
 
     def findings(figures: list[Figure]) -> list[Finding]:
         return [
