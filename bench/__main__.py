@@ -5,15 +5,18 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bench import pages, report, versions
 from bench.base_env import ROOT, base_python
+from bench.cluster_page import CLUSTER_PAGE
 from bench.group_page import GROUPS_PAGE
 from bench.homes import why_no_kafka
 from bench.jobs import (
     cluster_failover,
+    cluster_load,
+    cluster_size,
     connections,
     failover,
     fairness,
@@ -28,12 +31,14 @@ from bench.jobs import (
     restart,
     stalls,
     startup,
+    transactions,
     warm_up,
 )
 from bench.measure import Figure
 from bench.plan import FULL, QUICK, VERSIONS, Plan
 from bench.rig import Rig, rig
 from bench.servers import KAFKA, SUWI
+from bench.transactions_page import TRANSACTIONS_PAGE
 
 # Jobs that share running brokers, and jobs that start their own.
 SHARED: dict[str, Callable[[Rig], list[Figure]]] = {
@@ -51,14 +56,30 @@ OWN: dict[str, Callable[[Plan, tuple[str, ...]], list[Figure]]] = {
     "memory": memory.measure,
     "replicated": replicated.measure,
     "failover": failover.measure,
-    "cluster-failover": cluster_failover.measure,
 }
-# Parts with their own page.
-PAGES: dict[str, tuple[pages.Page, Callable[[Plan, tuple[str, ...]], list[Figure]]]] = {
-    "stalls": (pages.STALLS, stalls.measure),
-    "fairness": (pages.FAIRNESS, fairness.measure),
-    "groups": (GROUPS_PAGE, groups.measure),
+# Parts with their own page: what is measured for it, one after another.
+PAGES: dict[str, tuple[pages.Page, Sequence[Callable[[Plan, tuple[str, ...]], list[Figure]]]]] = {
+    "stalls": (pages.STALLS, [stalls.measure]),
+    "fairness": (pages.FAIRNESS, [fairness.measure]),
+    "groups": (GROUPS_PAGE, [groups.measure]),
+    "transactions": (TRANSACTIONS_PAGE, [transactions.measure]),
+    "cluster": (
+        CLUSTER_PAGE,
+        [
+            cluster_load.measure_replicated,
+            cluster_failover.measure_kills,
+            cluster_failover.measure_vanished,
+            cluster_failover.measure_coordinator,
+            cluster_size.measure_leaders,
+            cluster_size.measure_start,
+            cluster_load.measure_processes,
+        ],
+    ),
 }
+MINUTES = """\
+Minutes of a full run on two idle cores (of a quick one): transactions 25 (3), cluster 40 (6). What
+takes much longer has fewer repetitions; after 80 minutes both are over in any case.
+"""
 # Jobs in which two versions of Suwi are compared.
 RACE = "race"
 RACED_OWN = ("startup", "restart", "connections", "partitions")
@@ -89,7 +110,9 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the broker.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="Measure the broker.", epilog=MINUTES
+    )
     parser.add_argument("--quick", action="store_true", help="less of everything, a few minutes")
     parser.add_argument(
         "--only", action="append", choices=[*EVERYTHING, RACE], help="one job; repeatable"
@@ -154,15 +177,17 @@ def _pages(options: argparse.Namespace, jobs: list[str], missing: str | None) ->
     brokers = (SUWI,) if missing else (SUWI, KAFKA)
     failed = []
     for name in [name for name in PAGES if name in jobs]:
-        page, job = PAGES[name]
+        page, jobs_of_page = PAGES[name]
         results = report.Results(plan.name, report.machine(missing), [])
-        figures = _attempt(job, plan, brokers)
-        if figures is None:
-            failed.append(name)
-            continue
-        results.figures.extend(figures)
         out = _out(options, is_whole=True)
-        for finding in page.write(out, results):
+        for job in jobs_of_page:
+            figures = _attempt(job, plan, brokers)
+            if figures is None:
+                failed.append(f"{name} ({job.__name__})")
+                continue
+            results.figures.extend(figures)
+            page.write(out, results)  # now, in case the run is interrupted
+        for finding in page.findings(results.figures):
             print(finding)
         print(f"wrote {out / page.name}.md", file=sys.stderr)
     return failed

@@ -28,12 +28,13 @@ def base_python() -> Path:
         return python
     print("creating a base install to measure ...", file=sys.stderr)
     venv.create(target, with_pip=False, symlinks=True, clear=True)
-    source = ["--no-index", "--find-links", str(WHEELS)] if WHEELS.is_dir() else []
+    wheels = ["--find-links", str(WHEELS)] if WHEELS.is_dir() else []
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    wanted_packages = ["--constraint", str(LOCK), *project["dependencies"]]
-    subprocess.run(
-        [*pip, "--python", str(python), "install", *source, *wanted_packages], check=True
-    )
+    install = [*pip, "--python", str(python), "install", *wheels, "--constraint", str(LOCK)]
+    install += project["dependencies"]
+    # The kept wheels may be those of an earlier lock: then from the index.
+    if not wheels or subprocess.run([*install, "--no-index"], stderr=subprocess.DEVNULL).returncode:
+        subprocess.run(install, check=True)
     (site,) = target.glob("lib/python*/site-packages")
     (site / "suwi.pth").write_text(f"{ROOT / 'src'}\n")
     done.touch()

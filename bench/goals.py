@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bench.jobs import (
-    cluster_failover,
     connections,
     failover,
     java,
@@ -186,18 +185,6 @@ GOALS = [
         "ms",
         500,
         _median(failover.JOB, "first_ack_ms"),
-    ),
-    _at_most(
-        "kill -9 of a broker process until every partition takes writes",
-        "ms",
-        500,
-        _median(cluster_failover.JOB, "all_acks_ms"),
-    ),
-    _at_most(
-        "kill -9 of the controller until every partition takes writes",
-        "ms",
-        500,
-        _median(cluster_failover.CONTROLLER_JOB, "all_acks_ms"),
     ),
     _at_most("restart after kill -9", "s", 5, _median(restart.JOB, "first_ack_ms", 1e-3)),
     _at_most(

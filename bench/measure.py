@@ -1,5 +1,6 @@
 """Figures: the measurements of one system in one job, over all repetitions."""
 
+import math
 import statistics
 import sys
 import time
@@ -81,16 +82,24 @@ Run = Callable[[], Mapping[str, float]]
 
 
 def take_turns(
-    job: str, runs: Mapping[str, Run], repetitions: int, *, warm_ups: int = 1
+    job: str,
+    runs: Mapping[str, Run],
+    repetitions: int,
+    *,
+    warm_ups: int = 1,
+    s_max: float = math.inf,
 ) -> list[Figure]:
     """Run all systems once per repetition, one after another; the first rounds do not count.
 
     Every other round is in reverse order, so that what one leaves behind does not always affect the
-    same.
+    same. After `s_max` seconds no further round begins, but one that counts there always is.
     """
     figures = {system: Figure(job, system) for system in runs}
     started = time.perf_counter()
     for number in range(warm_ups + repetitions):
+        if number > warm_ups and time.perf_counter() - started > s_max:
+            print(f"{job}: {number - warm_ups} of {repetitions} in time", file=sys.stderr)
+            break
         for system in list(runs)[:: -1 if number % 2 else 1]:
             speed = {CORE_SPEED: core_ns()}
             metrics = runs[system]()

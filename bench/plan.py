@@ -1,8 +1,16 @@
-"""How much work a run does."""
+"""How much work a run does: for each part a table with one column for each kind of run."""
 
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 KIB, MIB = 1024, 1024 * 1024
+P = TypeVar("P")
+
+
+def _columns(make: type[P], **rows: tuple[Any, ...]) -> list[P]:
+    """One value of this type for each column of the table."""
+    columns = [dict(zip(rows, column, strict=True)) for column in zip(*rows.values(), strict=True)]
+    return [make(**fields) for fields in columns]
 
 
 @dataclass(frozen=True)
@@ -28,72 +36,45 @@ class Plan:
     partition_rounds: int
 
 
-FULL = Plan(
-    name="full",
-    repetitions=7,
-    warm_up_s=15,
-    raw_requests={16 * KIB: 24_000, MIB: 480},
-    raw_acks=("all",),
-    fetches=2_000,
-    records={1_000: 500_000, 100: 1_000_000},
-    java_records={1_000: 400_000, 100: 2_000_000},
-    latency_records=1_000,
-    starts=5,
-    idle_s=5,
-    connections=5_000,
-    connection_rounds=5,
-    traffic_gb=10,
-    crashed_log_bytes=1_000_000_000,
-    restarts=5,
-    partitions=(10, 10_000),
-    partition_produces=3_000,
-    partition_rounds=15,
+# Full and quick runs. Versions against each other: many short turns, within 15 minutes.
+FULL, QUICK, VERSIONS = _columns(
+    Plan,
+    name=("full", "quick", "versions"),
+    repetitions=(7, 2, 7),
+    warm_up_s=(15, 3, 3),
+    raw_requests=(
+        {16 * KIB: 24_000, MIB: 480},
+        {16 * KIB: 6_000, MIB: 160},
+        {16 * KIB: 12_000, MIB: 320},
+    ),
+    raw_acks=(("all",), ("all",), ("all",)),
+    fetches=(2_000, 400, 1_000),
+    records=(
+        {1_000: 500_000, 100: 1_000_000},
+        {1_000: 60_000, 100: 150_000},
+        {1_000: 200_000, 100: 400_000},
+    ),
+    java_records=(
+        {1_000: 400_000, 100: 2_000_000},
+        {1_000: 60_000, 100: 300_000},
+        {1_000: 150_000, 100: 600_000},
+    ),
+    latency_records=(1_000, 400, 300),
+    starts=(5, 2, 7),
+    idle_s=(5, 2, 0.5),
+    connections=(5_000, 1_000, 1_000),
+    connection_rounds=(5, 1, 5),
+    traffic_gb=(10, 1, 1),
+    crashed_log_bytes=(1_000_000_000, 200_000_000, 300_000_000),
+    restarts=(5, 1, 5),
+    partitions=((10, 10_000), (10, 1_000), (10, 2_000)),
+    partition_produces=(3_000, 1_000, 2_000),
+    partition_rounds=(15, 2, 7),
 )
 
-QUICK = Plan(
-    name="quick",
-    repetitions=2,
-    warm_up_s=3,
-    raw_requests={16 * KIB: 6_000, MIB: 160},
-    raw_acks=("all",),
-    fetches=400,
-    records={1_000: 60_000, 100: 150_000},
-    java_records={1_000: 60_000, 100: 300_000},
-    latency_records=400,
-    starts=2,
-    idle_s=2,
-    connections=1_000,
-    connection_rounds=1,
-    traffic_gb=1,
-    crashed_log_bytes=200_000_000,
-    restarts=1,
-    partitions=(10, 1_000),
-    partition_produces=1_000,
-    partition_rounds=2,
-)
 
-# Two versions against each other: many short turns, not few long ones, within 15 minutes.
-VERSIONS = Plan(
-    name="versions",
-    repetitions=7,
-    warm_up_s=3,
-    raw_requests={16 * KIB: 12_000, MIB: 320},
-    raw_acks=("all",),
-    fetches=1_000,
-    records={1_000: 200_000, 100: 400_000},
-    java_records={1_000: 150_000, 100: 600_000},
-    latency_records=300,
-    starts=7,
-    idle_s=0.5,
-    connections=1_000,
-    connection_rounds=5,
-    traffic_gb=1,
-    crashed_log_bytes=300_000_000,
-    restarts=5,
-    partitions=(10, 2_000),
-    partition_produces=2_000,
-    partition_rounds=7,
-)
+def _full_and_quick(make: type[P], **rows: tuple[Any, Any]) -> dict[str, P]:
+    return dict(zip((FULL.name, QUICK.name), _columns(make, **rows), strict=True))
 
 
 @dataclass(frozen=True)
@@ -118,44 +99,25 @@ class StallPlan:
     recovered_partitions: int
 
 
-STALLS = {
-    FULL.name: StallPlan(
-        repetitions=5,
-        kafka_warm_ups=1,
-        section_s_min=4,
-        ping_every_s=0.002,
-        created=1_000,
-        segments=5_000,
-        compacted=400_000,
-        describes=5_000,
-        closed=20,
-        closed_requests=1_000,
-        many=10_000,
-        metadatas=300,
-        rounds=3,
-        truncated=100_000,
-        recovered_mb=500,
-        recovered_partitions=200,
-    ),
-    QUICK.name: StallPlan(
-        repetitions=1,
-        kafka_warm_ups=0,
-        section_s_min=1,
-        ping_every_s=0.005,
-        created=100,
-        segments=200,
-        compacted=20_000,
-        describes=200,
-        closed=4,
-        closed_requests=100,
-        many=500,
-        metadatas=20,
-        rounds=1,
-        truncated=2_000,
-        recovered_mb=10,
-        recovered_partitions=10,
-    ),
-}
+STALLS = _full_and_quick(
+    StallPlan,
+    repetitions=(5, 1),
+    kafka_warm_ups=(1, 0),
+    section_s_min=(4, 1),
+    ping_every_s=(0.002, 0.005),
+    created=(1_000, 100),
+    segments=(5_000, 200),
+    compacted=(400_000, 20_000),
+    describes=(5_000, 200),
+    closed=(20, 4),
+    closed_requests=(1_000, 100),
+    many=(10_000, 500),
+    metadatas=(300, 20),
+    rounds=(3, 1),
+    truncated=(100_000, 2_000),
+    recovered_mb=(500, 10),
+    recovered_partitions=(200, 10),
+)
 
 
 @dataclass(frozen=True)
@@ -168,24 +130,15 @@ class FairnessPlan:
     partitions: int  # for an administrator to ask about
 
 
-FAIRNESS = {
-    FULL.name: FairnessPlan(
-        repetitions=7,
-        warm_ups=1,
-        section_s=6,
-        ping_every_s=0.005,
-        connections=4,
-        partitions=1_000,
-    ),
-    QUICK.name: FairnessPlan(
-        repetitions=1,
-        warm_ups=0,
-        section_s=1.5,
-        ping_every_s=0.01,
-        connections=2,
-        partitions=100,
-    ),
-}
+FAIRNESS = _full_and_quick(
+    FairnessPlan,
+    repetitions=(7, 1),
+    warm_ups=(1, 0),
+    section_s=(6, 1.5),
+    ping_every_s=(0.005, 0.01),
+    connections=(4, 2),
+    partitions=(1_000, 100),
+)
 
 
 @dataclass(frozen=True)
@@ -198,21 +151,70 @@ class GroupsPlan:
     failed_over: int
 
 
-GROUPS = {
-    FULL.name: GroupsPlan(
-        members=500,
-        heartbeat_s=0.2,
-        committers=50,
-        commits=200_000,
-        loaded=(10_000, 100_000),
-        failed_over=10_000,
-    ),
-    QUICK.name: GroupsPlan(
-        members=500,
-        heartbeat_s=0.2,
-        committers=50,
-        commits=20_000,
-        loaded=(10_000,),
-        failed_over=10_000,
-    ),
-}
+GROUPS = _full_and_quick(
+    GroupsPlan,
+    members=(500, 500),
+    heartbeat_s=(0.2, 0.2),
+    committers=(50, 50),
+    commits=(200_000, 20_000),
+    loaded=((10_000, 100_000), (10_000,)),
+    failed_over=(10_000, 10_000),
+)
+
+
+@dataclass(frozen=True)
+class TransactionsPlan:
+    repetitions: int
+    warm_ups: int
+    warm_up_s: float  # of each run, beside its seconds
+    run_s: float
+    sizes: tuple[int, ...]  # records of a transaction
+    producers: tuple[int, ...]
+
+
+TRANSACTIONS = _full_and_quick(
+    TransactionsPlan,
+    repetitions=(5, 1),
+    warm_ups=(1, 0),
+    warm_up_s=(1, 0.3),
+    run_s=(3, 0.7),
+    sizes=((100, 1_000, 10_000), (100, 1_000, 10_000)),
+    producers=((1, 10, 50), (1, 10, 50)),
+)
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    """Of pairs the first is for Suwi, the second for Apache Kafka, whose fail-over takes longer."""
+
+    kills: tuple[int, int]
+    vanished: int
+    rolls: tuple[int, int]
+    groups: int
+    group_kills: int
+    repetitions: int
+    warm_ups: int
+    records: int
+    leaders: int
+    leader_kills: tuple[int, int]
+    partitions: int
+    starts: tuple[int, int]
+    processes: tuple[int, ...]  # brokers on one host
+
+
+CLUSTER = _full_and_quick(
+    ClusterPlan,
+    kills=((50, 8), (3, 1)),
+    vanished=(5, 1),
+    rolls=((3, 3), (1, 1)),
+    groups=(10_000, 500),
+    group_kills=(5, 1),
+    repetitions=(5, 1),
+    warm_ups=(1, 0),
+    records=(200_000, 10_000),
+    leaders=(3_000, 100),
+    leader_kills=((5, 2), (1, 1)),
+    partitions=(10_000, 200),
+    starts=((3, 1), (1, 1)),
+    processes=((1, 2, 4), (1, 2)),
+)

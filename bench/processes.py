@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 _CPUCLOCK_SCHED = 2
@@ -23,10 +24,10 @@ def cpu_s(pid: int) -> float:
     return seconds
 
 
-def cpu_split_s(pid: int) -> tuple[float, float] | None:
-    """User and system time, in ticks; None if the system does not distinguish them."""
+def cpu_split_s(pid: int) -> tuple[float, float]:
+    """User and system time, in ticks; zeros if the system does not distinguish them."""
     if sys.platform != "linux":
-        return None
+        return 0, 0
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) / 100, int(fields[12]) / 100
 
@@ -78,13 +79,14 @@ def _ps(pid: int, field: str) -> str:
 
 
 class Stopwatch:
-    """Wall time, the CPU time of a server and of the thread that loads it, the server's memory."""
+    """Wall time, the CPU time of servers and of the thread that loads them, the servers' memory."""
 
-    def __init__(self, server_pid: int) -> None:
-        self._pid = server_pid
-        forget_peak(server_pid)
-        self._server_split = cpu_split_s(server_pid)
-        self._server_s = cpu_s(server_pid)
+    def __init__(self, server_pids: Iterable[int]) -> None:
+        self._pids = tuple(server_pids)
+        for pid in self._pids:
+            forget_peak(pid)
+        self._server_split = self._split_s()
+        self._server_s = self._sum(cpu_s)
         self._client_s = time.thread_time()
         self._wall_s = time.perf_counter()
 
@@ -92,13 +94,20 @@ class Stopwatch:
         wall_s = time.perf_counter() - self._wall_s
         metrics = {
             "wall_s": wall_s,
-            "server_cpu_s": cpu_s(self._pid) - self._server_s,
+            "server_cpu_s": self._sum(cpu_s) - self._server_s,
             "client_busy": (time.thread_time() - self._client_s) / wall_s,
-            "peak_rss_mb": peak_rss_mb(self._pid),
+            "peak_rss_mb": self._sum(peak_rss_mb),
         }
-        split = cpu_split_s(self._pid)
-        if split is not None and self._server_split is not None:
-            user_s, system_s = (a - b for a, b in zip(split, self._server_split, strict=True))
-            if user_s + system_s:
-                metrics["server_system_share"] = system_s / (user_s + system_s)
+        user_s, system_s = (
+            now - then for now, then in zip(self._split_s(), self._server_split, strict=True)
+        )
+        if user_s + system_s:
+            metrics["server_system_share"] = system_s / (user_s + system_s)
         return metrics
+
+    def _sum(self, measure: Callable[[int], float]) -> float:
+        return sum(map(measure, self._pids))
+
+    def _split_s(self) -> tuple[float, float]:
+        users, systems = zip(*map(cpu_split_s, self._pids), strict=True)
+        return sum(users), sum(systems)

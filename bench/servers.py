@@ -32,24 +32,30 @@ _ADMIN_S_MAX = 120
 class Server:
     name: str
     address: str
+    """Of all brokers, if there are several."""
     pid: int
+    more_pids: tuple[int, ...] = ()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return (self.pid, *self.more_pids)
 
     @property
     def target(self) -> Options:
         """The settings that every client needs."""
-        return {"address": self.address, "server_pid": self.pid}
+        return {"address": self.address, "server_pids": self.pids}
 
     @property
     def is_broker(self) -> bool:
         """Whether it stores what it acknowledges, so that a client can check it."""
         return self.name in (SUWI, BEFORE, KAFKA)
 
-    def make_topic(self, name: str, partitions: int = 1, **config: str) -> None:
+    def make_topic(self, name: str, partitions: int = 1, replicas: int = 1, **config: str) -> None:
         """Returns when the topic has leaders."""
         admin = self._admin()
         if self.is_broker:
             settings = {key.replace("_", "."): value for key, value in config.items()}
-            topic = NewTopic(name, partitions, 1, config=settings)
+            topic = NewTopic(name, partitions, replicas, config=settings)
             for created in admin.create_topics([topic]).values():
                 created.result(_ADMIN_S_MAX)
         limit = time.monotonic() + _ADMIN_S_MAX

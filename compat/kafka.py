@@ -126,9 +126,11 @@ class JavaProcess:
 class KafkaServer:
     """One broker of Apache Kafka with its own controller (KRaft), default settings otherwise."""
 
-    def __init__(self, directory: Path, *, heap: str = "1g", **settings: str) -> None:
+    def __init__(
+        self, directory: Path, *, heap: str = "1g", port: int | None = None, **settings: str
+    ) -> None:
         self.directory = directory
-        self.port = free_port()
+        self.port = port or free_port()
         self.data = directory / "data"
         self._heap = heap
         self._settings = settings
@@ -186,10 +188,19 @@ class KafkaServer:
 
     def start(self) -> "KafkaServer":
         """Returns when it accepts connections."""
+        self.launch()
+        return self.wait()
+
+    def launch(self) -> None:
+        """Start the process; one of several controllers serves only when the others run, too."""
         command = ["java", f"-Xmx{self._heap}", f"-Xms{self._heap}", *_SERVER_JVM]
         command += ["-cp", kafka_classpath(), "kafka.Kafka", str(self._properties)]
         with (self.directory / "kafka.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def wait(self) -> "KafkaServer":
+        """Until it accepts connections."""
+        assert self._process is not None
         limit = time.monotonic() + _START_S
         while time.monotonic() < limit:
             if self._process.poll() is not None:
@@ -201,10 +212,15 @@ class KafkaServer:
                 time.sleep(0.05)
         raise ToolFailed("Apache Kafka did not start in time")
 
-    def stop(self) -> None:
+    def terminate(self) -> None:
+        """Ask it to end, without waiting."""
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(_STOP_S)
+
+    def stop(self, limit_s: float = _STOP_S) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(limit_s)
             self._process = None
 
     def kill(self) -> None:

@@ -4,9 +4,12 @@ import java.lang.management.ManagementFactory;
 import java.lang.management.ThreadMXBean;
 import java.lang.reflect.InvocationTargetException;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CyclicBarrier;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -62,7 +65,7 @@ public class Loads {
     }
 
     private static KafkaConsumer<byte[], byte[]> consumer(String address, Map<String, Object> more) {
-        Map<String, Object> settings = new java.util.HashMap<>(more);
+        Map<String, Object> settings = new HashMap<>(more);
         settings.put("bootstrap.servers", address);
         settings.put("enable.auto.commit", "false");
         settings.put("auto.offset.reset", "earliest");
@@ -139,6 +142,115 @@ public class Loads {
                 }
             }
             System.out.println(taken);
+        }
+    }
+
+    /**
+     * Producers on threads of their own: address, topic, partitions, producers, records of a
+     * transaction (0: no transactions, only idempotence), bytes, transactional id, milliseconds to
+     * warm up, milliseconds to measure. Prints transactions (or records) a second of all of them
+     * together, and how many there were with those of the warm-up.
+     */
+    public static final class Transactions {
+        private static final int RUN = 25; // records to one partition after another
+
+        private final String[] arguments;
+        private final int partitions, records;
+        private final byte[] value;
+        private final CyclicBarrier start;
+        private double perSecond = 0;
+        private long all = 0;
+        private volatile Exception failure = null;
+
+        private Transactions(String[] arguments) {
+            this.arguments = arguments;
+            this.partitions = number(2);
+            this.start = new CyclicBarrier(number(3));
+            this.records = number(4);
+            this.value = new byte[number(5)];
+        }
+
+        private int number(int place) {
+            return Integer.parseInt(arguments[place]);
+        }
+
+        public static void main(String[] arguments) throws Exception {
+            Transactions load = new Transactions(arguments);
+            List<Thread> threads = new ArrayList<>();
+            for (int place = 0; place < load.number(3); place++) {
+                int each = place;
+                threads.add(new Thread(() -> load.run(each)));
+            }
+            threads.forEach(Thread::start);
+            for (Thread thread : threads) {
+                thread.join();
+            }
+            if (load.failure != null) {
+                throw load.failure;
+            }
+            System.out.println(load.perSecond + " " + load.all);
+        }
+
+        private void run(int place) {
+            Map<String, Object> settings = new HashMap<>(Map.of("bootstrap.servers", arguments[0]));
+            boolean isTransactional = records > 0;
+            if (isTransactional) {
+                settings.put("transactional.id", arguments[6] + "-" + place);
+            }
+            try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(
+                     settings, new ByteArraySerializer(), new ByteArraySerializer())) {
+                if (isTransactional) {
+                    producer.initTransactions();
+                }
+                producer.partitionsFor(arguments[1]);
+                start.await();
+                long warm = repeat(producer, place, number(7));
+                long began = System.nanoTime();
+                long counted = repeat(producer, place, number(8));
+                double rate = counted * 1e9 / (System.nanoTime() - began);
+                synchronized (this) {
+                    perSecond += rate;
+                    all += warm + counted;
+                }
+            } catch (Exception failed) {
+                failure = failed;
+                start.reset(); // whoever waits there ends, too
+            }
+        }
+
+        /** Whole transactions, or a run of acknowledged records, for so many milliseconds. */
+        private long repeat(KafkaProducer<byte[], byte[]> producer, int place, int millis)
+                throws Exception {
+            long until = System.nanoTime() + millis * 1_000_000L, done = 0;
+            do {
+                if (records > 0) {
+                    producer.beginTransaction();
+                    for (int sent = 0; sent < records; sent++) {
+                        send(producer, place + sent / RUN);
+                    }
+                    producer.commitTransaction();
+                    done++;
+                } else {
+                    for (int sent = 0; sent < RUN; sent++) {
+                        send(producer, place + (int) (done / RUN));
+                        done++;
+                    }
+                }
+            } while (System.nanoTime() < until);
+            producer.flush();
+            if (failure != null) {
+                throw failure;
+            }
+            return done;
+        }
+
+        private void send(KafkaProducer<byte[], byte[]> producer, int place) {
+            int partition = place % partitions;
+            producer.send(new ProducerRecord<>(arguments[1], partition, null, value), (sent, failed) -> {
+                if (failed != null) {
+                    failure = failed;
+                }
+            });
         }
     }
 }

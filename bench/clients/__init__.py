@@ -19,7 +19,7 @@ Metrics = dict[str, Any]
 
 def run_client(name: str, options: Options) -> Metrics:
     """Run the client module `name` to its end; returns its results."""
-    python = sys.executable if name == "librdkafka" else base_python()
+    python = sys.executable if name.startswith("librdkafka") else base_python()
     done = subprocess.run(
         [python, "-m", f"bench.clients.{name}", json.dumps(options)],
         cwd=ROOT,

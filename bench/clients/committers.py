@@ -25,7 +25,7 @@ def committers(options: Options) -> Metrics:
         reply = wire.ask(request)
         assert messages.commit_error(reply) == 0, reply
         requests[wire.socket], sizes[wire.socket] = request, len(reply) + 4
-    watch = Stopwatch(options["server_pid"])
+    watch = Stopwatch(options["server_pids"])
     _pump(requests, sizes, options["commits"])
     metrics = watch.stop()
     for wire in wires:

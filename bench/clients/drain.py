@@ -27,7 +27,7 @@ def drain(options: Options) -> Metrics:
         if options["checks"]:
             for request in (requests[0], requests[-1]):
                 assert _record_bytes(wire.ask(request)) == FETCH_BYTES
-        watch = Stopwatch(options["server_pid"])
+        watch = Stopwatch(options["server_pids"])
         received = _pump(wire, requests, total)
         metrics = watch.stop()
     assert received >= total * FETCH_BYTES, "a reply came without its records"

@@ -103,7 +103,7 @@ async def _rebalance(options: Options) -> Metrics:
     host, _, port = options["address"].rpartition(":")
     for member in group.members:
         await member.connect(host, int(port))
-    watch, start = Stopwatch(options["server_pid"]), time.perf_counter()
+    watch, start = Stopwatch(options["server_pids"]), time.perf_counter()
     joining = [asyncio.create_task(member.join()) for member in group.members]
     await group.all_synced()
     form_s = time.perf_counter() - start

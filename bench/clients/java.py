@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.base_env import clean_environment
-from bench.clients import Metrics
+from bench.clients import Metrics, Options
 from compat.kafka import kafka_classpath
 
-CONSUME, LATENCY = "Loads$Consume", "Loads$Latency"
+CONSUME, LATENCY, TRANSACTIONS = "Loads$Consume", "Loads$Latency", "Loads$Transactions"
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
+METADATA_QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 END_TO_END_LATENCY = "org.apache.kafka.tools.EndToEndLatency"
 _SOURCE = Path(__file__).parent / "Loads.java"
@@ -80,6 +82,38 @@ class JavaClient:
         if code:
             raise RuntimeError(f"the Java latency test ended with {code}: {text[-2000:]}")
         return [int(word) / 1e6 for word in text.splitlines()[-1].split()]
+
+    def transactions(self, options: Options) -> tuple[float, int]:
+        """What `bench.clients.librdkafka_transactions` does with these options."""
+        keys = ("address", "topic", "partitions", "producers", "size", "record_bytes", "id")
+        times = (int(options[key] * 1000) for key in ("warm_up_s", "run_s"))
+        code, text = self.run(TRANSACTIONS, *(str(options[k]) for k in keys), *map(str, times))
+        if code:
+            raise RuntimeError(f"the Java producers ended with {code}: {text[-2000:]}")
+        per_s, done = text.splitlines()[-1].split()
+        return float(per_s), int(done)
+
+    def finalize(self, address: str, feature: str, level: int) -> None:
+        """`kafka-features`: set a feature of the cluster to this level, from above or below."""
+        said = ""
+        for direction in ("upgrade", "downgrade"):
+            wanted = ["--feature", f"{feature}={level}"]
+            code, text = self.run(FEATURES, "--bootstrap-server", address, direction, *wanted)
+            if not code:
+                return
+            said += text
+        _, described = self.run(FEATURES, "--bootstrap-server", address, "describe")
+        if not re.search(rf"{feature}\s.*FinalizedVersionLevel: {level}\b", described):
+            raise RuntimeError(f"{feature} cannot be set to {level}: {said[-2000:]}")
+
+    def quorum_leader(self, address: str) -> int:
+        """`kafka-metadata-quorum`: the active controller of Apache Kafka."""
+        arguments = ["--bootstrap-server", address, "describe", "--status"]
+        code, text = self.run(METADATA_QUORUM, *arguments)
+        found = re.search(r"LeaderId:\s+(\d+)", text)
+        if code or not found:
+            raise RuntimeError(f"MetadataQuorumCommand ended with {code}: {text[-2000:]}")
+        return int(found[1])
 
     def average_latency_ms(
         self, address: str, topic: str, records: int, record_bytes: int, settings: Path

@@ -13,7 +13,7 @@ _IDLE_S_MAX = 30
 
 
 def produce(options: Options) -> Metrics:
-    """Send `records` values of `record_bytes` bytes, one call each, to partition 0."""
+    """Send `records` values of `record_bytes` bytes, one call each, to partitions in turn."""
     topic, total = options["topic"], options["records"]
     value = b"x" * options["record_bytes"]
     producer = Producer({"bootstrap.servers": options["address"], **options["settings"]})
@@ -21,14 +21,15 @@ def produce(options: Options) -> Metrics:
     assert producer.flush(_IDLE_S_MAX) == 0
     send, poll = producer.produce, producer.poll
     page_cache.warm(total * len(value) * 5 // 4)
-    watch = Stopwatch(options["server_pid"])
-    for _ in range(total // _CHUNK):
+    watch = Stopwatch(options["server_pids"])
+    for number in range(total // _CHUNK):
+        partition = number % options.get("partitions", 1)
         for _ in range(_CHUNK):
             try:
-                send(topic, value, partition=0)
+                send(topic, value, partition=partition)
             except BufferError:
                 _wait_for_room(producer)
-                send(topic, value, partition=0)
+                send(topic, value, partition=partition)
         poll(0)
     assert producer.flush(_IDLE_S_MAX) == 0, "some records were not acknowledged"
     return _rates(watch, total // _CHUNK * _CHUNK, options["record_bytes"])
@@ -54,7 +55,7 @@ def consume(options: Options) -> Metrics:
     first = consumer.consume(1, timeout=_IDLE_S_MAX)
     assert first, "nothing to consume"
     got = 0
-    watch = Stopwatch(options["server_pid"])
+    watch = Stopwatch(options["server_pids"])
     while got < total - 1:
         messages = consumer.consume(10_000, timeout=_IDLE_S_MAX)
         if not messages:

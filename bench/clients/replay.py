@@ -23,7 +23,7 @@ def replay(options: Options) -> Metrics:
         first = wire.first_produce(request) if options["checks"] else wire.ask(request)
         first_offset = base_offset(first) if options["checks"] else None
         page_cache.warm(total * len(batch) * 5 // 4)
-        watch = Stopwatch(options["server_pid"])
+        watch = Stopwatch(options["server_pids"])
         _pump(wire, request * per_block, per_block, total, len(first) + 4)
         metrics = watch.stop()
         if first_offset is not None:

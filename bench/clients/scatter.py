@@ -25,7 +25,7 @@ def scatter(options: Options) -> Metrics:
     with Wire(options["address"]) as wire:
         for request in requests if options["touch_all"] else requests[:1]:
             wire.first_produce(request)
-        watch = Stopwatch(options["server_pid"])
+        watch = Stopwatch(options["server_pids"])
         for number in range(options["records"]):
             request = requests[number * _STRIDE % len(requests)]
             start = time.perf_counter()

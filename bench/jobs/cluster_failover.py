@@ -1,99 +1,122 @@
-"""A broker process is killed under load: how long until every partition takes writes again.
+"""A broker process is killed, or its host vanishes, under load: how long until all is well again.
 
-Three brokers and three ZooKeeper servers as processes, twelve partitions with three replicas, a
-producer that sends a record every few milliseconds with acks=all. Each kill -9 hits a broker that
-leads partitions, or the controller. Without Java there is no ZooKeeper, and nothing is measured.
+Three broker processes, twelve partitions with three replicas, a producer that sends a record every
+few milliseconds with acks=all. Suwi has three ZooKeeper servers beside it; without Java there are
+none, and nothing is measured. Apache Kafka's processes run after Suwi's, not beside them.
 """
 
 import sys
 import time
 from functools import partial
-from itertools import cycle
+from itertools import count
 
-from confluent_kafka.admin import AdminClient, NewTopic
-
+from bench import hosts
 from bench.clients import Metrics
+from bench.clusters import ProcessCluster, can_run_suwi, on_each, suwi_cluster
+from bench.jobs import groups
 from bench.jobs.failover import TOPIC, Stream, wait_a_while
 from bench.measure import Figure, take_turns
-from bench.plan import Plan
-from bench.servers import SUWI, temporary_directory
-from suwi.local_cluster.cluster import LocalCluster
-from suwi.local_cluster.layout import Layout, broker_name
-from suwi.local_cluster.view import View
-from suwi.local_cluster.zookeeper import why_unavailable
+from bench.plan import CLUSTER, ClusterPlan, Plan
+from bench.servers import SUWI
 
-JOB = "kill -9 of a broker process until all of 12 partitions take writes, 3 processes"
-CONTROLLER_JOB = "kill -9 of the controller until all of 12 partitions take writes, 3 processes"
+KILL_JOB = "kill -9 of one of three broker processes"
+VANISHED_JOB = "one of three hosts vanishes"
+ROLL_JOB = "rolling restart of three broker processes"
+SESSION_S = 6
+"""Suwi's default for zookeeper.session.timeout.ms."""
 _PARTITIONS = 12
-_PORT = 26092
-_ADMIN_S = 60
-_BALANCE_S = 60
-# A restarted broker leads its share again soon, so that the next kill hits leaders.
-_SETTINGS = {"leader.imbalance.check.interval.seconds": "1"}
+_CONTROLLER_EVERY = 3
+_KILLS_S_MAX, _S_MAX = 600, 300
+# librdkafka would notice a silent broker after a minute only, and ask for leaders after five.
+_IMPATIENT = {
+    "topic_metadata_refresh_interval_ms": 100,
+    "socket_timeout_ms": 1_000,
+    "request_timeout_ms": 1_000,
+}
 
 
-def measure(plan: Plan, _brokers: tuple[str, ...]) -> list[Figure]:
-    missing = why_unavailable()
-    if missing is not None:
-        print(f"{JOB}: not measured: {missing}", file=sys.stderr)
-        return []
-    with temporary_directory() as directory:
-        cluster = LocalCluster(str(directory))
-        # Without proxies, as brokers of a real cluster reach each other.
-        try:
-            cluster.start(Layout(3, 3, "", _PORT, has_links=False, settings=_SETTINGS))
-            _create_topic(cluster.bootstrap_servers)
-            others = cycle(cluster.layout.broker_ids)
-            return [
-                *take_turns(
-                    JOB, {SUWI: partial(_kill_next, cluster, others)}, 5 * plan.repetitions
-                ),
-                *take_turns(
-                    CONTROLLER_JOB, {SUWI: partial(_kill_controller, cluster)}, 2 * plan.repetitions
-                ),
-            ]
-        finally:
-            cluster.stop()
+def coordinator_job(how_many: int) -> str:
+    return f"kill -9 of the process that coordinates a third of {how_many:,} groups"
 
 
-def _create_topic(servers: str) -> None:
-    topic = NewTopic(TOPIC, _PARTITIONS, 3, config={"min.insync.replicas": "2"})
-    admin = AdminClient({"bootstrap.servers": servers, "log_level": 3})
-    for created in admin.create_topics([topic]).values():
-        created.result(_ADMIN_S)
+def measure_kills(plan: Plan, brokers: tuple[str, ...]) -> list[Figure]:
+    return on_each(brokers, partial(_kills_and_rolls, CLUSTER[plan.name]))
 
 
-def _kill_next(cluster: LocalCluster, brokers: "cycle[int]") -> Metrics:
-    controller = _balanced(cluster).controller
-    return _kill(cluster, next(broker for broker in brokers if broker != controller))
+def _kills_and_rolls(plan: ClusterPlan, cluster: ProcessCluster) -> list[Figure]:
+    which = 0 if cluster.name == SUWI else 1
+    cluster.create_topic(TOPIC, _PARTITIONS)
+    kill = {cluster.name: partial(_kill, cluster, count())}
+    roll = {cluster.name: partial(_roll, cluster)}
+    return [
+        *take_turns(KILL_JOB, kill, plan.kills[which], warm_ups=0, s_max=_KILLS_S_MAX),
+        *take_turns(ROLL_JOB, roll, plan.rolls[which], warm_ups=0, s_max=_S_MAX),
+    ]
 
 
-def _kill_controller(cluster: LocalCluster) -> Metrics:
-    controller = _balanced(cluster).controller
-    assert controller is not None
-    return _kill(cluster, controller)
-
-
-def _balanced(cluster: LocalCluster) -> View:
-    """The cluster when all replicas are in sync and each broker leads its share."""
-    cluster.wait_in_sync()
-    found: list[View] = []
-
-    def is_balanced() -> bool:
-        found[:] = [view for view in cluster.views().values() if view is not None]
-        return bool(found) and all(found[0].led_by(b) for b in cluster.layout.broker_ids)
-
-    cluster.wait(is_balanced, _BALANCE_S, "the leaders are not balanced")
-    return found[0]
-
-
-def _kill(cluster: LocalCluster, broker: int) -> Metrics:
+def _kill(cluster: ProcessCluster, numbers: "count[int]") -> Metrics:
+    """Every third kill hits the active controller, the others a broker that is not it."""
+    cluster.wait_until_balanced(TOPIC)
+    number, controller = next(numbers), cluster.controller()
+    others = [broker for broker in cluster.brokers if broker != controller]
+    hits_controller = number % _CONTROLLER_EVERY == 0
+    broker = controller if hits_controller else others[number % len(others)]
     # A new producer each time, as in `failover`.
     with Stream(cluster.bootstrap_servers, _PARTITIONS).running() as stream:
         wait_a_while(stream)
         killed = time.perf_counter()
         stream.watch(killed)
-        cluster.kill(broker_name(broker))
+        cluster.kill(broker)
+        took_ms = (stream.acknowledged() - killed) * 1000
+    cluster.restart(broker)
+    kind = "controller" if hits_controller else "other"
+    return {"all_acks_ms": took_ms, f"{kind}_all_acks_ms": took_ms}
+
+
+def _roll(cluster: ProcessCluster) -> Metrics:
+    cluster.wait_until_balanced(TOPIC)
+    with Stream(cluster.bootstrap_servers, _PARTITIONS).running() as stream:
+        wait_a_while(stream)
+        started = time.perf_counter()
+        stream.watch(started)
+        cluster.roll()
+        took_s = time.perf_counter() - started
+        wait_a_while(stream)
+        silence_ms = stream.silence_s() * 1000
+    return {"silence_ms": silence_ms, "roll_s": took_s}
+
+
+def measure_vanished(plan: Plan, _brokers: tuple[str, ...]) -> list[Figure]:
+    missing = hosts.why_unavailable()
+    if missing is not None or not can_run_suwi():
+        print(f"{VANISHED_JOB}: not measured: {missing or 'no ZooKeeper'}", file=sys.stderr)
+        return []
+    with hosts.host_cluster() as cluster:
+        cluster.create_topic(TOPIC, _PARTITIONS)
+        runs = {SUWI: partial(_vanish, cluster, count())}
+        times = CLUSTER[plan.name].vanished
+        return take_turns(VANISHED_JOB, runs, times, warm_ups=0, s_max=_S_MAX)
+
+
+def _vanish(cluster: hosts.HostCluster, numbers: "count[int]") -> Metrics:
+    cluster.wait_until_balanced(TOPIC)
+    broker = cluster.brokers[next(numbers) % len(cluster.brokers)]
+    with Stream(cluster.bootstrap_servers, _PARTITIONS, **_IMPATIENT).running() as stream:
+        wait_a_while(stream)
+        cut = time.perf_counter()
+        stream.watch(cut)
+        cluster.cut_off(broker)
         acknowledged = stream.acknowledged()
-    cluster.start_processes([broker_name(broker)])
-    return {"all_acks_ms": (acknowledged - killed) * 1000}
+    cluster.heal(broker)
+    return {"all_acks_s": acknowledged - cut}
+
+
+def measure_coordinator(plan: Plan, _brokers: tuple[str, ...]) -> list[Figure]:
+    if not can_run_suwi():
+        return []
+    how_many = CLUSTER[plan.name]
+    with suwi_cluster() as cluster:
+        job = coordinator_job(how_many.groups)
+        return groups.fail_over(
+            cluster, job, how_many.groups, how_many.group_kills, warm_ups=how_many.warm_ups
+        )

@@ -63,13 +63,17 @@ def wait_a_while(stream: "Stream") -> None:
 class Stream:
     """Sends records to all partitions in turn, and finds when each takes writes again."""
 
-    def __init__(self, servers: str, partitions: int = 1) -> None:
-        self._producer = Producer({"bootstrap.servers": servers, "log_level": 3})
+    def __init__(self, servers: str, partitions: int = 1, **settings: object) -> None:
+        more = {key.replace("_", "."): value for key, value in settings.items()}
+        self._producer = Producer({"bootstrap.servers": servers, "log_level": 0, **more})
         self._partitions = partitions
         self._news = threading.Condition()
         self._since = 0.0
         self._firsts: dict[int, float] = {}
         """By partition: when the first record sent since then was acknowledged."""
+        self._lasts: dict[int, float] = {}
+        """By partition: when the last record was acknowledged."""
+        self._silence_s = 0.0
         self._ends = threading.Event()
 
     @contextmanager
@@ -87,6 +91,7 @@ class Stream:
         """From now on look at records that are sent after this moment."""
         with self._news:
             self._since, self._firsts = moment, {}
+            self._silence_s = 0.0
 
     def acknowledged(self) -> float:
         """When every partition had acknowledged a record that was sent after the moment."""
@@ -94,6 +99,11 @@ class Stream:
             if not self._news.wait_for(lambda: len(self._firsts) == self._partitions, _PATIENCE_S):
                 raise RuntimeError("no acknowledgements any more")
             return max(self._firsts.values())
+
+    def silence_s(self) -> float:
+        """The longest time since `watch` without an acknowledgement of a partition."""
+        with self._news:
+            return self._silence_s
 
     def _send(self) -> None:
         for number in count():
@@ -106,6 +116,11 @@ class Stream:
 
     def _delivered(self, sent: float, error: KafkaError | None, message: Message) -> None:
         with self._news:
-            if error is None and sent > self._since:
-                self._firsts.setdefault(message.partition(), time.perf_counter())
+            if error is not None:
+                return
+            now, partition = time.perf_counter(), message.partition() or 0
+            self._silence_s = max(self._silence_s, now - self._lasts.get(partition, now))
+            self._lasts[partition] = now
+            if sent > self._since:
+                self._firsts.setdefault(partition, now)
                 self._news.notify_all()

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
+from typing import Protocol
 
 from bench import group_messages as messages
 from bench.clients import Metrics, run_client
@@ -78,16 +79,38 @@ def measure(plan: Plan, brokers: tuple[str, ...]) -> list[Figure]:
                 _fill_home(place, groups)
             figures += take_turns(load_job(groups), loads, plan.restarts, warm_ups=0)
     with Cluster(brokers=3) as cluster:
-        cluster.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
-        addresses = [cluster.address(broker) for broker in cluster.brokers]
-        _find_all(addresses)
-        cluster.wait_until_healthy(timeout_s=_PATIENCE_S)
-        for broker in cluster.brokers:
-            led = [s for s in range(_SHARDS) if cluster.wait_leader(_OFFSETS, s) == broker]
-            _fill(cluster.address(broker), sizes.failed_over, led)
-        fails = {SUWI: partial(_fail_over, cluster, addresses)}
-        figures += take_turns(failover_job(sizes.failed_over), fails, plan.repetitions)
+        job = failover_job(sizes.failed_over)
+        figures += fail_over(cluster, job, sizes.failed_over, plan.repetitions)
     return figures
+
+
+class Brokers(Protocol):
+    """Of the test kit, or processes."""
+
+    @property
+    def brokers(self) -> tuple[int, ...]: ...
+    def address(self, broker: int) -> str: ...
+    def create_topic(self, name: str, partitions: int, *, replication_factor: int) -> object: ...
+    def wait_leader(self, topic: str, partition: int) -> int: ...
+    def wait_until_healthy(self, *, timeout_s: float) -> None: ...
+    def kill(self, broker: int) -> None: ...
+    def restart(self, broker: int) -> None: ...
+
+
+def fail_over(
+    cluster: Brokers, job: str, groups: int, repetitions: int, *, warm_ups: int = 1
+) -> list[Figure]:
+    """Kill the coordinator of one of so many groups with committed offsets, again and again."""
+    cluster.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
+    addresses = [cluster.address(broker) for broker in cluster.brokers]
+    _find_all(addresses)
+    cluster.wait_until_healthy(timeout_s=_PATIENCE_S)
+    leaders = [cluster.wait_leader(_OFFSETS, shard) for shard in range(_SHARDS)]
+    for broker in cluster.brokers:
+        led = [shard for shard, leader in enumerate(leaders) if leader == broker]
+        _fill(cluster.address(broker), groups, led)
+    fails = {SUWI: partial(_fail_over, cluster, addresses)}
+    return take_turns(job, fails, repetitions, warm_ups=warm_ups)
 
 
 _OFFSETS = "__consumer_offsets"
@@ -198,7 +221,7 @@ def _wait_until_loaded(server: Server) -> None:
             time.sleep(0.005)
 
 
-def _fail_over(cluster: Cluster, addresses: list[str]) -> Metrics:
+def _fail_over(cluster: Brokers, addresses: list[str]) -> Metrics:
     """Kill the coordinator of a group that commits every few milliseconds."""
     shard, group = random.choice(list(_one_of_each_shard().items()))
     options = {"addresses": addresses, "group": group, "topic": TOPIC}

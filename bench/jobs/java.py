@@ -43,7 +43,7 @@ def produce_once(
 ) -> Metrics:
     warm_up = records // _WARM_UP_SHARE
     page_cache.warm((records + warm_up) * record_bytes * 5 // 4)
-    watch = Stopwatch(server.pid)
+    watch = Stopwatch(server.pids)
     metrics = java.produce(server.address, topic, records, warm_up, payload)
     metrics["mb_per_s"] = metrics["records_per_s"] * record_bytes / 1e6
     return metrics | _server_side(watch, records + warm_up)
@@ -80,7 +80,7 @@ def _consume(rig: Rig, java: JavaClient, record_bytes: int, records: int) -> lis
 
     def consumer(server: Server) -> Run:
         def run() -> Metrics:
-            watch = Stopwatch(server.pid)
+            watch = Stopwatch(server.pids)
             metrics = java.consume(server.address, topic, records, _CONSUME_TIMES)
             return metrics | _server_side(watch, int(metrics["records"]))
 

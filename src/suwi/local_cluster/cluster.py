@@ -182,10 +182,11 @@ class LocalCluster:
         """Stop everything in order; what does not stop in time is killed."""
         layout = self.layout
         self.heal()
-        self._stop_processes([broker_name(broker) for broker in layout.broker_ids])
-        self._stop_processes([LINKS, *map(zookeeper_name, layout.servers())])
+        self.stop_processes([broker_name(broker) for broker in layout.broker_ids])
+        self.stop_processes([LINKS, *map(zookeeper_name, layout.servers())])
 
-    def _stop_processes(self, names: Sequence[str]) -> None:
+    def stop_processes(self, names: Sequence[str]) -> None:
+        """SIGTERM; what does not stop in time is killed."""
         processes = {n: p for n, p in self.state.processes.items() if n in names}
         running = [name for name, process in processes.items() if process.send(signal.SIGTERM)]
         for name in running:
@@ -205,7 +206,7 @@ class LocalCluster:
     def restart(self, name: str) -> None:
         """Stop a process if it runs, start it, and wait until it serves."""
         self._check_name(name)
-        self._stop_processes([name])
+        self.stop_processes([name])
         self.start_processes([name])
 
     def roll(self) -> None:
