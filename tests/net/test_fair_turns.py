@@ -130,6 +130,50 @@ def test_connections_with_requests_at_hand_are_served_round_robin() -> None:
     run(scenario)
 
 
+def test_of_several_connections_that_can_send_one_sends_in_each_iteration_of_the_loop() -> None:
+    async def scenario() -> None:
+        budget = Budget(Limits(), poison=True)
+        body = bytes(5 << 20)
+        dispatch = answering(lambda c, p: Reply([body]))
+        wires = [connect(dispatch, budget=budget)[1] for _ in range(3)]
+        for wire in wires:
+            wire.deliver(request(0))
+        before = [len(wire.sent) for wire in wires]
+        assert before == [1 << 20] * 3
+        senders = []
+        while sum(before) < 3 * len(body):
+            await asyncio.sleep(0)
+            now = [len(wire.sent) for wire in wires]
+            sent = [(n, now[n] - before[n]) for n in range(3) if now[n] > before[n]]
+            assert len(sent) == 1
+            assert sent[0][1] <= 1 << 20
+            senders.append(sent[0][0])
+            before = now
+        assert senders[:12] == [0, 1, 2] * 4
+        await settle()
+        assert all(replies(wire.sent) == [(0, body)] for wire in wires)
+
+    run(scenario)
+
+
+def test_a_connection_that_closes_while_it_waits_to_send_gives_its_turn_to_the_next() -> None:
+    async def scenario() -> None:
+        budget = Budget(Limits(), poison=True)
+        body = bytes(3 << 20)
+        dispatch = answering(lambda c, p: Reply([body]))
+        _, gone = connect(dispatch, budget=budget)
+        _, other = connect(dispatch, budget=budget)
+        gone.deliver(request(0))
+        other.deliver(request(0))
+        gone.abort()
+        sent_bytes = len(gone.sent)
+        await all_turns(budget)
+        assert len(gone.sent) == sent_bytes
+        assert replies(other.sent) == [(0, body)]
+
+    run(scenario)
+
+
 class SlowLoop(asyncio.SelectorEventLoop):
     """Whose clock the test turns."""
 

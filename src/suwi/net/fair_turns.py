@@ -1,8 +1,9 @@
-"""Fair scheduling of connections: pipelined requests of one do not delay those of the others.
+"""Fair scheduling of connections: pipelined requests and large replies of one do not delay others.
 
 A connection serves the requests it has read within the `limits` of a turn. If complete requests are
-left, it is queued (`join`). In each iteration of the event loop the first queued connection takes a
-turn, so that sockets and timers are handled in between.
+left, or bytes of replies that the socket would take, it is queued (`join`). In each iteration of
+the event loop the first in the queue takes a turn, so that sockets and timers are handled in
+between.
 Invariant: while others are queued, a connection with new bytes serves one request and is queued.
 """
 
@@ -13,7 +14,7 @@ from typing import Protocol
 
 class Participant(Protocol):
     def take_turn(self) -> bool:
-        """Serve requests until the turn is over; False if there was nothing to do."""
+        """Serve requests or send until the turn is over; False if there was nothing to do."""
 
 
 class Turns:
