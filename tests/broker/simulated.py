@@ -67,7 +67,9 @@ class SimBroker:
         return await PeerConnection.open(self.machine.name, PORT)
 
 
-async def create_topic(client: PeerConnection, name: str, **configs: str) -> None:
+async def create_topic(
+    client: PeerConnection, name: str, *, partitions: int = 1, **configs: str
+) -> None:
     answer = await client.call(
         ApiKey.CREATE_TOPICS,
         7,
@@ -75,7 +77,7 @@ async def create_topic(client: PeerConnection, name: str, **configs: str) -> Non
             "topics": [
                 {
                     "name": name,
-                    "num_partitions": 1,
+                    "num_partitions": partitions,
                     "replication_factor": 1,
                     "assignments": [],
                     "configs": [

@@ -44,11 +44,12 @@ async def _continue(work: Sliced) -> Reply:
 class SlicedResponse:
     """Builds a response of the form `{"topics": [{..., "partitions": [...]}]}` item by item."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, within: tuple[str, ...] = ()) -> None:
+        """`within`: the path to the structure that has the topics, if it is not the response."""
         self._request = request
-        self._topics = _Items(request, ("topics",))
+        self._topics = _Items(request, (*within, "topics"))
         self._topic: dict[str, Any] | None = None
-        self._partitions = _Items(request, ("topics", "partitions"))
+        self._partitions = _Items(request, (*within, "topics", "partitions"))
         self._in_slice = 0
 
     def begin_topic(self, **fields: Any) -> bool:
@@ -62,9 +63,13 @@ class SlicedResponse:
         self._partitions.add(partition)
         return self._count()
 
-    def reply(self, **fields: Any) -> Reply:
+    def topics(self) -> list[dict[str, Any]] | EncodedItems:
+        """All topics, as the value of their array."""
         self._end_topic()
-        fields = {"throttle_time": 0, **fields, "topics": self._topics.take()}
+        return self._topics.take()
+
+    def reply(self, **fields: Any) -> Reply:
+        fields = {"throttle_time": 0, **fields, "topics": self.topics()}
         return Reply([encode_response(self._request.api_key, self._request.version, fields)])
 
     def _count(self) -> bool:
