@@ -7,9 +7,10 @@ Invariant: nothing else runs between two yields; state is checked again after ea
 """
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any, TypeAlias
 
+from suwi.handlers.errors import reply
 from suwi.net.answers import Answer, Exclusive, Reply
 from suwi.net.dispatch import Request
 from suwi.wire.codec import encode_items, encode_response, join_items
@@ -26,8 +27,8 @@ def in_slices(work: Sliced) -> Answer:
     try:
         next(work)
     except StopIteration as done:
-        reply: Reply = done.value
-        return reply
+        answer: Reply = done.value
+        return answer
     return Exclusive(_continue(work))
 
 
@@ -37,8 +38,25 @@ async def _continue(work: Sliced) -> Reply:
         try:
             next(work)
         except StopIteration as done:
-            reply: Reply = done.value
-            return reply
+            answer: Reply = done.value
+            return answer
+
+
+def list_in_slices(
+    request: Request, array: str, items: Iterable[dict[str, Any] | None], fields: Mapping[str, Any]
+) -> Sliced:
+    """A response with one long array. None stands for an item that is left out.
+
+    State may change after each slice: `items` must not iterate over what changes.
+    """
+    listed = _Items(request, (array,))
+    for number, item in enumerate(items, 1):
+        if item is not None:
+            listed.add(item)
+        if number % SLICE_PARTITIONS == 0:
+            listed.encode()
+            yield
+    return reply(request, {"throttle_time": 0, **fields, array: listed.take()})
 
 
 class SlicedResponse:
