@@ -17,6 +17,7 @@ from suwi.handlers.slices import SLICE_PARTITIONS
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import LeaderEpoch, ProducerEpoch, ProducerId
 from suwi.net.answers import Exclusive, Reply
+from suwi.net.fair_turns import SliceTurns
 from suwi.sim.clock import ManualClock
 from suwi.transaction.transaction_records import TransactionLogValue
 from suwi.wire.versions import ApiKey
@@ -111,6 +112,29 @@ def test_many_partitions_are_handled_in_slices(handler: Any, api_key: ApiKey, fi
             ]
             assert found == [(name, list(range(count))) for name, count in TOPICS]
             assert {p.error_code for topic in answer.topics for p in topic.partitions} == {0}
+
+    asyncio.run(scenario())
+
+
+@HANDLERS
+def test_of_several_large_requests_one_slice_is_handled_per_iteration(
+    handler: Any, api_key: ApiKey, fields: Any
+) -> None:
+    async def scenario() -> None:
+        replicas = led()
+        handle = handler(replicas)
+        asked = [request(api_key, VERSIONS[api_key][-1], fields(TOPICS)) for _ in range(4)]
+        connection: Any = SimpleNamespace(slices=SliceTurns())
+        for each in asked:
+            each.connection = connection
+        answers = await asyncio.gather(*(response_to(each, handle(each)) for each in asked))
+        replicas.stop()
+        by_turn = sorted(replicas.by_turn.values())
+        assert sum(by_turn) == 4 * sum(count for _, count in TOPICS)
+        # The first slices are handled when the requests arrive.
+        assert by_turn[-1] == 4 * SLICE_PARTITIONS
+        assert by_turn[-2] <= SLICE_PARTITIONS
+        assert all(answer == answers[0] for answer in answers)
 
     asyncio.run(scenario())
 

@@ -24,7 +24,7 @@ from suwi.net import (
     NoReply,
     Reply,
 )
-from suwi.net.fair_turns import Turns
+from suwi.net.fair_turns import SliceTurns, Turns
 from tests.net.support import (
     Waits,
     Wire,
@@ -170,6 +170,26 @@ def test_a_connection_that_closes_while_it_waits_to_send_gives_its_turn_to_the_n
         await all_turns(budget)
         assert len(gone.sent) == sent_bytes
         assert replies(other.sent) == [(0, body)]
+
+    run(scenario)
+
+
+def test_slices_of_several_requests_take_turns_and_cancelled_ones_are_skipped() -> None:
+    async def scenario() -> None:
+        slices, done = SliceTurns(), []
+
+        async def work(name: str) -> None:
+            for _ in range(3):
+                await slices.next()
+                done.append(name)
+
+        tasks = [asyncio.create_task(work(name)) for name in "abc"]
+        while len(done) < 3:  # noqa: ASYNC110 (nothing tells us)
+            await asyncio.sleep(0)
+        tasks[1].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert "".join(done) == "abcacac"
+        await slices.next()  # and it goes on after that
 
     run(scenario)
 

@@ -40,7 +40,7 @@ class DescribeLogDirs:
         closed: dict[str, list[TopicPartition]] = {}
         for number, partition in enumerate(self._replicas):
             if number % _REPLICAS_AT_ONCE == 0:
-                await asyncio.sleep(0)
+                await request.next_slice()
             tp = partition.partition
             if wanted is not None and tp not in wanted:
                 continue
@@ -106,10 +106,10 @@ async def _by_topic(request: Request, sizes: Sizes) -> list[dict[str, Any]] | En
         if tp.topic != topic:
             topic = tp.topic
             if response.begin_topic(name=topic):
-                await asyncio.sleep(0)
+                await request.next_slice()
         fields = {"partition_index": tp.partition, "partition_size": size_bytes}
         if response.add({**fields, "offset_lag": 0, "is_future_key": False}):
-            await asyncio.sleep(0)
+            await request.next_slice()
     return response.topics()
 
 

@@ -26,7 +26,7 @@ class ListGroups:
         if self._groups.is_loading:
             error = ErrorCode.coordinator_load_in_progress
         return in_slices(
-            list_in_slices(request, "groups", self._list(request), {"error_code": error})
+            request, list_in_slices(request, "groups", self._list(request), {"error_code": error})
         )
 
     def _list(self, request: Request) -> Iterator[dict[str, Any] | None]:

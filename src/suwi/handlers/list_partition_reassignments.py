@@ -1,7 +1,5 @@
 """ListPartitionReassignments v0: the reassignments that are in progress (KIP-455)."""
 
-import asyncio
-
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_api import ControllerApi
@@ -35,7 +33,7 @@ class ListPartitionReassignments:
             if tp.topic != topic:
                 topic = tp.topic
                 if response.begin_topic(name=topic):
-                    await asyncio.sleep(0)
+                    await request.next_slice()
             if response.add(
                 {
                     "partition_index": tp.partition,
@@ -44,5 +42,5 @@ class ListPartitionReassignments:
                     "removing_replicas": state.removing_replicas,
                 }
             ):
-                await asyncio.sleep(0)
+                await request.next_slice()
         return response.reply(error_code=error, error_message=message)

@@ -42,7 +42,7 @@ class ListTransactions:
             else:
                 listed = self._list(is_listed)
         fields = {"error_code": error, "unknown_state_filters": unknown}
-        return in_slices(list_in_slices(request, "transaction_states", listed, fields))
+        return in_slices(request, list_in_slices(request, "transaction_states", listed, fields))
 
     def _list(self, is_listed: Filter) -> Iterator[dict[str, Any] | None]:
         machines = [shard.machine for shard in self._transactions.active()]

@@ -1,4 +1,4 @@
-"""Work over many partitions, one slice per iteration of the event loop.
+"""Work over many partitions, one slice per iteration of the event loop, of all requests in turn.
 
 A handler whose work never awaits is a generator that yields after each slice (`in_slices`). It adds
 the result of each partition to a `SlicedResponse`, which also encodes slice by slice.
@@ -6,7 +6,6 @@ Slices are counted in partitions, not in time, so that simulation runs are deter
 Invariant: nothing else runs between two yields; state is checked again after each.
 """
 
-import asyncio
 from collections.abc import Generator, Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -22,19 +21,19 @@ SLICE_PARTITIONS = 128
 Sliced: TypeAlias = Generator[None, None, Reply]
 
 
-def in_slices(work: Sliced) -> Answer:
+def in_slices(request: Request, work: Sliced) -> Answer:
     """The reply, if one slice completes it; otherwise continue with one slice per iteration."""
     try:
         next(work)
     except StopIteration as done:
         answer: Reply = done.value
         return answer
-    return Exclusive(_continue(work))
+    return Exclusive(_continue(request, work))
 
 
-async def _continue(work: Sliced) -> Reply:
+async def _continue(request: Request, work: Sliced) -> Reply:
     while True:
-        await asyncio.sleep(0)
+        await request.next_slice()
         try:
             next(work)
         except StopIteration as done:
