@@ -8,11 +8,20 @@ from typing import Any
 from suwi.net.answers import Answer, Exclusive, Later, NoReply, Reply
 from suwi.net.client_identity import ClientIdentity
 from suwi.net.dispatch import Request
+from suwi.net.fair_turns import SliceTurns
 from suwi.replica.partition import Partition
 from suwi.wire.codec import encode_request, read_request, read_response
 
-NO_CONNECTION: Any = None
-"""Handlers do not read it in these tests."""
+
+class NoConnection:
+    """Handlers read nothing else of a connection; other requests have no slices."""
+
+    @property
+    def slices(self) -> SliceTurns:
+        return SliceTurns()
+
+
+NO_CONNECTION: Any = NoConnection()
 PEER = ClientIdentity("PLAINTEXT", is_peer=True)
 """A broker: some requests are served only for brokers."""
 

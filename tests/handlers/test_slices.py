@@ -2,17 +2,24 @@
 
 import asyncio
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from suwi.group.classic_group import ClassicGroup
 from suwi.handlers.describe_producers import DescribeProducers
+from suwi.handlers.list_groups import ListGroups
 from suwi.handlers.list_offsets import ListOffsets
+from suwi.handlers.list_transactions import ListTransactions
 from suwi.handlers.offset_for_leader_epoch import OffsetForLeaderEpoch
 from suwi.handlers.slices import SLICE_PARTITIONS
 from suwi.metadata.image import PartitionState
-from suwi.model.ids import LeaderEpoch
-from suwi.net.answers import Reply
+from suwi.model.ids import LeaderEpoch, ProducerEpoch, ProducerId
+from suwi.net.answers import Exclusive, Reply
+from suwi.net.fair_turns import SliceTurns
+from suwi.sim.clock import ManualClock
+from suwi.transaction.transaction_records import TransactionLogValue
 from suwi.wire.versions import ApiKey
 from tests.handlers.requests import ManyReplicas, request, response_to
 from tests.replica.alone import ONE, make_partition
@@ -109,6 +116,29 @@ def test_many_partitions_are_handled_in_slices(handler: Any, api_key: ApiKey, fi
     asyncio.run(scenario())
 
 
+@HANDLERS
+def test_of_several_large_requests_one_slice_is_handled_per_iteration(
+    handler: Any, api_key: ApiKey, fields: Any
+) -> None:
+    async def scenario() -> None:
+        replicas = led()
+        handle = handler(replicas)
+        asked = [request(api_key, VERSIONS[api_key][-1], fields(TOPICS)) for _ in range(4)]
+        connection: Any = SimpleNamespace(slices=SliceTurns())
+        for each in asked:
+            each.connection = connection
+        answers = await asyncio.gather(*(response_to(each, handle(each)) for each in asked))
+        replicas.stop()
+        by_turn = sorted(replicas.by_turn.values())
+        assert sum(by_turn) == 4 * sum(count for _, count in TOPICS)
+        # The first slices are handled when the requests arrive.
+        assert by_turn[-1] == 4 * SLICE_PARTITIONS
+        assert by_turn[-2] <= SLICE_PARTITIONS
+        assert all(answer == answers[0] for answer in answers)
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("handler", [OffsetForLeaderEpoch, DescribeProducers])
 def test_few_partitions_are_answered_immediately(handler: Any) -> None:
     async def scenario() -> None:
@@ -120,5 +150,72 @@ def test_few_partitions_are_answered_immediately(handler: Any) -> None:
         asked = request(api_key, VERSIONS[api_key][-1], fields([("a", 3), ("b", 2)]))
         assert isinstance(handler(replicas)(asked), Reply)
         replicas.stop()
+
+    asyncio.run(scenario())
+
+
+class ManyGroups:
+    """A coordinator with one shard of many groups; counts the look-ups until the loop runs."""
+
+    is_loading = False
+
+    def __init__(self, count: int) -> None:
+        self.machine = self.groups = self
+        self.by_id = {f"g{n}": ClassicGroup(f"g{n}") for n in range(count)}
+        self.looked_up = 0
+
+    def active(self) -> list[Any]:
+        return [self]
+
+    def ids(self) -> list[str]:
+        return list(self.by_id)
+
+    def group(self, group_id: str) -> ClassicGroup | None:
+        self.looked_up += 1
+        return self.by_id.get(group_id)
+
+
+def test_many_groups_are_listed_in_slices_while_some_are_deleted() -> None:
+    async def scenario() -> None:
+        groups = ManyGroups(1000)
+        asked = request(ApiKey.LIST_GROUPS, 5, {"states_filter": [], "types_filter": []})
+        answer = ListGroups(groups)(asked)  # type: ignore[arg-type]
+        assert isinstance(answer, Exclusive)
+        assert groups.looked_up == SLICE_PARTITIONS
+        del groups.by_id["g0"]  # listed already
+        del groups.by_id["g999"]
+        groups.by_id["new"] = ClassicGroup("new")
+        found = await response_to(asked, answer)
+        assert [group.group_id for group in found.groups] == [f"g{n}" for n in range(999)]
+
+    asyncio.run(scenario())
+
+
+def test_few_groups_are_listed_immediately() -> None:
+    asked = request(ApiKey.LIST_GROUPS, 5, {"states_filter": ["Stable"], "types_filter": []})
+    assert isinstance(ListGroups(ManyGroups(3))(asked), Reply)  # type: ignore[arg-type]
+
+
+def test_many_transactions_are_listed_in_slices() -> None:
+    async def scenario() -> None:
+        value = TransactionLogValue(
+            producer_id=ProducerId(7),
+            producer_epoch=ProducerEpoch(0),
+            timeout_ms=1,
+            last_update_ms=0,
+        )
+        transactions = {f"t{n}": value for n in range(300)}
+        machine = SimpleNamespace(transactions=transactions)
+        runtime: Any = SimpleNamespace(
+            is_loading=False, active=lambda: [SimpleNamespace(machine=machine)]
+        )
+        fields = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1}
+        asked = request(ApiKey.LIST_TRANSACTIONS, 1, fields)
+        answer = ListTransactions(runtime, ManualClock())(asked)
+        assert isinstance(answer, Exclusive)
+        del transactions["t299"]
+        found = await response_to(asked, answer)
+        ids = [listed.transactional_id for listed in found.transaction_states]
+        assert ids == [f"t{n}" for n in range(299)]
 
     asyncio.run(scenario())

@@ -24,7 +24,7 @@ from suwi.net import (
     NoReply,
     Reply,
 )
-from suwi.net.fair_turns import Turns
+from suwi.net.fair_turns import SliceTurns, Turns
 from tests.net.support import (
     Waits,
     Wire,
@@ -126,6 +126,70 @@ def test_connections_with_requests_at_hand_are_served_round_robin() -> None:
         ]  # fmt: skip
         for wire in wires:
             assert [c for c, _ in replies(wire.sent)] == list(range(25))
+
+    run(scenario)
+
+
+def test_of_several_connections_that_can_send_one_sends_in_each_iteration_of_the_loop() -> None:
+    async def scenario() -> None:
+        budget = Budget(Limits(), poison=True)
+        body = bytes(5 << 20)
+        dispatch = answering(lambda c, p: Reply([body]))
+        wires = [connect(dispatch, budget=budget)[1] for _ in range(3)]
+        for wire in wires:
+            wire.deliver(request(0))
+        before = [len(wire.sent) for wire in wires]
+        assert before == [1 << 20] * 3
+        senders = []
+        while sum(before) < 3 * len(body):
+            await asyncio.sleep(0)
+            now = [len(wire.sent) for wire in wires]
+            sent = [(n, now[n] - before[n]) for n in range(3) if now[n] > before[n]]
+            assert len(sent) == 1
+            assert sent[0][1] <= 1 << 20
+            senders.append(sent[0][0])
+            before = now
+        assert senders[:12] == [0, 1, 2] * 4
+        await settle()
+        assert all(replies(wire.sent) == [(0, body)] for wire in wires)
+
+    run(scenario)
+
+
+def test_a_connection_that_closes_while_it_waits_to_send_gives_its_turn_to_the_next() -> None:
+    async def scenario() -> None:
+        budget = Budget(Limits(), poison=True)
+        body = bytes(3 << 20)
+        dispatch = answering(lambda c, p: Reply([body]))
+        _, gone = connect(dispatch, budget=budget)
+        _, other = connect(dispatch, budget=budget)
+        gone.deliver(request(0))
+        other.deliver(request(0))
+        gone.abort()
+        sent_bytes = len(gone.sent)
+        await all_turns(budget)
+        assert len(gone.sent) == sent_bytes
+        assert replies(other.sent) == [(0, body)]
+
+    run(scenario)
+
+
+def test_slices_of_several_requests_take_turns_and_cancelled_ones_are_skipped() -> None:
+    async def scenario() -> None:
+        slices, done = SliceTurns(), []
+
+        async def work(name: str) -> None:
+            for _ in range(3):
+                await slices.next()
+                done.append(name)
+
+        tasks = [asyncio.create_task(work(name)) for name in "abc"]
+        while len(done) < 3:  # noqa: ASYNC110 (nothing tells us)
+            await asyncio.sleep(0)
+        tasks[1].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert "".join(done) == "abcacac"
+        await slices.next()  # and it goes on after that
 
     run(scenario)
 

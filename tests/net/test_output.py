@@ -419,7 +419,7 @@ def test_a_reply_of_very_many_small_regions_leaves_in_turns() -> None:
             read.append(memory.reads)
             await asyncio.sleep(0)
         assert read[-1] == 20_000
-        assert max(after - before for before, after in pairwise(read)) <= 2_100
+        assert max(after - before for before, after in pairwise(read)) <= 600
         await settle()
         expected = b"".join(memory.data[n % 250 : n % 250 + 5] for n in range(20_000))
         assert replies(bytes(wire.sent)) == [(1, expected)]

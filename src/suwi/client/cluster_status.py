@@ -55,7 +55,7 @@ class BrokerStatus:
     leaders: int
     replicas: int
     out_of_sync: int
-    """How many of its replicas are not in the ISR."""
+    """How many of its replicas are not in the ISR, without those that a reassignment adds."""
     version: str | None = None
     store: str | None = None
     is_store_connected: bool | None = None
@@ -92,6 +92,7 @@ class ClusterStatus:
     topics: int
     partitions: int
     under_replicated: tuple[PartitionStatus, ...]
+    """As in Kafka, a replica that a reassignment adds is not missing yet."""
     under_min_isr: tuple[PartitionStatus, ...]
     offline: tuple[PartitionStatus, ...]
     events: tuple[dict[str, Any], ...]
@@ -113,9 +114,13 @@ async def read_status(
         topics = await cluster.topics()  # the broker is silent: from another one
     reader = _Reader(cluster, clock, timeout_s)
     placed = {TopicPartition(t.name, p.index): p for t in topics for p in t.partitions}
-    brokers = await reader.brokers(list(placed.values()))
-    answering = {NodeId(b.node) for b in brokers if b.state in (ALIVE, STOPPING)}
     short = [tp for tp, info in placed.items() if len(info.isr) < len(info.replicas)]
+    found, adding = await asyncio.gather(
+        reader.ask_brokers(list(placed.values())),
+        reader.part("reassignments", _adding(cluster, short), {}),
+    )
+    brokers = reader.brokers(found, placed, adding)
+    answering = {NodeId(b.node) for b in brokers if b.state in (ALIVE, STOPPING)}
     events, min_isrs, (groups, behind) = await asyncio.gather(
         reader.part("events", describe_events(cluster), ()),
         reader.part("min.insync.replicas", _min_isrs(cluster, short), {}),
@@ -128,7 +133,11 @@ async def read_status(
         tuple(brokers),
         len(topics),
         len(placed),
-        tuple(_partition(tp, placed[tp]) for tp in short),
+        tuple(
+            _partition(tp, info)
+            for tp, info in ((tp, placed[tp]) for tp in short)
+            if len(info.isr) < len(info.replicas) - len(adding.get(tp, ()))
+        ),
         tuple(
             _partition(tp, info)
             for tp, info in ((tp, placed[tp]) for tp in short)
@@ -152,6 +161,14 @@ async def describe_events(cluster: Cluster) -> list[dict[str, Any]]:
     link = await cluster.any_link()
     answer = await link.send(ApiKey.DESCRIBE_EVENTS, 0, [b"{}"])
     return list(json.loads(bytes(answer))["events"])
+
+
+async def _adding(
+    cluster: Cluster, short: Sequence[TopicPartition]
+) -> dict[TopicPartition, tuple[NodeId, ...]]:
+    """The replicas that reassignments add."""
+    reassignments = await Admin(cluster).reassignments() if short else {}
+    return {tp: reassignment.adding_replicas for tp, reassignment in reassignments.items()}
 
 
 async def _min_isrs(cluster: Cluster, short: Sequence[TopicPartition]) -> dict[str, int]:
@@ -178,7 +195,10 @@ class _Reader:
 
     # -- brokers ---------------------------------------------------------------------------------
 
-    async def brokers(self, partitions: Sequence[PartitionInfo]) -> list[BrokerStatus]:
+    async def ask_brokers(
+        self, partitions: Sequence[PartitionInfo]
+    ) -> dict[NodeId, dict[str, Any]]:
+        """What each broker reports of itself."""
         registered = list(self.cluster.brokers)
         unfenced, *answers = await asyncio.gather(
             self.part("fenced brokers", self._unfenced(), set(registered)),
@@ -189,9 +209,19 @@ class _Reader:
             found[node] = {"state": MISSING, "problem": "not registered"}
         for node in found.keys() & set(registered) - unfenced:
             found[node]["state"] = FENCED
-        for info in partitions:
+        return found
+
+    def brokers(
+        self,
+        found: dict[NodeId, dict[str, Any]],
+        placed: Mapping[TopicPartition, PartitionInfo],
+        adding: Mapping[TopicPartition, Sequence[NodeId]],
+    ) -> list[BrokerStatus]:
+        """The brokers with the number of their replicas."""
+        for tp, info in placed.items():
+            in_sync = {*info.isr, *adding.get(tp, ())}
             for node in info.replicas:
-                for name, counts in (("replicas", True), ("out_of_sync", node not in info.isr)):
+                for name, counts in (("replicas", True), ("out_of_sync", node not in in_sync)):
                     found[node][name] = found[node].get(name, 0) + counts
             if info.leader in found:
                 found[info.leader]["leaders"] = found[info.leader].get("leaders", 0) + 1

@@ -3,13 +3,16 @@
 `PeerConnection.open` connects; `call` encodes and sends a request, `send` sends an encoded one.
 Requests are pipelined; during an exclusive exchange (`alone`) they are held back.
 Invariants: after the connection is lost every pending and later request fails with ConnectionLost;
-memory grows with the bytes received, not with announced lengths.
+memory grows with the bytes received, not with announced lengths; no view of the receive buffer,
+which all connections of a thread share, is kept after `buffer_updated`.
 """
 
 import asyncio
 import errno
+import mmap
 import ssl
 import struct
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -23,8 +26,12 @@ from suwi.wire.headers import read_response_header, request_header
 _LENGTH = struct.Struct(">i")
 # Far more than any request asks for: a peer that announces more does not use Kafka's protocol.
 _FRAME_BYTES_MAX = 1 << 30
-# The first allocation for an incomplete frame; it is then doubled as data arrives.
+_SHARED_BYTES = 256 * 1024
+# The first allocation for an incomplete frame, and by how much received bytes may be exceeded.
 _FRAME_BYTES_FIRST = 64 * 1024
+_GROWTH = 8
+# A connection keeps at most this for its next large response, while its responses are large.
+_KEPT_BYTES_MAX = 16 * 1024 * 1024
 
 
 class ConnectionLost(ConnectionError):
@@ -38,6 +45,52 @@ def is_refusal(error: OSError) -> bool:
     # With several addresses asyncio raises one error that quotes all of them.
     text = str(error)
     return 0 < text.count("[Errno ") == text.count(f"[Errno {errno.ECONNREFUSED}]")
+
+
+class _Shared(threading.local):
+    """The receive buffer of an event loop. Its pages use memory after they are first written."""
+
+    def __init__(self) -> None:
+        self.buffer = memoryview(mmap.mmap(-1, _SHARED_BYTES))
+
+
+_shared = _Shared()
+
+
+class _FrameMemory:
+    """The memory of the incomplete frame of one connection, into which the socket is read.
+
+    It is used again for the next frame, unless somebody still views the last one.
+    """
+
+    __slots__ = ("_memory",)
+
+    def __init__(self) -> None:
+        self._memory = bytearray()
+
+    def first(self, size_bytes: int) -> memoryview:
+        try:
+            # A bytearray that is viewed cannot be resized.
+            self._memory.append(0)
+            self._memory.pop()
+        except BufferError:
+            self._memory = bytearray()
+        return self.grow(memoryview(b""), size_bytes)
+
+    def grow(self, frame: memoryview, size_bytes: int) -> memoryview:
+        """More memory for the frame. The size does not depend on what is reused."""
+        if size_bytes > len(self._memory):
+            self._memory = bytearray(size_bytes)
+            self._memory[: len(frame)] = frame
+        return memoryview(self._memory)[:size_bytes]
+
+    def complete(self) -> None:
+        if len(self._memory) > _KEPT_BYTES_MAX:
+            self._memory = bytearray()
+
+    def release(self) -> None:
+        if self._memory:
+            self._memory = bytearray()
 
 
 class _Pending(NamedTuple):
@@ -54,13 +107,14 @@ class _Unsent(NamedTuple):
     answer: asyncio.Future[memoryview] | None
 
 
-class PeerConnection(asyncio.Protocol):
+class PeerConnection(asyncio.BufferedProtocol):
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id
         self._transport: asyncio.Transport | None = None
         self._pending: deque[_Pending] = deque()
         self._head = b""  # the first bytes of a frame length
-        self._partial: bytearray | None = None  # an incomplete frame
+        self._memory = _FrameMemory()
+        self._partial: memoryview | None = None  # an incomplete frame
         self._filled = 0  # bytes of it received
         self._frame_bytes = 0  # its total size
         self._next_correlation_id = 0
@@ -174,7 +228,7 @@ class PeerConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # -- asyncio.Protocol ------------------------------------------------------------------------
+    # -- asyncio.BufferedProtocol ----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -197,14 +251,27 @@ class PeerConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._may_write.set()
 
-    def data_received(self, data: bytes) -> None:
-        """Split the received bytes into frames. A frame that is complete in `data` is not copied;
-        the parts of any other frame are collected in one buffer."""
-        received = memoryview(data)
+    def get_buffer(self, sizehint: int) -> memoryview:
+        frame = self._partial
+        return _shared.buffer if frame is None else frame[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        frame = self._partial
+        if frame is None:
+            self._split(_shared.buffer[:nbytes])
+            return
+        self._filled = filled = self._filled + nbytes
+        if filled == self._frame_bytes:
+            self._partial = None
+            self._memory.complete()
+            self._frame_received(frame)
+        elif filled == len(frame):
+            self._partial = self._memory.grow(frame, min(self._frame_bytes, _GROWTH * filled))
+
+    def _split(self, received: memoryview) -> None:
+        """Copy the frames out of the shared buffer. The rest of an incomplete one is read into
+        memory of its own."""
         while received:
-            if self._partial is not None:
-                received = self._fill_frame(self._partial, received)
-                continue
             if self._head or len(received) < _LENGTH.size:
                 wanted = _LENGTH.size - len(self._head)
                 self._head += received[:wanted]
@@ -219,25 +286,18 @@ class PeerConnection(asyncio.Protocol):
             if not 0 <= size_bytes <= _FRAME_BYTES_MAX:
                 self.abort()
                 return
-            if len(received) >= size_bytes:
-                self._frame_received(received[:size_bytes])
-                received = received[size_bytes:]
-            else:
-                first = min(size_bytes, max(_FRAME_BYTES_FIRST, 2 * len(received)))
-                self._partial, self._filled, self._frame_bytes = bytearray(first), 0, size_bytes
+            if len(received) < size_bytes:
+                self._begin_frame(received, size_bytes)
+                return
+            self._frame_received(memoryview(bytes(received[:size_bytes])))
+            received = received[size_bytes:]
+        self._memory.release()
 
-    def _fill_frame(self, partial: bytearray, received: memoryview) -> memoryview:
-        """Add bytes to the incomplete frame. Returns the rest, which belongs to the next frame."""
-        end = min(self._filled + len(received), self._frame_bytes)
-        if end > len(partial):
-            partial.extend(bytes(min(self._frame_bytes, 2 * end) - len(partial)))
-        taken = end - self._filled
-        partial[self._filled : end] = received[:taken]
-        self._filled = end
-        if end == self._frame_bytes:
-            self._partial = None
-            self._frame_received(memoryview(partial))
-        return received[taken:]
+    def _begin_frame(self, received: memoryview, size_bytes: int) -> None:
+        filled = len(received)
+        frame = self._memory.first(min(size_bytes, max(_FRAME_BYTES_FIRST, _GROWTH * filled)))
+        frame[:filled] = received
+        self._partial, self._filled, self._frame_bytes = frame, filled, size_bytes
 
     def _frame_received(self, frame: memoryview) -> None:
         if not self._pending:

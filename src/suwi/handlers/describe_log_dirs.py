@@ -11,12 +11,14 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.handlers.errors import reply
+from suwi.handlers.slices import SlicedResponse
 from suwi.log.log_directory import LogDirectory
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import TopicPartition
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.wire.encoder import EncodedItems
 
 _REPLICAS_AT_ONCE = 100  # then other requests get a turn
 
@@ -38,7 +40,7 @@ class DescribeLogDirs:
         closed: dict[str, list[TopicPartition]] = {}
         for number, partition in enumerate(self._replicas):
             if number % _REPLICAS_AT_ONCE == 0:
-                await asyncio.sleep(0)
+                await request.next_slice()
             tp = partition.partition
             if wanted is not None and tp not in wanted:
                 continue
@@ -52,7 +54,7 @@ class DescribeLogDirs:
                 pass  # its log directory is offline; `_offline` reports that
         results = [
             await _describe(
-                directory, found.get(directory.path, {}), closed.get(directory.path, [])
+                request, directory, found.get(directory.path, {}), closed.get(directory.path, [])
             )
             for directory in self._replicas.directories
         ]
@@ -62,7 +64,7 @@ class DescribeLogDirs:
 
 
 async def _describe(
-    directory: LogDirectory, sizes: Sizes, closed: Sequence[TopicPartition]
+    request: Request, directory: LogDirectory, sizes: Sizes, closed: Sequence[TopicPartition]
 ) -> dict[str, Any]:
     if directory.state.offline_because is not None:
         return _offline(directory)
@@ -77,7 +79,7 @@ async def _describe(
     return {
         "error_code": ErrorCode.none,
         "log_dir": directory.path,
-        "topics": _by_topic(sizes),
+        "topics": await _by_topic(request, sizes),
         "total_bytes": total_bytes,
         "usable_bytes": free_bytes,
     }
@@ -97,18 +99,18 @@ def _sizes_of(directory: LogDirectory, partitions: Sequence[TopicPartition]) -> 
     return sizes
 
 
-def _by_topic(sizes: Sizes) -> list[dict[str, Any]]:
-    topics: dict[str, list[dict[str, Any]]] = {}
+async def _by_topic(request: Request, sizes: Sizes) -> list[dict[str, Any]] | EncodedItems:
+    response = SlicedResponse(request, ("results",))
+    topic = None
     for tp, size_bytes in sorted(sizes.items()):
-        topics.setdefault(tp.topic, []).append(
-            {
-                "partition_index": tp.partition,
-                "partition_size": size_bytes,
-                "offset_lag": 0,
-                "is_future_key": False,
-            }
-        )
-    return [{"name": name, "partitions": found} for name, found in topics.items()]
+        if tp.topic != topic:
+            topic = tp.topic
+            if response.begin_topic(name=topic):
+                await request.next_slice()
+        fields = {"partition_index": tp.partition, "partition_size": size_bytes}
+        if response.add({**fields, "offset_lag": 0, "is_future_key": False}):
+            await request.next_slice()
+    return response.topics()
 
 
 def _offline(directory: LogDirectory) -> dict[str, Any]:

@@ -18,7 +18,7 @@ class DescribeProducers:
         self._replicas = replicas
 
     def __call__(self, request: Request) -> Answer:
-        return in_slices(self._answer(request))
+        return in_slices(request, self._answer(request))
 
     def _answer(self, request: Request) -> Sliced:
         times_named = Counter(

@@ -1,13 +1,14 @@
 """ListGroups v0-v5. v4: filter by state. v5: filter by type. Of what this broker coordinates."""
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.group.consumer_group import ConsumerGroup
-from suwi.handlers.errors import reply
-from suwi.net.answers import Reply
+from suwi.handlers.slices import in_slices, list_in_slices
+from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 
 _STATES_FROM: Final = 4
@@ -20,29 +21,37 @@ class ListGroups:
     def __init__(self, groups: CoordinatorRuntime) -> None:
         self._groups = groups
 
-    def __call__(self, request: Request) -> Reply:
+    def __call__(self, request: Request) -> Answer:
+        error = ErrorCode.none
+        if self._groups.is_loading:
+            error = ErrorCode.coordinator_load_in_progress
+        return in_slices(
+            request, list_in_slices(request, "groups", self._list(request), {"error_code": error})
+        )
+
+    def _list(self, request: Request) -> Iterator[dict[str, Any] | None]:
         asked, version = request.message, request.version
         states = {state.lower() for state in asked.states_filter} if version >= _STATES_FROM else ()
         types = {kind.lower() for kind in asked.types_filter} if version >= _TYPES_FROM else ()
-        listed: list[dict[str, Any]] = []
-        for shard in self._groups.active():
-            for group_id in shard.machine.groups.ids():
-                group = shard.machine.group(group_id)
+        machines = [shard.machine for shard in self._groups.active()]
+        for machine in machines:
+            for group_id in machine.groups.ids():
+                group = machine.group(group_id)
+                if group is None:
+                    yield None  # deleted since the last slice
+                    continue
                 is_consumer = isinstance(group, ConsumerGroup)
                 kind = _CONSUMER if is_consumer else _CLASSIC
-                if states and group.state.value.lower() not in states:
-                    continue
-                if types and kind not in types:
-                    continue
-                listed.append(
-                    {
+                is_left_out = (states and group.state.value.lower() not in states) or (
+                    types and kind not in types
+                )
+                yield (
+                    None
+                    if is_left_out
+                    else {
                         "group_id": group_id,
                         "protocol_type": kind if is_consumer else group.protocol_type or "",
                         "group_state": group.state.value,
                         "group_type": kind,
                     }
                 )
-        error = ErrorCode.none
-        if self._groups.is_loading:
-            error = ErrorCode.coordinator_load_in_progress
-        return reply(request, {"throttle_time": 0, "error_code": error, "groups": listed})

@@ -71,12 +71,12 @@ class ListOffsets:
         response = SlicedResponse(request)
         for topic in request.message.topics:
             if response.begin_topic(name=topic.name):
-                await asyncio.sleep(0)
+                await request.next_slice()
             times_asked = Counter(asked.partition_index for asked in topic.partitions)
             for asked in topic.partitions:
                 times = times_asked[asked.partition_index]
                 if response.add(await self._answer(request, topic.name, asked, times)):
-                    await asyncio.sleep(0)
+                    await request.next_slice()
         return response.reply()
 
     async def _answer(

@@ -1,11 +1,10 @@
 """ListPartitionReassignments v0: the reassignments that are in progress (KIP-455)."""
 
-from typing import Any
-
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_api import ControllerApi
-from suwi.handlers.errors import error_of, reply
+from suwi.handlers.errors import error_of
+from suwi.handlers.slices import SlicedResponse
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import BrokerError
 from suwi.model.ids import TopicPartition
@@ -28,24 +27,20 @@ class ListPartitionReassignments:
             found = self._controller.reassignments.in_progress(wanted)
         except BrokerError as problem:
             error, message = error_of(problem)
-        topics: dict[str, list[dict[str, Any]]] = {}
+        response = SlicedResponse(request)
+        topic = None
         for tp, state in found.items():
-            topics.setdefault(tp.topic, []).append(
+            if tp.topic != topic:
+                topic = tp.topic
+                if response.begin_topic(name=topic):
+                    await request.next_slice()
+            if response.add(
                 {
                     "partition_index": tp.partition,
                     "replicas": state.replicas,
                     "adding_replicas": state.adding_replicas,
                     "removing_replicas": state.removing_replicas,
                 }
-            )
-        return reply(
-            request,
-            {
-                "throttle_time": 0,
-                "error_code": error,
-                "error_message": message,
-                "topics": [
-                    {"name": name, "partitions": partitions} for name, partitions in topics.items()
-                ],
-            },
-        )
+            ):
+                await request.next_slice()
+        return response.reply(error_code=error, error_message=message)

@@ -3,7 +3,7 @@
 Of what this broker coordinates.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -11,8 +11,8 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.env import Clock
 from suwi.group.regular_expressions import InvalidRegularExpression, compile_regex
-from suwi.handlers.errors import reply
-from suwi.net.answers import Reply
+from suwi.handlers.slices import in_slices, list_in_slices
+from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.transaction.transaction_records import TransactionLogValue, TransactionState
 
@@ -28,9 +28,10 @@ class ListTransactions:
         self._transactions = transactions
         self._clock = clock
 
-    def __call__(self, request: Request) -> Reply:
+    def __call__(self, request: Request) -> Answer:
         unknown = [name for name in request.message.state_filters if name not in _STATES]
-        error, listed = ErrorCode.none, []
+        error = ErrorCode.none
+        listed: Iterable[dict[str, Any] | None] = ()
         try:
             is_listed = self._filter(request)
         except InvalidRegularExpression:
@@ -39,28 +40,23 @@ class ListTransactions:
             if self._transactions.is_loading:
                 error = ErrorCode.coordinator_load_in_progress
             else:
-                listed = self._listed(is_listed)
-        return reply(
-            request,
-            {
-                "throttle_time": 0,
-                "error_code": error,
-                "unknown_state_filters": unknown,
-                "transaction_states": listed,
-            },
-        )
+                listed = self._list(is_listed)
+        fields = {"error_code": error, "unknown_state_filters": unknown}
+        return in_slices(request, list_in_slices(request, "transaction_states", listed, fields))
 
-    def _listed(self, is_listed: Filter) -> list[dict[str, Any]]:
-        return [
-            {
-                "transactional_id": transactional_id,
-                "producer_id": metadata.producer_id,
-                "transaction_state": metadata.state.label,
-            }
-            for shard in self._transactions.active()
-            for transactional_id, metadata in shard.machine.transactions.items()
-            if is_listed(transactional_id, metadata)
-        ]
+    def _list(self, is_listed: Filter) -> Iterator[dict[str, Any] | None]:
+        machines = [shard.machine for shard in self._transactions.active()]
+        for machine in machines:
+            for transactional_id in list(machine.transactions):
+                metadata = machine.transactions.get(transactional_id)
+                if metadata is None or not is_listed(transactional_id, metadata):
+                    yield None
+                    continue
+                yield {
+                    "transactional_id": transactional_id,
+                    "producer_id": metadata.producer_id,
+                    "transaction_state": metadata.state.label,
+                }
 
     def _filter(self, request: Request) -> Filter:
         """Raises InvalidRegularExpression."""

@@ -21,7 +21,7 @@ class OffsetForLeaderEpoch:
         self._replicas = replicas
 
     def __call__(self, request: Request) -> Answer:
-        return in_slices(self._answer(request))
+        return in_slices(request, self._answer(request))
 
     def _answer(self, request: Request) -> Sliced:
         is_follower = getattr(request.message, "replica_id", NO_NODE) >= 0

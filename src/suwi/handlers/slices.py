@@ -1,4 +1,4 @@
-"""Work over many partitions, one slice per iteration of the event loop.
+"""Work over many partitions, one slice per iteration of the event loop, of all requests in turn.
 
 A handler whose work never awaits is a generator that yields after each slice (`in_slices`). It adds
 the result of each partition to a `SlicedResponse`, which also encodes slice by slice.
@@ -6,10 +6,10 @@ Slices are counted in partitions, not in time, so that simulation runs are deter
 Invariant: nothing else runs between two yields; state is checked again after each.
 """
 
-import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any, TypeAlias
 
+from suwi.handlers.errors import reply
 from suwi.net.answers import Answer, Exclusive, Reply
 from suwi.net.dispatch import Request
 from suwi.wire.codec import encode_items, encode_response, join_items
@@ -21,34 +21,52 @@ SLICE_PARTITIONS = 128
 Sliced: TypeAlias = Generator[None, None, Reply]
 
 
-def in_slices(work: Sliced) -> Answer:
+def in_slices(request: Request, work: Sliced) -> Answer:
     """The reply, if one slice completes it; otherwise continue with one slice per iteration."""
     try:
         next(work)
     except StopIteration as done:
-        reply: Reply = done.value
-        return reply
-    return Exclusive(_continue(work))
+        answer: Reply = done.value
+        return answer
+    return Exclusive(_continue(request, work))
 
 
-async def _continue(work: Sliced) -> Reply:
+async def _continue(request: Request, work: Sliced) -> Reply:
     while True:
-        await asyncio.sleep(0)
+        await request.next_slice()
         try:
             next(work)
         except StopIteration as done:
-            reply: Reply = done.value
-            return reply
+            answer: Reply = done.value
+            return answer
+
+
+def list_in_slices(
+    request: Request, array: str, items: Iterable[dict[str, Any] | None], fields: Mapping[str, Any]
+) -> Sliced:
+    """A response with one long array. None stands for an item that is left out.
+
+    State may change after each slice: `items` must not iterate over what changes.
+    """
+    listed = _Items(request, (array,))
+    for number, item in enumerate(items, 1):
+        if item is not None:
+            listed.add(item)
+        if number % SLICE_PARTITIONS == 0:
+            listed.encode()
+            yield
+    return reply(request, {"throttle_time": 0, **fields, array: listed.take()})
 
 
 class SlicedResponse:
     """Builds a response of the form `{"topics": [{..., "partitions": [...]}]}` item by item."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, within: tuple[str, ...] = ()) -> None:
+        """`within`: the path to the structure that has the topics, if it is not the response."""
         self._request = request
-        self._topics = _Items(request, ("topics",))
+        self._topics = _Items(request, (*within, "topics"))
         self._topic: dict[str, Any] | None = None
-        self._partitions = _Items(request, ("topics", "partitions"))
+        self._partitions = _Items(request, (*within, "topics", "partitions"))
         self._in_slice = 0
 
     def begin_topic(self, **fields: Any) -> bool:
@@ -62,9 +80,13 @@ class SlicedResponse:
         self._partitions.add(partition)
         return self._count()
 
-    def reply(self, **fields: Any) -> Reply:
+    def topics(self) -> list[dict[str, Any]] | EncodedItems:
+        """All topics, as the value of their array."""
         self._end_topic()
-        fields = {"throttle_time": 0, **fields, "topics": self._topics.take()}
+        return self._topics.take()
+
+    def reply(self, **fields: Any) -> Reply:
+        fields = {"throttle_time": 0, **fields, "topics": self.topics()}
         return Reply([encode_response(self._request.api_key, self._request.version, fields)])
 
     def _count(self) -> bool:

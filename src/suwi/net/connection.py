@@ -26,7 +26,7 @@ from suwi.net.answers import (
 from suwi.net.buffer_pool import BufferPool
 from suwi.net.client_identity import ClientIdentity, peer_address
 from suwi.net.disconnected import without_reply
-from suwi.net.fair_turns import Turns
+from suwi.net.fair_turns import SliceTurns, Turns
 from suwi.net.frame_reader import FrameReader, InvalidFrameSize
 from suwi.net.limits import Limits
 from suwi.net.output import WRITE_BYTES, Output
@@ -118,7 +118,9 @@ class Connection(asyncio.BufferedProtocol):
         tls = transport.get_extra_info("ssl_object")
         principal = ANONYMOUS if tls is None else principal_of_peer(tls)
         self.client = self.client._replace(host=self.peer_host, principal=principal)
-        self._output = Output(self._loop, transport, self._output_progressed, self._abort)
+        self._output = Output(
+            self._loop, transport, self._turns, self._output_progressed, self._abort
+        )
         self._output.begin()
         refused = self._registry.opened(self)
         if refused is not None:
@@ -235,6 +237,10 @@ class Connection(asyncio.BufferedProtocol):
             self._dispatch = without_reply(self._dispatch)
         self._active_at = self._loop.time()
         self._serve_received()
+
+    @property
+    def slices(self) -> SliceTurns:
+        return self._turns.slices
 
     def memory_available(self) -> None:
         self._reader.memory_available()

@@ -7,7 +7,7 @@ exception of the decoder; broker-only APIs are called only by authenticated brok
 """
 
 import struct
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, TypeAlias
 
 from suwi.net.answers import Answer, CloseConnection, Exclusive, Later, NoReply, Reply
@@ -92,6 +92,10 @@ class Request:
     @property
     def client_host(self) -> str:
         return self.client.host
+
+    def next_slice(self) -> Awaitable[None]:
+        """Wait until the next slice of work may begin, in turn with those of other requests."""
+        return self.connection.slices.next()
 
     def __repr__(self) -> str:
         name = APIS[self.api_key].name

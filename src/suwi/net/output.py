@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 
 from suwi.env import FileRegion
 from suwi.net.answers import Chunk, Reply
+from suwi.net.fair_turns import Turns
 
 WRITE_BYTES = 256 * 1024
 # Smaller regions are read and written together with adjacent chunks: cheaper than sendfile.
@@ -24,9 +25,9 @@ SMALL_REGION_BYTES = 32 * 1024
 # Small replies are joined with their header and queued in a separate list, sent first.
 _MERGED_BYTES_MAX = 4 * 1024
 _REGION_PIECE_BYTES = 1024 * 1024
-# After this many bytes other connections are served; reading a small region costs as much time as
-# sending _READ_COST_BYTES.
-_TURN_BYTES = 4 * 1024 * 1024
+# After this many bytes other connections are served (`turns`); reading a small region costs as much
+# time as sending _READ_COST_BYTES.
+_TURN_BYTES = 1024 * 1024
 _READ_COST_BYTES = 2 * 1024
 _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSOCK, errno.ENOTSUP, errno.EOPNOTSUPP)
 
@@ -47,13 +48,14 @@ class Output:
     __slots__ = (
         "_closed", "_draining", "_dup_fd", "_failed", "_items", "_lacks_room", "_loop",
         "_progressed", "_region_sent", "_region_warm", "_small", "_socket_fd", "_transport",
-        "_waiting", "_warming", "_watching", "is_paused", "queued_bytes", "replies",
+        "_turns", "_waiting", "_warming", "_watching", "is_paused", "queued_bytes", "replies",
     )  # fmt: skip
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         transport: asyncio.Transport,
+        turns: Turns,
         progressed: Callable[[], None],
         failed: Callable[[str], None],
     ) -> None:
@@ -62,6 +64,7 @@ class Output:
         self.queued_bytes = 0
         self._loop = loop
         self._transport = transport
+        self._turns = turns
         self._progressed = progressed
         self._failed = failed
         self._small: list[bytes] = []  # complete replies, sent before `_items`
@@ -187,7 +190,7 @@ class Output:
         ):
             if turn_bytes >= _TURN_BYTES:
                 self._waiting = True
-                self._loop.call_soon(self._go_on)
+                self._turns.join(self)
                 return
             if self._small:
                 turn_bytes += self._send_small()
@@ -201,6 +204,12 @@ class Output:
                 item()
             else:
                 turn_bytes += self._send_memory()
+
+    def take_turn(self) -> bool:
+        if self._closed or self._transport.is_closing():
+            return False
+        self._go_on()
+        return True
 
     def _send_small(self) -> int:
         small, self._small = self._small, []

@@ -9,11 +9,12 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import Context
-from typing import Any
+from typing import Any, TypeAlias
 
 from suwi.testing.process import Process
 
 Connect = Callable[..., Awaitable[tuple[Any, Any]]]
+_Protocol: TypeAlias = asyncio.Protocol | asyncio.BufferedProtocol
 
 
 class Network:
@@ -60,11 +61,11 @@ class Network:
         self,
         connect: Connect,
         process: Process,
-        protocol_factory: Callable[[], asyncio.Protocol],
+        protocol_factory: Callable[[], _Protocol],
         host: str | None = None,
         port: int | None = None,
         **options: Any,
-    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+    ) -> tuple[asyncio.Transport, _Protocol]:
         target = self._nodes.get(port or 0)
         if target is None or target == process.node:
             return await connect(protocol_factory, host, port, **options)
@@ -105,7 +106,7 @@ class _Gate(asyncio.Protocol):
         loop: asyncio.AbstractEventLoop,
         process: Process,
         target: int,
-        protocol: asyncio.Protocol,
+        protocol: _Protocol,
     ) -> None:
         self.process = process
         self.protocol = protocol
@@ -154,13 +155,24 @@ class _Gate(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._is_peer_lost:
-            self._deliver_later(self.protocol.data_received, data)
+            self._deliver_later(self._deliver, data)
+
+    def _deliver(self, data: bytes) -> None:
+        protocol = self.protocol
+        if isinstance(protocol, asyncio.Protocol):
+            protocol.data_received(data)
+            return
+        while data:
+            with memoryview(protocol.get_buffer(len(data))) as buffer:
+                size_bytes = min(len(buffer), len(data))
+                buffer[:size_bytes] = data[:size_bytes]
+            protocol.buffer_updated(size_bytes)
+            data = data[size_bytes:]
 
     def peer_ended(self) -> None:
         if self._is_cut:
             self._is_peer_lost = True
-            bytes_arrive = self.protocol.data_received
-            self._in = deque(event for event in self._in if event[1] != bytes_arrive)
+            self._in = deque(event for event in self._in if event[1] != self._deliver)
 
     def eof_received(self) -> None:
         self._deliver_later(self.protocol.eof_received)

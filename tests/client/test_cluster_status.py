@@ -1,0 +1,53 @@
+"""The status of a cluster as its brokers report it, in simulation."""
+
+import asyncio
+
+from suwi.client.admin import Admin, Resource, ResourceType
+from suwi.client.cluster_status import ClusterStatus, read_status
+from suwi.client.connection import PeerConnection
+from suwi.model.ids import PartitionIndex, TopicPartition
+from suwi.sim import Simulation
+from suwi.sim.clock import ManualClock
+from suwi.sim.cluster import SimCluster
+from tests.broker.simulated import produce
+from tests.broker.test_simulated_cluster import create, state, until
+
+ORDERS = TopicPartition("orders", PartitionIndex(0))
+
+
+def test_a_replica_that_a_reassignment_adds_is_not_missing_yet() -> None:
+    simulation = Simulation(1)
+
+    async def main() -> None:
+        cluster = SimCluster(simulation, settings={"replica.fetch.max.bytes": "2000"})
+        await cluster.start()
+        client = cluster.client("admin")
+        admin = Admin(client)
+
+        async def status() -> ClusterStatus:
+            return await read_status(client, ManualClock(0), lag_min=None, timeout_s=5)
+
+        await create(client, assignments=[[1, 2]])
+        connection = await PeerConnection.open("b1", 9092)
+        for _ in range(20):
+            assert (await produce(connection, "orders", [bytes(1_000)])).error_code == 0
+        slow = {"follower.replication.throttled.rate": "1"}
+        await admin.alter_configs(Resource(ResourceType.BROKER, "3"), slow)
+        listed = {"follower.replication.throttled.replicas": "0:3"}
+        await admin.alter_configs(Resource(ResourceType.TOPIC, "orders"), listed)
+        await asyncio.sleep(1)
+        await admin.reassign({ORDERS: [1, 2, 3]})
+
+        told = await status()
+        assert list(await admin.reassignments()) == [ORDERS]
+        assert told.under_replicated == ()
+        assert [broker.out_of_sync for broker in told.brokers] == [0, 0, 0]
+
+        cluster[2].kill()
+        await until(lambda: state(cluster).isr == (1,))
+        told = await status()
+        assert [str(partition) for partition in told.under_replicated] == ["orders-0"]
+        connection.abort()
+        await client.close()
+
+    simulation.run(main())
