@@ -23,6 +23,7 @@ from suwi.spark.delta.table import (
     open_or_create,
     table_schema,
 )
+from suwi.spark.origin import Origin
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -36,15 +37,6 @@ _HISTORY: Final = 50
 _APP: Final = "suwi.appId"
 _VERSION: Final = "suwi.version"
 _RUN: Final = "suwi.runId"
-
-
-class Origin(NamedTuple):
-    """Where a batch comes from."""
-
-    app_id: str
-    version: int
-    run_id: str | None
-    """The life of the driver; a restart has another."""
 
 
 @dataclass(frozen=True, slots=True)
