@@ -33,6 +33,19 @@ def origin_of_task() -> Origin:
     return Origin(query, int(batch), context.getLocalProperty(_RUN_ID))
 
 
+def log_suppressed(sink: str, origin: Origin) -> None:
+    from pyspark.logger import PySparkLogger
+
+    # Spark's own logger: in its worker processes no other is set up, and it shows the fields.
+    log = PySparkLogger.getLogger("suwi.spark")
+    log.warning(
+        "batch suppressed: it was written before",
+        sink=sink,
+        query=origin.app_id,
+        batch=origin.version,
+    )
+
+
 def task_index() -> int:
     return int(_context().partitionId())
 

@@ -27,7 +27,7 @@ from suwi.records.record import Headers
 from suwi.spark.exactly_once import BatchTransactions, Handout, OpenTransaction
 from suwi.spark.gc_freeze import freeze_loaded
 from suwi.spark.options import BadOption, SinkOptions, read_sink_options
-from suwi.spark.origin import Origin, origin_of_task, task_index
+from suwi.spark.origin import Origin, log_suppressed, origin_of_task, task_index
 from suwi.spark.releases import DataSourceStreamArrowWriter
 from suwi.spark.session import session_for
 
@@ -143,10 +143,11 @@ class _Writing:
     ) -> TaskSent:
         origin, task = origin_of_task(), task_index()
         given_back = handout if task == 0 else handout._replace(pool=())
-        first = next((batch for batch in batches if batch.num_rows), None)
-        if first is None or handout.last.has(origin):
-            for _ in batches:  # Spark does not use a worker again that has not read everything.
-                pass
+        is_replay = handout.last.has(origin)
+        if is_replay and task == 0:
+            log_suppressed(f"topic {self._options.topic}", origin)
+        first = next((batch for batch in batches if batch.num_rows and not is_replay), None)
+        if first is None:  # Everything is read: else Spark does not use the worker again.
             return TaskSent(0, given_back, origin)
         token, producer = await transactions.begin(handout, task)
         try:
