@@ -2,8 +2,8 @@
 
 Each is usable alone in any PySpark job; what they set are options of `format("suwi-delta")` and
 `format("suwi")`. A streaming DataFrame starts a query, which is returned; any other is written when
-the call returns. Into a Delta table a stream is written exactly once; into a topic at least once, or
-exactly once with the option `transactionalIdPrefix`.
+the call returns. Into a Delta table a stream is written exactly once; into a topic at least once,
+and exactly once with the option `transactionalIdPrefix`.
 """
 
 from collections.abc import Mapping, Sequence
