@@ -1,16 +1,18 @@
-"""`make chaos`: kill processes often, and compare the table with the topic at the end."""
+"""`make chaos`: kill processes often, and compare table or copy with the topic at the end."""
 
 import argparse
 import importlib.util
 import random
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from chaos.run import Report
 
+UPKEEP = ("compactions", "vacuums")
 _KILLS_OF_ALL = 20
 """From this many kills on, each kind of process must be among the killed."""
 
@@ -20,39 +22,41 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
+    parser.add_argument("--sink", choices=("table", "topic"), default="table")
     arguments = parser.parse_args()
     for needed in ("pyspark", "deltalake"):
         if importlib.util.find_spec(needed) is None:
             print(f"{needed} is missing: pip install -e '.[spark]'", file=sys.stderr)
             return 2
     from chaos.run import Plan, Run
+    from chaos.topic_sink import TopicRun
 
+    kind, works = (TopicRun, ()) if arguments.sink == "topic" else (Run, UPKEEP)
     seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
     with tempfile.TemporaryDirectory(prefix="suwi-chaos-") as directory:
         home = Path(directory)
         print(f"{arguments.kills} kills, seed {seed}, in {home}", flush=True)
-        run = Run(
-            Plan(arguments.kills, seed, arguments.brokers),
+        run = kind(
+            Plan(arguments.kills, seed, arguments.brokers, with_upkeep=bool(works)),
             home,
             lambda line: print(line, flush=True),
         )
         report = run.go()
         print(format_report(report))
-        wanting = complaints(report)
+        wanting = complaints(report, works)
         if wanting:
             print("not sufficient: " + "; ".join(wanting), file=sys.stderr)
             print((home / "drivers.log").read_text(errors="replace")[-5_000:], file=sys.stderr)
         return 1 if wanting else 0
 
 
-def complaints(report: "Report") -> list[str]:
-    """Why a run is no proof: the table is wrong, or too few faults happened."""
+def complaints(report: "Report", works: Sequence[str] = UPKEEP) -> list[str]:
+    """Why a run is no proof: the output is wrong, or too few faults happened."""
     found = []
     if report.verdict is None or not report.verdict.is_exact:
-        found.append("the table differs from the topic")
+        found.append("the output differs from the topic")
     if report.suppressed == 0:
         found.append("no batch was suppressed")
-    works = ("compactions", "vacuums")
     found += [f"there were no {work}" for work in works if report.upkeep.get(work, 0) == 0]
     if report.killed >= _KILLS_OF_ALL:
         hit = " ".join(report.kills)
@@ -71,7 +75,7 @@ def format_report(report: "Report") -> str:
             f"started drivers: {starts}; queries that failed: {report.ended.total()}",
             "beside them: "
             + (", ".join(f"{times} {work}" for work, times in report.upkeep.items()) or "nothing"),
-            f"batches run again: {report.replays}; in the table already, so suppressed: "
+            f"batches run again: {report.replays}; in the output already, so suppressed: "
             + str(report.suppressed),
             f"{report.commits} commits in {report.seconds:.0f} s",
             f"verdict: {report.verdict}",

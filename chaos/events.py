@@ -11,6 +11,7 @@ from chaos.checker import Place
 from suwi.client.addresses import parse_addresses
 from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster
+from suwi.client.fetching import ReadSettings
 from suwi.client.offsets import LATEST, list_offsets
 from suwi.client.producer import Producer
 from suwi.client.reader import Reader
@@ -84,19 +85,27 @@ class Writer:
 
 def read_topic(servers: str, topic: str, partitions: int) -> dict[Place, int]:
     """The number at each partition and offset."""
+    return {place: int(value) for place, value in read_values(servers, topic, partitions).items()}
 
-    async def work() -> dict[Place, int]:
+
+def read_values(
+    servers: str, topic: str, partitions: int, *, committed_only: bool = False
+) -> dict[Place, bytes]:
+    async def work() -> dict[Place, bytes]:
         places = [TopicPartition(topic, PartitionIndex(index)) for index in range(partitions)]
-        found: dict[Place, int] = {}
+        found: dict[Place, bytes] = {}
+        settings = ReadSettings(committed_only=committed_only)
         async with _cluster(servers) as cluster:
-            ends = await list_offsets(cluster, dict.fromkeys(places, LATEST))
-            async with Reader(cluster, dict.fromkeys(places, Offset(0))) as reader:
+            latest = dict.fromkeys(places, LATEST)
+            ends = await list_offsets(cluster, latest, committed_only=committed_only)
+            start = dict.fromkeys(places, Offset(0))
+            async with Reader(cluster, start, settings) as reader:
                 while any(reader.positions[place] < ends[place].offset for place in places):
                     for fetched in await reader.read():
                         for record in fetched.records:
                             assert record.value is not None
                             place = int(fetched.partition.partition), int(record.offset)
-                            found[place] = int(record.value)
+                            found[place] = record.value
         return found
 
     return asyncio.run(work())

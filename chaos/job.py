@@ -1,10 +1,11 @@
-"""The job that is killed: `python -m chaos.job`, a Spark driver with pipelines from topic to table.
+"""The job that is killed: `python -m chaos.job`, a Spark driver with pipelines that read a topic.
 
-Each pipeline is a query with its own checkpoint; all write to one table, after a
+Each pipeline is a query with its own checkpoint; all write to one table or topic, after a
 shuffle. It prints `started` when they run, and ends by itself with `--once`.
 """
 
 import argparse
+import json
 import os
 import sys
 
@@ -26,6 +27,8 @@ def main() -> int:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "700m")
         .config("spark.sql.shuffle.partitions", "3")
+        .config("spark.sql.adaptive.enabled", str(arguments.adaptive).lower())
+        .config("spark.sql.adaptive.streaming.stateless.enabled", "true")
         .config("spark.local.dir", arguments.scratch)
         .getOrCreate()
     )
@@ -48,11 +51,16 @@ def main() -> int:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    for name in ("servers", "topic", "table", "checkpoints", "pipelines", "master", "scratch"):
+    for name in ("servers", "topic", "checkpoints", "pipelines", "master", "scratch"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument(
         "--rows", type=int, required=True, help="of a micro-batch, at most (not with PySpark 4.1)"
     )
+    parser.add_argument("--table")
+    parser.add_argument("--output", help="a topic, instead of a table")
+    parser.add_argument("--min-partitions", default="1")
+    parser.add_argument("--tasks", type=int, default=3)
+    parser.add_argument("--adaptive", type=json.loads, default=True)
     parser.add_argument("--once", action="store_true")
     return parser.parse_args()
 
@@ -60,7 +68,7 @@ def _parse() -> argparse.Namespace:
 def _start(spark, arguments, pipeline):  # type: ignore[no-untyped-def]
     from pyspark.sql import functions as F  # noqa: N812
 
-    from suwi.spark import to_delta
+    from suwi.spark import to_delta, to_topic
     from suwi.spark.topic_reader import HAS_ADMISSION_CONTROL
 
     source = (
@@ -68,26 +76,32 @@ def _start(spark, arguments, pipeline):  # type: ignore[no-untyped-def]
         .option("kafka.bootstrap.servers", arguments.servers)
         .option("subscribe", arguments.topic)
         .option("startingOffsets", "earliest")
+        .option("minPartitions", arguments.min_partitions)
     )
     if HAS_ADMISSION_CONTROL:
         source = source.option("maxOffsetsPerTrigger", arguments.rows)
-    rows = (
-        source.load()
-        .select(
-            F.lit(pipeline).alias("pipeline"),
-            F.col("partition"),
-            F.col("offset"),
-            F.col("value").cast("string").cast("long").alias("number"),
-        )
-        .repartition(3, "number")
+    rows = source.load().select(
+        F.lit(pipeline).alias("pipeline"),
+        F.col("partition"),
+        F.col("offset"),
+        F.col("value").cast("string").cast("long").alias("number"),
     )
-    return to_delta(
-        rows,
-        arguments.table,
-        checkpoint=os.path.join(arguments.checkpoints, pipeline),
-        partition_by=["pipeline"],
-        trigger={"availableNow": True} if arguments.once else None,
-        name=pipeline,
+    query = {
+        "checkpoint": os.path.join(arguments.checkpoints, pipeline),
+        "trigger": {"availableNow": True} if arguments.once else None,
+        "name": pipeline,
+    }
+    if arguments.output is None:
+        rows = rows.repartition(3, "number")
+        return to_delta(rows, arguments.table, partition_by=["pipeline"], **query)
+    # By chance: a batch that is run again has other rows in each task.
+    value = F.to_json(F.struct(*rows.columns)).alias("value")
+    return to_topic(
+        rows.repartition(arguments.tasks, F.rand()).select(value),
+        arguments.servers,
+        arguments.output,
+        options={"transactionalIdPrefix": f"chaos-{pipeline}"},
+        **query,
     )
 
 

@@ -91,7 +91,7 @@ class Run:
         began = time.monotonic()
         self._brokers.start()
         try:
-            self._brokers.make_topic(TOPIC, self._plan.partitions)
+            self._make_topics()
             writer = Writer(self._brokers.servers, TOPIC, self._plan.partitions).start()
             self._start_upkeep()
             self._strike_until_enough()
@@ -104,6 +104,9 @@ class Run:
         self.report.suppressed = len(_SUPPRESSED.findall(self._log.read_text(errors="replace")))
         self.report.seconds = time.monotonic() - began
         return self.report
+
+    def _make_topics(self) -> None:
+        self._brokers.make_topic(TOPIC, self._plan.partitions)
 
     def _start_upkeep(self) -> None:
         if self._plan.with_upkeep:
@@ -223,18 +226,21 @@ class Run:
         arguments = {
             "servers": self._brokers.servers,
             "topic": TOPIC,
-            "table": str(self._table),
             "checkpoints": str(self._home / "checkpoints"),
             "pipelines": ",".join(self._plan.pipelines),
             "master": master,
             "scratch": str(self._home / "scratch"),
             "rows": str(self._plan.rows_per_batch * (_LAST_BATCHES if once else 1)),
+            **self._sink_arguments(),
         }
         words = [word for name, value in arguments.items() for word in (f"--{name}", value)]
         driver = Process(["-m", "chaos.job", *words, *(["--once"] if once else [])], self._log)
         self._drivers.append(driver)
         driver.wait_for("started", _START_S)
         return driver
+
+    def _sink_arguments(self) -> dict[str, str]:
+        return {"table": str(self._table)}
 
     def _uncommitted_batches(self) -> int:
         """Batches that Spark has started and not committed: it will run them again."""

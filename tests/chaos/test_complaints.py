@@ -35,8 +35,8 @@ def test_a_run_that_hit_everybody_and_was_exact_is_good() -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"verdict": None}, "the table differs from the topic"),
-        ({"verdict": Verdict(lost_by_the_log=[1])}, "the table differs from the topic"),
+        ({"verdict": None}, "the output differs from the topic"),
+        ({"verdict": Verdict(lost_by_the_log=[1])}, "the output differs from the topic"),
         ({"suppressed": 0}, "no batch was suppressed"),
         ({"upkeep": {**UPKEEP, "compactions": 0}}, "there were no compactions"),
         ({"upkeep": {**UPKEEP, "vacuums": 0}}, "there were no vacuums"),

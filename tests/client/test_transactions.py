@@ -310,6 +310,22 @@ def test_another_process_ends_a_transaction_by_its_producer_id_and_epoch(tv: int
     run(scenario, tv=tv)
 
 
+@pytest.mark.parametrize("tv", [1, 2])
+def test_another_process_writes_as_the_producer_that_was_initialized(tv: int) -> None:
+    async def scenario(fake: FakeTransactions, producer: TransactionalProducer) -> None:
+        async with fake.client() as other:
+            task = new_producer(other)
+            await task.resume(producer.identity)
+            task.begin()
+            await (await task.send(TOPIC, b"x"))
+            await task.commit()
+            await task.close()
+        assert not [line for line in fake.transcript if line.startswith("INIT_PRODUCER_ID")]
+        assert stored(fake) == [(*producer.identity, 0, True)]
+
+    run(scenario, tv=tv)
+
+
 def test_nothing_is_sent_outside_a_transaction() -> None:
     async def scenario(fake: FakeTransactions, producer: TransactionalProducer) -> None:
         with pytest.raises(InvalidTxnState):

@@ -10,12 +10,13 @@ pytest.importorskip("pyspark", reason="PySpark is not installed: pip install .[s
 pytest.importorskip("pyarrow", reason="PyArrow is not installed: pip install .[spark]")
 
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
 
 from suwi.client.partitioner import partition_of_key
 from suwi.spark.pipeline.failures import failure_of
 from suwi.spark.write import dead_letter, to_topic
 from tests.broker_process import BrokerProcess
-from tests.spark.streams import NOW, Arrivals, finish
+from tests.spark.streams import NOW, Arrivals, finish, lose_last_commit
 from tests.spark.topics import make_topic
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def read(spark: "SparkSession", broker: BrokerProcess, *topics: str) -> list[dic
         .option("kafka.bootstrap.servers", broker.address)
         .option("subscribe", ",".join(topics))
         .option("includeHeaders", "true")
+        .option("kafka.isolation.level", "read_committed")
         .load()
     )
     return [
@@ -112,6 +114,56 @@ def test_a_stream_goes_into_a_topic_and_counts_that_changed_do_too(
     assert updates == [(b"a", b"1"), (b"b", b"1"), (b"a", b"2")]
 
 
+def test_a_stream_with_transactions_is_in_the_topic_once_whatever_is_replayed(
+    spark: "SparkSession", broker: BrokerProcess, tmp_path: Path
+) -> None:
+    topic = make_topic(broker.address, partitions=2)
+    arrivals = Arrivals(spark, tmp_path / "in", "value string")
+    sent = []
+    for number in range(4):
+        sent += [f"{number}-{row}".encode() for row in range(20)]
+        arrivals.add([{"value": f"{number}-{row}"} for row in range(20)])
+        rows = arrivals.stream().repartition(number + 1, F.rand())
+        finish(
+            to_topic(
+                rows,
+                broker.address,
+                topic,
+                checkpoint=str(tmp_path / "c"),
+                trigger=NOW,
+                options={"transactionalIdPrefix": topic},
+            )
+        )
+        assert lose_last_commit(tmp_path / "c") == number
+    assert sorted(row["value"] for row in read(spark, broker, topic)) == sorted(sent)
+
+
+def test_counts_that_changed_are_in_the_topic_once(
+    spark: "SparkSession", broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """`update` goes through foreachBatch, where a batch is written by a batch's writer."""
+    topic = make_topic(broker.address)
+    arrivals = Arrivals(spark, tmp_path / "in", "value string")
+    for word in ("a", "b", "a"):
+        arrivals.add([{"value": word}])
+    for _ in range(2):
+        changed = arrivals.stream().groupBy("value").count()
+        finish(
+            to_topic(
+                changed.selectExpr("value as key", "cast(count as string) as value"),
+                broker.address,
+                topic,
+                checkpoint=str(tmp_path / "c"),
+                mode="update",
+                trigger=NOW,
+                options={"transactionalIdPrefix": topic},
+            )
+        )
+        lose_last_commit(tmp_path / "c")
+    updates = [(row["key"], row["value"]) for row in read(spark, broker, topic)]
+    assert updates == [(b"a", b"1"), (b"b", b"1"), (b"a", b"2")]
+
+
 def test_bad_records_keep_their_bytes_and_say_where_they_came_from_and_why(
     spark: "SparkSession", broker: BrokerProcess
 ) -> None:
@@ -158,6 +210,17 @@ def test_a_batch_that_is_saved_without_a_mode_is_refused_with_the_mode_to_use(
         ("'x' as value", {"topic": "t", "kafka.linger.ms": "soon"}, "whole numbers from 0 on"),
         ("'x' as value", {"topic": "t", "kafka.compression.type": "zip"}, "allowed: none, gzip"),
         ("'x' as value", {"topic": "t", "kafka.transactional.id": "me"}, "exactly once"),
+        ("'x' as value, 't' as topic", {"transactionalIdPrefix": "p"}, "needs option 'topic'"),
+        (
+            "'x' as value",
+            {"topic": "t", "transactionalIdPrefix": "p", "kafka.acks": "1"},
+            "needs kafka.acks=all",
+        ),
+        (
+            "'x' as value",
+            {"topic": "some", "transactionalIdPrefix": "p"},
+            "not part of a streaming query",
+        ),
         ("'x' as value, cast(null as string) as topic", {}, "a row has no topic"),
         ("'x' as value, 7 as partition", {"topic": "some"}, "does not exist"),
     ],

@@ -26,6 +26,7 @@ class Membership(NamedTuple):
 
 
 NO_MEMBER = Membership()
+NO_METADATA: Mapping[TopicPartition, str] = {}
 
 
 async def commit_offsets(
@@ -100,7 +101,9 @@ async def fetch_once(
     return offsets
 
 
-def offset_topics(offsets: Mapping[TopicPartition, Offset]) -> list[dict[str, Any]]:
+def offset_topics(
+    offsets: Mapping[TopicPartition, Offset], metadata: Mapping[TopicPartition, str] = NO_METADATA
+) -> list[dict[str, Any]]:
     """The topics of OffsetCommit and TxnOffsetCommit."""
     return [
         {
@@ -110,7 +113,7 @@ def offset_topics(offsets: Mapping[TopicPartition, Offset]) -> list[dict[str, An
                     "partition_index": partition.partition,
                     "committed_offset": offsets[partition],
                     "committed_leader_epoch": -1,
-                    "committed_metadata": "",
+                    "committed_metadata": metadata.get(partition, ""),
                 }
                 for partition in partitions
             ],

@@ -66,6 +66,11 @@ class GroupDescription:
     coordinator: NodeId
 
 
+class CommittedOffset(NamedTuple):
+    offset: Offset
+    metadata: str
+
+
 class GroupHistory(NamedTuple):
     exists: bool
     rebalances: list[dict[str, Any]]
@@ -197,22 +202,35 @@ def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
 
 async def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, Offset]:
     """All offsets that a group has committed. Raises a `BrokerError`, OSError."""
+    found = await committed_with_metadata(cluster, group)
+    return {partition: committed.offset for partition, committed in found.items()}
+
+
+async def committed_with_metadata(
+    cluster: Cluster, group: str, *, stable_only: bool = False
+) -> dict[TopicPartition, CommittedOffset]:
+    """`stable_only`: waits while an open transaction may still change one."""
     fields = {
         "group_id": group,
         "topics": None,
         "groups": [{"group_id": group, "member_id": None, "member_epoch": -1, "topics": None}],
-        "require_stable": False,
+        "require_stable": stable_only,
     }
 
-    async def ask(coordinator: Coordinator) -> dict[TopicPartition, Offset]:
+    async def ask(coordinator: Coordinator) -> dict[TopicPartition, CommittedOffset]:
         answer = await coordinator.call(ApiKey.OFFSET_FETCH, fields, at_most=_BY_NAME_AT_MOST)
         (found,) = getattr(answer, "groups", None) or (answer,)
         if getattr(found, "error_code", 0):
             raise coordinator.refused(found.error_code)
+        partitions = [(topic.name, one) for topic in found.topics for one in topic.partitions]
+        for _, one in partitions:
+            if one.error_code:
+                raise coordinator.refused(one.error_code)
         return {
-            TopicPartition(topic.name, one.partition_index): Offset(one.committed_offset)
-            for topic in found.topics
-            for one in topic.partitions
+            TopicPartition(topic, one.partition_index): CommittedOffset(
+                Offset(one.committed_offset), one.metadata or ""
+            )
+            for topic, one in partitions
             if one.committed_offset >= 0
         }
 

@@ -19,7 +19,7 @@ from suwi.client.cluster import Cluster
 from suwi.client.coordinator import Coordinator, KeyType, asking
 from suwi.client.delivery import Delivery
 from suwi.client.errors import is_transient
-from suwi.client.group_offsets import NO_MEMBER, Membership, offset_topics
+from suwi.client.group_offsets import NO_MEMBER, NO_METADATA, Membership, offset_topics
 from suwi.client.identity import NO_IDENTITY, Identities, Identity, init_producer_id
 from suwi.client.partition_sender import ProducerSettings
 from suwi.client.producer import Producer
@@ -91,12 +91,23 @@ class TransactionManager(Identities):
         await self._init(NO_IDENTITY)
         self.state = State.READY
 
+    async def resume(self, identity: Identity) -> None:
+        """Be the producer that another process has initialized, and that has sent nothing yet."""
+        self.expect(State.UNINITIALIZED)
+        await self._ask(lambda: self._coordinator.link(ApiKey.END_TXN))
+        self.current, self.state = identity, State.READY
+        self._choose_version()
+
     def begin(self) -> None:
         self.expect(State.READY)
         self.state = State.IN_TRANSACTION
 
     async def send_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, Offset], member: Membership
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, Offset],
+        member: Membership,
+        metadata: Mapping[TopicPartition, str],
     ) -> None:
         self.expect(State.IN_TRANSACTION)
         assert self.current is not None
@@ -111,7 +122,7 @@ class TransactionManager(Identities):
             "generation_id": member.generation,
             "member_id": member.member_id,
             "group_instance_id": member.instance_id,
-            "topics": offset_topics(offsets),
+            "topics": offset_topics(offsets, metadata),
         }
         at_most = self._at_most(ApiKey.TXN_OFFSET_COMMIT)
 
@@ -295,6 +306,11 @@ class TransactionalProducer:
         """Fence other producers with the id; waits until their transaction has ended."""
         await self._manager.initialize()
 
+    async def resume(self, identity: Identity) -> None:
+        """Instead of `init_transactions`: that was done by another process, with this result.
+        A later one fences both. Nobody else may use the identity."""
+        await self._manager.resume(identity)
+
     def begin(self) -> None:
         self._manager.begin()
 
@@ -315,9 +331,10 @@ class TransactionalProducer:
         group: str,
         offsets: Mapping[TopicPartition, Offset],
         member: Membership = NO_MEMBER,
+        metadata: Mapping[TopicPartition, str] = NO_METADATA,
     ) -> None:
         """Commit the offsets of a group with the transaction."""
-        await self._manager.send_offsets(group, offsets, member)
+        await self._manager.send_offsets(group, offsets, member, metadata)
 
     async def commit(self) -> None:
         """Raises the error of what could not be sent: then the transaction must be aborted."""

@@ -257,7 +257,13 @@ _PRODUCER: Final = (
         "each codec has Kafka's default level",
         Use.WRITE,
     ),
-    *noted("transaction.timeout.ms", "there are no transactions", Use.WRITE),
+    supported(
+        "transaction.timeout.ms",
+        "900000",
+        "with transactionalIdPrefix: after which time brokers abort what is not committed",
+        Use.WRITE,
+        whole(1),
+    ),
     *refused(
         "key.serializer value.serializer",
         "keys and values are text or bytes: encode the columns",
@@ -269,10 +275,10 @@ _PRODUCER: Final = (
     *refused("partitioner.ignore.keys", "fill the column `partition` instead", Use.WRITE),
     *refused(
         "transactional.id",
-        "exactly once into topics waits for transactions in the broker",
+        "tasks have one each: for exactly once set transactionalIdPrefix",
         Use.WRITE,
     ),
-    *refused("transaction.two.phase.commit.enable", "there are no transactions", Use.WRITE),
+    *refused("transaction.two.phase.commit.enable", "use transactionalIdPrefix", Use.WRITE),
     *refused(
         "interceptor.classes",
         "Java classes cannot be loaded: change the columns instead",

@@ -145,6 +145,13 @@ _SOURCE: Final = (
 
 _SINK: Final = (
     supported("topic", "", "the topic of every row; without it the column `topic`", Use.WRITE),
+    supported(
+        "transactionalIdPrefix",
+        "",
+        "exactly once: what the transactional ids of the query begin with; no other query may "
+        "have the same",
+        Use.WRITE,
+    ),
     *noted("includeHeaders", "headers are written where there is a column `headers`", Use.WRITE),
     *refused("path", "a topic is not a path: use save() without one, and `topic`", Use.WRITE),
 )

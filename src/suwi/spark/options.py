@@ -120,6 +120,8 @@ class SinkOptions:
     connection: Connection
     producer: ProducerSettings
     topic: str | None
+    transactional_id_prefix: str | None = None
+    transaction_timeout_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +201,8 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
             request_timeout_s=given["kafka.request.timeout.ms"] / 1000,
         ),
         (given["topic"] or "").strip() or None,
+        (given["transactionalIdPrefix"] or "").strip() or None,
+        given["kafka.transaction.timeout.ms"],
     )
 
 

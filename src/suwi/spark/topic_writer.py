@@ -3,30 +3,41 @@
 The columns are those of Spark's Kafka connector: `value`, and if they are there `key`, `topic`,
 `partition` and `headers`; others are left out. Each task has an idempotent producer: what it sends
 again after a lost connection is stored once, in order. A task that Spark runs again writes its
-rows again: at least once.
+rows again: at least once. With `transactionalIdPrefix` tasks write in transactions, which the
+driver commits (`exactly_once.py`): exactly once.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     WriterCommitMessage,
 )
 
+from suwi.client.cluster import Cluster
 from suwi.client.delivery import Delivery
 from suwi.client.producer import Producer
+from suwi.client.transactions import TransactionalProducer
 from suwi.env import SystemClock
 from suwi.records.record import Headers
+from suwi.spark.exactly_once import BatchTransactions, Handout, OpenTransaction
 from suwi.spark.gc_freeze import freeze_loaded
 from suwi.spark.options import BadOption, SinkOptions, read_sink_options
+from suwi.spark.origin import Origin, log_suppressed, origin_of_task, task_index
 from suwi.spark.releases import DataSourceStreamArrowWriter
 from suwi.spark.session import session_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+_T = TypeVar("_T")
+
+log = logging.getLogger(__name__)
 
 _TEXT: Final = ("string", "binary")
 _COLUMNS: Final = {
@@ -47,6 +58,11 @@ class BadRow(Exception):
 @dataclass(frozen=True, slots=True)
 class TaskSent(WriterCommitMessage):
     rows: int
+    handout: Handout | None = None
+    """With its pool from the first task only."""
+    origin: Origin | None = None
+    transaction: OpenTransaction | None = None
+    """None: nothing was written, or nothing is left to be committed."""
 
 
 def batch_writer(
@@ -77,37 +93,91 @@ def _read(options: Mapping[str, str], schema: "StructType") -> SinkOptions:
     for name, allowed in _COLUMNS.items():
         if name in kinds and kinds[name] not in allowed:
             raise BadOption(f"column `{name}` is {kinds[name]}: allowed: {' or '.join(allowed)}")
+    if read.transactional_id_prefix is not None:
+        if read.topic is None:
+            raise BadOption("transactionalIdPrefix needs option 'topic': it goes into one topic")
+        if not read.producer.is_idempotent:
+            raise BadOption("transactionalIdPrefix needs kafka.acks=all", "kafka.acks")
     return read
 
 
 class _Writing:
+    """What writing a stream and writing a batch have in common."""
+
     def __init__(self, options: SinkOptions, columns: Iterable[str]) -> None:
         self._options = options
         self._columns = frozenset(columns) & _COLUMNS.keys()
+        self._handout: Handout | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Spark pickles a writer on the driver, for the tasks of one batch, and for nothing else:
+        the one that commits a stream's batch is built anew. So this is where a batch begins."""
+        if self._options.transactional_id_prefix is not None and self._handout is None:
+            self._handout = self._run(BatchTransactions.prepare)
+        return self.__dict__
+
+    def _run(self, work: Callable[[BatchTransactions], Coroutine[Any, Any, _T]]) -> _T:
+        session = session_for(self._options.connection)
+        return session.run(work(BatchTransactions(session.cluster, self._options)))
+
+    # -- in a task -------------------------------------------------------------------------------
 
     def _send(self, batches: Iterator["pa.RecordBatch"]) -> TaskSent:
-        """In a task. Raises what kept a record from being stored, and `BadRow`."""
+        """Raises what kept a record from being stored, and `BadRow`."""
         freeze_loaded("send")
+        handout = self._handout
+        if handout is not None:
+            return self._run(lambda all_: self._send_in_transaction(all_, handout, batches))
         session = session_for(self._options.connection)
-        return TaskSent(session.run(self._send_all(session.cluster, batches)))
+        return TaskSent(session.run(self._send_alone(session.cluster, batches)))
 
-    async def _send_all(self, cluster: Any, batches: Iterator["pa.RecordBatch"]) -> int:
+    async def _send_alone(self, cluster: Cluster, batches: Iterable["pa.RecordBatch"]) -> int:
+        async with Producer(cluster, SystemClock(), self._options.producer) as producer:
+            return await self._send_all(producer, batches)
+
+    async def _send_in_transaction(
+        self,
+        transactions: BatchTransactions,
+        handout: Handout,
+        batches: Iterator["pa.RecordBatch"],
+    ) -> TaskSent:
+        origin, task = origin_of_task(), task_index()
+        given_back = handout if task == 0 else handout._replace(pool=())
+        is_replay = handout.last.has(origin)
+        if is_replay and task == 0:
+            log_suppressed(f"topic {self._options.topic}", origin)
+        first = next((batch for batch in batches if batch.num_rows and not is_replay), None)
+        if first is None:  # Everything is read: else Spark does not use the worker again.
+            return TaskSent(0, given_back, origin)
+        token, producer = await transactions.begin(handout, task)
+        try:
+            rows = await self._send_all(producer, chain([first], batches))
+            opened = OpenTransaction(token, producer.identity)
+        except Exception:
+            await _try(producer.abort())
+            raise
+        finally:
+            await producer.close()
+        return TaskSent(rows, given_back, origin, opened)
+
+    async def _send_all(
+        self, producer: Producer | TransactionalProducer, batches: Iterable["pa.RecordBatch"]
+    ) -> int:
         sent = 0
         under_way: list[Delivery] = []
         look_at = _LOOK_AT
-        async with Producer(cluster, SystemClock(), self._options.producer) as producer:
-            for batch in batches:
-                for topic, key, value, partition, headers in self._rows(batch):
-                    delivery = await producer.send(
-                        topic, value, key=key, headers=headers, partition=partition
-                    )
-                    under_way.append(delivery)
-                sent += batch.num_rows
-                if len(under_way) > look_at:
-                    under_way = _without_delivered(under_way)
-                    look_at = max(_LOOK_AT, 2 * len(under_way))
-            await producer.flush()
-            _without_delivered(under_way)
+        for batch in batches:
+            for topic, key, value, partition, headers in self._rows(batch):
+                delivery = await producer.send(
+                    topic, value, key=key, headers=headers, partition=partition
+                )
+                under_way.append(delivery)
+            sent += batch.num_rows
+            if len(under_way) > look_at:
+                under_way = _without_delivered(under_way)
+                look_at = max(_LOOK_AT, 2 * len(under_way))
+        await producer.flush()
+        _without_delivered(under_way)
         return sent
 
     def _rows(
@@ -133,30 +203,59 @@ class _Writing:
             strict=True,
         )
 
+    # -- on the driver ---------------------------------------------------------------------------
+
+    def _commit(self, messages: Sequence[TaskSent | None]) -> None:
+        """All tasks have flushed."""
+        opened = _transactions(messages)
+        if opened:
+            first = messages[0]
+            assert first is not None
+            handout, origin = first.handout, first.origin
+            assert handout is not None
+            assert origin is not None
+            self._run(lambda all_: all_.commit(handout, origin, opened))
+
+    def _abort(self, messages: Sequence[TaskSent | None]) -> None:
+        """Without transactions, what was sent stays sent."""
+        # If all tasks are done a commit was tried, and the list may be stored.
+        if None in messages and (opened := _transactions(messages)):
+            self._run(lambda all_: _try(all_.abort(opened)))
+
 
 class TopicWriter(_Writing, DataSourceArrowWriter):
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskSent:
         return self._send(iterator)
 
+    def commit(self, messages: list[Any]) -> None:
+        self._commit(messages)
+
+    def abort(self, messages: list[Any]) -> None:
+        self._abort(messages)
+
 
 class TopicStreamWriter(_Writing, DataSourceStreamArrowWriter):
-    """At least once.
-
-    EXACTLY ONCE GOES HERE, when the broker has transactions: `write` produces under a transaction
-    of its own (query, epoch, task, attempt), flushes and leaves it open, and returns its id,
-    producer id, producer epoch and rows in `TaskSent`; `commit` stores the list of them in one
-    OffsetCommit (group = query) and then ends each; a replayed epoch whose list is stored writes
-    nothing and ends what is open; `abort` ends them the other way.
-    """
-
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskSent:
         return self._send(iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
-        """Every task has flushed: there is nothing left to do."""
+        self._commit(messages)
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
-        """What was sent stays sent."""
+        self._abort(messages)
+
+
+def _transactions(messages: Iterable[TaskSent | None]) -> list[OpenTransaction]:
+    sent = (message.transaction for message in messages if message is not None)
+    return [transaction for transaction in sent if transaction is not None]
+
+
+async def _try(work: Awaitable[None]) -> None:
+    """What is not aborted now is aborted before the next batch, or by its time-out."""
+    try:
+        await work
+    except Exception as error:
+        log.warning("transactions not aborted: %s", error)
 
 
 def _as_bytes(column: "pa.Array") -> "pa.Array":

@@ -2,7 +2,8 @@
 
 Each is usable alone in any PySpark job; what they set are options of `format("suwi-delta")` and
 `format("suwi")`. A streaming DataFrame starts a query, which is returned; any other is written when
-the call returns. Into a Delta table a stream is written exactly once, into a topic at least once.
+the call returns. Into a Delta table a stream is written exactly once; into a topic at least once,
+and exactly once with the option `transactionalIdPrefix`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -128,7 +129,8 @@ def to_topic(
     servers: `host:port`, several separated by commas.
     mode: of a stream: `append`, or `update`, which writes rows that changed.
     trigger: as `DataStreamWriter.trigger` takes it: {"availableNow": True}.
-    options: others of `format("suwi")`, as `kafka.compression.type`.
+    options: others of `format("suwi")`, as `kafka.compression.type`; with `transactionalIdPrefix` a
+        stream is written exactly once.
     """
     register(df.sparkSession)
     given = {"kafka.bootstrap.servers": servers, **(options or {})}

@@ -11,11 +11,12 @@ from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
 from suwi.env import SystemRandom
-from suwi.spark.delta.commit import Apply, Batch, Origin, Outcome, append_files, commit_batch
+from suwi.spark.delta.commit import Apply, Batch, Outcome, append_files, commit_batch
 from suwi.spark.delta.files import FilePlan, FileWriter, WrittenFile
 from suwi.spark.delta.schema import arrow_schema
 from suwi.spark.delta.storage import storage_of
 from suwi.spark.options import TableOptions, read_table_options
+from suwi.spark.origin import Origin
 
 _numbers = count()
 

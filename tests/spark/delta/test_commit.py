@@ -13,9 +13,10 @@ pytest.importorskip("deltalake", reason="deltalake is not installed: pip install
 from deltalake import CommitProperties, DeltaTable
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
-from suwi.spark.delta.commit import Batch, Origin, append_files
+from suwi.spark.delta.commit import Batch, append_files
 from suwi.spark.delta.errors import AnotherDriver, SchemaMismatch, UnsupportedTable
 from suwi.spark.delta.table import check_release
+from suwi.spark.origin import Origin
 from tests.spark.delta.tables import commit, options_of, rows_of, schema_of, write_files
 
 SCHEMA = schema_of("n long")

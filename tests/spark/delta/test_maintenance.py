@@ -17,9 +17,9 @@ from deltalake import DeltaTable
 
 from suwi.spark import to_delta, write
 from suwi.spark.delta import maintenance
-from suwi.spark.delta.commit import Origin
 from suwi.spark.delta.errors import SchemaMismatch
 from suwi.spark.delta.maintenance import TARGET_BYTES, clean_orphans, compact, widen
+from suwi.spark.origin import Origin
 from tests.spark.delta.tables import commit, options_of, rows_of, schema_of
 
 SCHEMA = schema_of("n long")

@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from suwi.env import SystemRandom
-from suwi.spark.delta.commit import Batch, Origin, Outcome, commit_batch
+from suwi.spark.delta.commit import Batch, Outcome, commit_batch
 from suwi.spark.delta.upsert import STAGING, last_of_each_key, merge_files
 from suwi.spark.options import TableOptions
+from suwi.spark.origin import Origin
 from tests.spark.delta.tables import options_of, rows_of, schema_of, write_files
 
 SCHEMA = schema_of("k long, v string, at long")

@@ -149,6 +149,14 @@ def test_a_range_of_time_is_a_batch_that_is_written_once(tmp_path: Path) -> None
     assert "checkpoint" not in text
 
 
+def test_transactions_are_for_a_stream_and_not_for_a_range_of_time(tmp_path: Path) -> None:
+    sink = "  topic: out\n  options: {transactionalIdPrefix: p}\n"
+    file = ORDERS.replace("  delta: /lake/orders\n  partition_by: day\n", sink)
+    assert '"transactionalIdPrefix": "p"' in shown(tmp_path, file, JAAS=JAAS)
+    batch = shown(tmp_path, file, Variation(between=Between(1, 2)), JAAS=JAAS)
+    assert "transactionalIdPrefix" not in batch
+
+
 def test_secrets_come_from_files_when_it_runs(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("hunter2\n")
     file = f"""\

@@ -23,6 +23,7 @@ from suwi.spark.delta.table import (
     open_or_create,
     table_schema,
 )
+from suwi.spark.origin import Origin, log_suppressed
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -36,15 +37,6 @@ _HISTORY: Final = 50
 _APP: Final = "suwi.appId"
 _VERSION: Final = "suwi.version"
 _RUN: Final = "suwi.runId"
-
-
-class Origin(NamedTuple):
-    """Where a batch comes from."""
-
-    app_id: str
-    version: int
-    run_id: str | None
-    """The life of the driver; a restart has another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +76,7 @@ def commit_batch(options: "TableOptions", batch: Batch, random: Random, apply: A
         table = open_or_create(options, batch.schema)
         if batch.origin is not None and is_committed(table, batch.origin):
             _refuse_second_driver(table, batch.origin)
-            _log_suppressed(options.uri, batch.origin)
+            log_suppressed(options.uri, batch.origin)
             return Outcome(is_suppressed=True, may_hold_files=refusal is not None)
         try:
             if not _prepare(table, options, batch):
@@ -181,16 +173,3 @@ def _refuse_second_driver(table: "DeltaTable", origin: Origin) -> None:
             f"batch {origin.version} of query {origin.app_id} was written by run {winner} while "
             f"run {origin.run_id} was at it: two drivers use one checkpoint, and this one stops"
         )
-
-
-def _log_suppressed(uri: str, origin: Origin) -> None:
-    from pyspark.logger import PySparkLogger
-
-    # Spark's own logger: in its worker processes no other is set up, and it shows the fields.
-    log = PySparkLogger.getLogger("suwi.spark.delta")
-    log.warning(
-        "batch suppressed: it is in the table already",
-        table=uri,
-        query=origin.app_id,
-        batch=origin.version,
-    )

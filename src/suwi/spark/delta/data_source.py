@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from suwi.env import SystemRandom
-from suwi.spark.delta.commit import Apply, Batch, Origin, append_files, commit_batch
+from suwi.spark.delta.commit import Apply, Batch, append_files, commit_batch
 from suwi.spark.delta.errors import DeltaSinkError
 from suwi.spark.delta.files import FilePlan, FileWriter, WrittenFile
 from suwi.spark.delta.schema import arrow_schema, check_types, fit
@@ -36,6 +36,7 @@ from suwi.spark.gc_freeze import freeze_loaded
 from suwi.spark.option_kinds import Use
 from suwi.spark.option_table import find
 from suwi.spark.options import TableOptions, read_table_options
+from suwi.spark.origin import Origin, origin_of_task
 from suwi.spark.releases import DataSourceStreamArrowWriter
 
 if TYPE_CHECKING:
@@ -45,10 +46,6 @@ if TYPE_CHECKING:
     from suwi.spark.delta.scan import Scan
 
 FORMAT: Final = "suwi-delta"
-_QUERY_ID: Final = "sql.streaming.queryId"
-_BATCH_ID: Final = "streaming.sql.batchId"
-_RUN_ID: Final = "spark.jobGroup.id"
-"""A streaming query runs its jobs under the id of its run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,19 +202,3 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
 
     def abort(self, messages: list[Any]) -> None:
         self._abort(messages)
-
-
-def origin_of_task() -> Origin:
-    """Which query, and which of its batches, this task works for.
-
-    The checkpoint's id, not the query's name or the run's: with a new checkpoint batches count
-    from 0 again, and under an old name they would be taken for replays and dropped.
-    """
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    assert context is not None, "only inside of a task"
-    query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
-    if query is None or batch is None:
-        raise DeltaSinkError("this is not part of a streaming query")
-    return Origin(query, int(batch), context.getLocalProperty(_RUN_ID))

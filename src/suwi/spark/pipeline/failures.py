@@ -37,6 +37,8 @@ _LASTING = {
     "OtherTable",
     "RowsChanged",
     "SchemaMismatch",
+    "TooManyTasks",
+    "TransactionsLost",
     "UnsupportedTable",
 }
 _LENGTH_MAX = 500

@@ -85,7 +85,7 @@ def steps_of(pipeline: Pipeline, variation: Variation | None = None) -> Steps:
             _topic_arguments(dead),
             {
                 "pipeline": pipeline.name,
-                **_given("options", dead.options),
+                **_topic_options(dead, varied),
                 **_query(pipeline, varied, name, f"/{DEAD_LETTERS}"),
             },
         ),
@@ -162,7 +162,7 @@ def _sink(pipeline: Pipeline, variation: Variation) -> Call:
     query = _query(pipeline, variation, pipeline.name, "")
     if isinstance(sink, TopicSpec):
         mode = {} if sink.mode == "append" or variation.is_batch else {"mode": sink.mode}
-        named = {**mode, **_given("options", sink.options), **query}
+        named = {**mode, **_topic_options(sink, variation), **query}
         return Call("to_topic", _topic_arguments(sink), named)
     by = _given("partition_by", sink.partition_by)
     if not isinstance(sink, DeltaSpec):
@@ -186,6 +186,13 @@ def _sink(pipeline: Pipeline, variation: Variation) -> Call:
 
 def _topic_arguments(sink: TopicSpec) -> tuple[Value, ...]:
     return (sink.servers,) if sink.topic is None else (sink.servers, sink.topic)
+
+
+def _topic_options(sink: TopicSpec, variation: Variation) -> dict[str, Value]:
+    options: dict[str, Value] = dict(sink.options)
+    if variation.is_batch:  # Only a stream's batches have numbers by which a replay is known.
+        options = _without(options, ("transactionalidprefix",))
+    return _given("options", options)
 
 
 def _query(pipeline: Pipeline, variation: Variation, name: str, below: str) -> dict[str, Value]:
