@@ -126,6 +126,24 @@ def test_t1_after_the_first_batch_nothing_more_is_verified() -> None:
     with_bench(scenario)
 
 
+def test_t2_a_batch_of_the_next_transaction_may_come_before_the_marker_of_the_last() -> None:
+    """With TV2 the client has had the reply to EndTxn, and the marker is still under way."""
+
+    def scenario(bench: Bench) -> None:
+        bench.send(bench.verify(implicit=True), 0)
+        guard = bench.verify(epoch=1, implicit=True)
+        bench.mark(epoch=1, version=TV2)
+        assert bench.send(guard, epoch=1) == 2
+        bench.mark(epoch=2, version=TV2)
+        late = bench.verify(epoch=2, implicit=True)
+        bench.mark(epoch=3, version=TV2)
+        for epoch in (2, 3):
+            with refused(BrokerError):
+                bench.send(late, epoch=epoch)
+
+    with_bench(scenario)
+
+
 def test_t1_each_transaction_is_verified_anew() -> None:
     def scenario(bench: Bench) -> None:
         bench.send(bench.verify(), 0)

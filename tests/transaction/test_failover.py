@@ -8,6 +8,7 @@ import pytest
 
 from suwi.client.admin import Admin
 from suwi.client.connection import PeerConnection
+from suwi.client.transactions import TransactionalProducer
 from suwi.model.ids import NodeId, PartitionIndex, ProducerId, TopicPartition
 from suwi.sim import Simulation
 from suwi.sim.cluster import PORT, SimCluster
@@ -26,6 +27,7 @@ _MOVED = (14, 15, 16, 51)
 class World:
     def __init__(self, simulation: Simulation) -> None:
         self.cluster = SimCluster(simulation, settings=SETTINGS)
+        self.outside = simulation.machine("outside")
         self._connection: tuple[NodeId, PeerConnection] | None = None
 
     async def begin(self) -> None:
@@ -134,16 +136,33 @@ def on_cluster(scenario: Callable[[World], Awaitable[None]], seed: int = 0) -> N
     async def run() -> None:
         world = World(simulation)
         await world.cluster.start()
-        outside = simulation.machine("outside")
-        outside.start()
+        world.outside.start()
 
         async def play() -> None:
             await world.begin()
             await scenario(world)
 
-        await outside.spawn(play())
+        await world.outside.spawn(play())
 
     simulation.run(run())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_t2_a_transaction_that_begins_before_the_markers_of_the_last_is_not_refused(
+    seed: int,
+) -> None:
+    async def scenario(world: World) -> None:
+        async with world.cluster.client("producer") as client:
+            producer = TransactionalProducer(client, world.outside.clock, ID)
+            await producer.init_transactions()
+            for number in range(20):
+                producer.begin()
+                for index in range(PARTITIONS):
+                    await producer.send(TOPIC, b"%d" % number, partition=PartitionIndex(index))
+                await producer.commit()
+            await producer.close()
+
+    on_cluster(scenario, seed)
 
 
 @pytest.mark.parametrize("version", [4, 5])

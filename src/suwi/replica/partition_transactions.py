@@ -177,14 +177,14 @@ class PartitionTransactions:
             raise NotLeaderOrFollower(f"{partition.partition} is not led by this broker")
         partition.check_enough_replicas(None)
         producers = partition.log.producers
+        is_strict = marker.transaction_version >= _STRICT_MARKERS_FROM
         is_new = producers.check_marker(
             marker.producer_id,
             marker.producer_epoch,
             marker.coordinator_epoch,
-            is_strict=marker.transaction_version >= _STRICT_MARKERS_FROM,
+            is_strict=is_strict,
         )
-        # A late batch must not open what this marker ended, even where nothing was open (T1, T2).
-        self._guards.pop(marker.producer_id, None)
+        self._void_guard(marker, has_next_epoch=is_strict)
         if not is_new:
             return None
         producers.forget_ended_txns(partition.high_watermark)
@@ -198,3 +198,16 @@ class PartitionTransactions:
             )
         )
         return Offset(partition.append(batch, read_header(batch), now_ms).last_offset + 1)
+
+    def _void_guard(self, marker: TxnMarker, *, has_next_epoch: bool) -> None:
+        """A late batch must not open what the marker ended, even where nothing was open (T1, T2).
+
+        With TV2 the marker has the epoch of the next transaction, and a batch of that one may be
+        here first, while the coordinator lets it wait for this marker (ADR 17).
+        """
+        guard = self._guards.get(marker.producer_id)
+        if guard is None or guard.epoch > marker.producer_epoch:
+            return
+        is_of_next = has_next_epoch and guard.is_implicit and guard.epoch == marker.producer_epoch
+        if not is_of_next:
+            del self._guards[marker.producer_id]
