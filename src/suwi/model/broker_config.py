@@ -5,7 +5,6 @@ are the only table of broker keys; the defaults of topic keys are in `topic_conf
 """
 
 import dataclasses
-import difflib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from suwi.model.config_kinds import (
     Key,
     Kind,
     boolean,
+    did_you_mean,
     double,
     int32,
     int64,
@@ -427,13 +427,7 @@ def _unknown(name: str) -> BadConfig:
 
 
 def _suggestion(name: str) -> str:
-    close = _close_to(name)
-    return f"; did you mean {close!r}?" if close is not None else ""
-
-
-def _close_to(name: str) -> str | None:
-    known = [*BROKER_KEYS, *_TOPIC_DEFAULTS, *SYNONYMS]
-    return next(iter(difflib.get_close_matches(name, known, n=1)), None)
+    return did_you_mean(name, [*BROKER_KEYS, *_TOPIC_DEFAULTS, *SYNONYMS])
 
 
 _TOPIC_DEFAULTS: dict[str, tuple[str, Kind, int, int]] = {
@@ -463,7 +457,7 @@ DYNAMIC_BROKER_KEYS = frozenset(
 def resembles_key(name: str) -> bool:
     """Whether an unknown name looks like a misspelt or unsupported key."""
     is_refused = name.endswith(tuple(_REFUSED))
-    return is_refused or name.startswith(LISTENER_PREFIX) or _close_to(name) is not None
+    return is_refused or name.startswith(LISTENER_PREFIX) or bool(_suggestion(name))
 
 
 def rack_of(rack: str, node_id: int) -> str:
