@@ -286,7 +286,14 @@ class GroupWorkload:
         await client.close()
 
     def _is_deposed(self, address: Address) -> bool:
-        """Whether another broker has begun to serve the group, though this one may not know."""
+        """Whether another broker has begun to serve the group, though this one may not know.
+
+        What such a one says is not taken for the newest: it may answer from memory until no member
+        of the ISR has fetched from it for `isr_silence_s_max` (docs/groups.md). A fetch counts when
+        it is read, which may be long after it was sent, if a broker is slow or was paused. So this
+        has no bound in time from here; that it does not answer later is checked in
+        tests/coordinator/test_shard.py.
+        """
         epochs = {
             node.name: shard.epoch
             for node in self._cluster.nodes.values()

@@ -1,27 +1,20 @@
 """Records of `__consumer_offsets`: what is written can be read; other bytes are named as such."""
 
 import struct
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwi.coordinator.record import CoordinatorRecord
+from suwi.coordinator.record import Codec, CoordinatorRecord
 from suwi.group import classic_group_records as classic
 from suwi.group import consumer_group_records as group
 from suwi.group.consumer_group_records import TopicPartitions
-from suwi.group.offset_records import (
-    OffsetCommitKey,
-    OffsetCommitValue,
-    _read_any_offset,
-    _read_offset,
-)
+from suwi.group.offset_records import OFFSET_RECORDS, OffsetCommitKey, OffsetCommitValue
 from suwi.group.records import GROUP_RECORDS
 from suwi.model.ids import TopicId
 from suwi.wire.errors import MalformedMessage
-from suwi.wire.primitives import Reader
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -142,17 +135,27 @@ def test_bytes_that_are_no_record_are_named_as_such(key: bytes, value: bytes | N
         GROUP_RECORDS.decode(key, value)
 
 
-@given(OFFSETS.filter(lambda value: value is not None), st.booleans(), st.integers(0, 60))
+@given(
+    st.builds(OffsetCommitKey, TEXT, TEXT, INT32),
+    OFFSETS.filter(lambda value: value is not None),
+    st.booleans(),
+    st.integers(0, 60),
+    st.booleans(),
+)
 def test_an_offset_is_read_in_one_piece_as_step_by_step(
-    value: OffsetCommitValue, has_metadata: bool, cut_to: int
+    key: OffsetCommitKey, value: OffsetCommitValue, has_metadata: bool, cut_to: int, cuts_key: bool
 ) -> None:
-    written = replace(value, metadata=value.metadata if has_metadata else "").encode()
-    for data in (written, written[:cut_to]):
+    written = value._replace(metadata=value.metadata if has_metadata else "").encode()
+    step_by_step = Codec(
+        {number: type_._replace(read_plain=None) for number, type_ in OFFSET_RECORDS.items()}
+    )
+    cut = (key.encode()[:cut_to], written) if cuts_key else (key.encode(), written[:cut_to])
+    for data in ((key.encode(), written), cut):
         found = []
-        for read in (_read_offset, _read_any_offset):
+        for codec in (GROUP_RECORDS, step_by_step):
             try:
-                found.append(read(Reader(memoryview(data), 2), 4))
-            except (MalformedMessage, IndexError, struct.error):
+                found.append(codec.decode(*data))
+            except MalformedMessage:
                 found.append(None)
         assert found[0] == found[1]
 

@@ -31,6 +31,7 @@ class LogReader:
         self._log = partition_log
         self._codec = codec
         self._generation = partition_log.generation
+        self._since_turn = 0
         partition_log.directory.truncated_to = None
 
     def lags_behind(self, end: Offset) -> bool:
@@ -53,7 +54,6 @@ class LogReader:
         self, machine: Any, end: Offset, committed: Offset, is_wanted: Callable[[], bool]
     ) -> None:
         """Replay up to `end`; what lies at `committed` or above is not committed yet."""
-        since_turn = 0
         while self.applied < end:
             found = self._log.read(self.applied, _READ_BYTES, end, whole_batch=True)
             if found is None:
@@ -76,18 +76,15 @@ class LogReader:
                 if header.next_offset <= self.applied:
                     continue
                 for _ in self._batch(memoryview(data)[position:], header, machine, committed):
-                    since_turn += 1
-                    if since_turn >= _RECORDS_PER_SLICE:
-                        since_turn = 0
-                        await asyncio.sleep(0)
-                        if not is_wanted():
-                            return
+                    await asyncio.sleep(0)
+                    if not is_wanted():
+                        return
                 self.applied = Offset(header.next_offset)
 
     def _batch(
         self, batch: memoryview, header: BatchHeader, machine: Any, committed: Offset
     ) -> Iterator[None]:
-        """Replay a batch, with a pause after each record."""
+        """Replay a batch, with a pause after each slice."""
         try:
             yield from self._records(batch, header, machine, committed)
         except InvalidRecord as error:
@@ -116,7 +113,8 @@ class LogReader:
                 machine.replay_marker(
                     marker, RecordFacts(header.base_offset, is_committed, *producer)
                 )
-            yield
+            if self._ends_slice():
+                yield
             return
         for record in iter_records(batch, header, with_headers=False):
             try:
@@ -126,4 +124,13 @@ class LogReader:
                 continue
             if decoded is not None:
                 machine.replay(decoded, RecordFacts(record.offset, is_committed, *producer))
-            yield
+            if self._ends_slice():
+                yield
+
+    def _ends_slice(self) -> bool:
+        """Whether others have to come in between, after this record."""
+        self._since_turn += 1
+        if self._since_turn < _RECORDS_PER_SLICE:
+            return False
+        self._since_turn = 0
+        return True

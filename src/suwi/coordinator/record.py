@@ -30,6 +30,8 @@ class RecordType(NamedTuple):
     read_key: Decode
     read_value: Callable[[Reader, int], Any]
     value_version_max: int
+    read_plain: Callable[[bytes, bytes | None], CoordinatorRecord | None] | None = None
+    """Reads a record of the usual form at once; None for any other."""
 
 
 class Codec:
@@ -48,11 +50,15 @@ class Codec:
             raise MalformedMessage(f"a coordinator record that cannot be read: {error}") from error
 
     def _decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
-        reader = Reader(memoryview(key))
-        (number,) = reader.unpack(_INT16)
+        (number,) = _INT16.unpack_from(key)
         record_type = self._types.get(number)
         if record_type is None:
             return None
+        if record_type.read_plain is not None:
+            plain = record_type.read_plain(key, value)
+            if plain is not None:
+                return plain
+        reader = Reader(memoryview(key), _INT16.size)
         decoded_key = record_type.read_key(reader)
         if value is None:
             return CoordinatorRecord(decoded_key, None)

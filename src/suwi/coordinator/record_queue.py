@@ -6,6 +6,7 @@ from typing import NamedTuple
 from suwi.coordinator.decision import RECORD_OVERHEAD_BYTES, Decision
 from suwi.coordinator.record import Codec
 from suwi.model.errors import RecordListTooLarge
+from suwi.model.ids import NO_OFFSET
 from suwi.records.record import Record
 
 
@@ -18,23 +19,25 @@ class Queued(NamedTuple):
 
 def encode(decision: Decision, codec: Codec, now_ms: int) -> list[Queued]:
     """One piece, or several where they need not be together. Raises RecordListTooLarge."""
-    pieces = [Queued([], 0)]
+    pieces: list[Queued] = []
+    records: list[Record] = []
+    size_bytes = 0
     for record in decision.records:
         try:
             key, value = codec.encode(record)
         except struct.error as error:
             raise RecordListTooLarge(f"a string too long for a record: {error}") from error
         record_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
-        records, size_bytes = pieces[-1]
-        if size_bytes + record_bytes > decision.batch_bytes_max and records:
+        if size_bytes + record_bytes > decision.batch_bytes_max:
+            if record_bytes > decision.batch_bytes_max:
+                raise RecordListTooLarge(f"a record of {record_bytes} bytes")
             if decision.is_atomic:
                 raise RecordListTooLarge(f"{len(decision.records)} records in one batch")
+            pieces.append(Queued(records, size_bytes))
             records, size_bytes = [], 0
-            pieces.append(Queued(records, 0))
-        if record_bytes > decision.batch_bytes_max:
-            raise RecordListTooLarge(f"a record of {record_bytes} bytes")
-        records.append(Record(timestamp=now_ms, key=key, value=value))
-        pieces[-1] = Queued(records, size_bytes + record_bytes)
+        records.append(Record(NO_OFFSET, now_ms, key, value))
+        size_bytes += record_bytes
+    pieces.append(Queued(records, size_bytes))
     return pieces
 
 

@@ -98,14 +98,17 @@ class CoordinatorRuntime:
 
     def partition_of(self, key: str) -> TopicPartition:
         """Raises CoordinatorNotAvailable."""
+        return TopicPartition(self.topic, self._index_of(key))
+
+    def _index_of(self, key: str) -> PartitionIndex:
         partitions = self.partitions
         if not partitions:
             raise CoordinatorNotAvailable(f"{self.topic} does not exist yet")
-        return TopicPartition(self.topic, PartitionIndex(shard_index(key, partitions)))
+        return PartitionIndex(shard_index(key, partitions))
 
     def shard_of(self, key: str) -> Shard:
         """Raises what a client is told that has to look elsewhere, or later."""
-        return self.shard_at(self.partition_of(key).partition)
+        return self.shard_at(self._index_of(key))
 
     def shard_at(self, index: int) -> Shard:
         """The shard of a partition. Raises as `shard_of`."""

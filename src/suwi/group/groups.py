@@ -20,9 +20,13 @@ class Groups:
         self.consumer = ConsumerGroups()
         self.offsets = OffsetManager()
 
+    def with_members(self, group_id: str) -> Group | None:
+        """A group that is or was more than offsets."""
+        return self.classic.get(group_id) or self.consumer.get(group_id)
+
     def get(self, group_id: str) -> Group | None:
         """A group that has offsets and nothing else is an empty classic one."""
-        group = self.classic.get(group_id) or self.consumer.get(group_id)
+        group = self.with_members(group_id)
         if group is None and group_id in self.offsets:
             return ClassicGroup(group_id)
         return group

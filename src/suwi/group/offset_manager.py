@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from suwi.coordinator.decision import Decision
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
-from suwi.group.offsets import GroupOffsets, Partition
+from suwi.group.offsets import GroupOffsets, Partition, partition_of
 from suwi.group.stats import OffsetsCommitted
 from suwi.model.ids import NO_TIMESTAMP
 from suwi.records.record import Marker, MarkerType
@@ -111,7 +111,7 @@ class OffsetManager:
             if value is None:
                 return
             offsets = self._by_group[key.group_id] = GroupOffsets()
-        partition = key.topic, key.partition
+        partition = partition_of(key.topic, key.partition)
         producer_id = facts.producer_id if facts.is_transactional else None
         if producer_id is not None:
             self._staged_by.setdefault(producer_id, {})[key.group_id] = None
@@ -120,7 +120,8 @@ class OffsetManager:
             self._uncommitted.append(
                 _Uncommitted(facts.offset + 1, key.group_id, offsets, partition)
             )
-        self._drop_if_empty(key.group_id, offsets)
+        if value is None:
+            self._drop_if_empty(key.group_id, offsets)
 
     def replay_marker(self, marker: Marker, facts: RecordFacts) -> None:
         for group_id in self._staged_by.pop(facts.producer_id, {}):

@@ -1,39 +1,36 @@
 """Records of committed offsets, with Apache Kafka's schemas: OffsetCommit."""
 
 import struct
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from suwi.coordinator.record import RecordType
-from suwi.group.record_fields import INT16, INT32, INT64, read_int32, read_int64
+from suwi.coordinator.record import CoordinatorRecord, RecordType
+from suwi.group.record_fields import INT32, INT64, read_int32, read_int64
 from suwi.model.ids import NO_TIMESTAMP, TopicId
 from suwi.wire.primitives import Reader, compact_string, legacy_string, tag_section, uuid_of
 
 _NO_TOPIC_ID: Final = TopicId(UUID(int=0))
+_NO_TOPIC_ID_BYTES: Final = bytes(16)
 
 # Version 4 without metadata: its length, and a tag that tells the topic's id, are constant.
-_PLAIN: Final = struct.Struct(">qiBq3s16s")
-_METADATA_AT: Final = 12
+_PLAIN: Final = struct.Struct(">hqiBq3s16s")
+_PLAIN_VERSION: Final = 4
+_NO_METADATA: Final = 1
 _TOPIC_ID_TAG: Final = b"\1\0\20"
 
-# Types 0 and 1 are both commits: 0 is what Kafka wrote before 0.9.
-_OFFSET_COMMIT: Final = 1
 
-
-@dataclass(frozen=True, slots=True)
-class OffsetCommitKey:
+class OffsetCommitKey(NamedTuple):
     group_id: str
     topic: str
     partition: int
 
     def encode(self) -> bytes:
-        head = INT16.pack(_OFFSET_COMMIT) + legacy_string(self.group_id)
-        return head + legacy_string(self.topic) + INT32.pack(self.partition)
+        group_id, topic, partition = self
+        head = b"\0\1" + legacy_string(group_id)
+        return head + legacy_string(topic) + INT32.pack(partition)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitValue:
+class OffsetCommitValue(NamedTuple):
     offset: int
     leader_epoch: int
     metadata: str
@@ -47,50 +44,62 @@ class OffsetCommitValue:
         return self.topic_id in (_NO_TOPIC_ID, topic_id)
 
     def encode(self) -> bytes:
-        if self.expire_timestamp_ms != NO_TIMESTAMP:  # Only version 1 has a place for it.
+        offset, leader_epoch, metadata, committed_ms, expires_ms, topic_id = self
+        if expires_ms != NO_TIMESTAMP:  # Only version 1 has a place for it.
             return (
                 b"\0\1"
-                + INT64.pack(self.offset)
-                + legacy_string(self.metadata)
-                + INT64.pack(self.commit_timestamp_ms)
-                + INT64.pack(self.expire_timestamp_ms)
+                + INT64.pack(offset)
+                + legacy_string(metadata)
+                + INT64.pack(committed_ms)
+                + INT64.pack(expires_ms)
             )
-        tags = {} if self.topic_id == _NO_TOPIC_ID else {0: self.topic_id.bytes}
+        id_bytes = topic_id.bytes
+        if not metadata and id_bytes != _NO_TOPIC_ID_BYTES:
+            plain = (_NO_METADATA, committed_ms, _TOPIC_ID_TAG, id_bytes)
+            return _PLAIN.pack(_PLAIN_VERSION, offset, leader_epoch, *plain)
+        tags = {} if id_bytes == _NO_TOPIC_ID_BYTES else {0: id_bytes}
         return (
             b"\0\4"
-            + INT64.pack(self.offset)
-            + INT32.pack(self.leader_epoch)
-            + compact_string(self.metadata)
-            + INT64.pack(self.commit_timestamp_ms)
+            + INT64.pack(offset)
+            + INT32.pack(leader_epoch)
+            + compact_string(metadata)
+            + INT64.pack(committed_ms)
             + tag_section(tags)
         )
 
 
+def _read_plain(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
+    """Most of a log are offsets: as nearly all of them are written, they are read in one piece.
+    None for any other form, which is read field by field, and for what is malformed."""
+    if value is None or len(value) != _PLAIN.size:
+        return None
+    group_end = 4 + (key[2] << 8 | key[3])
+    topic_at = group_end + 2
+    if topic_at > len(key):
+        return None
+    topic_end = topic_at + (key[group_end] << 8 | key[group_end + 1])
+    if topic_end + 4 != len(key) or key[2] > 0x7F or key[group_end] > 0x7F:
+        return None
+    version, offset, leader_epoch, length, committed_ms, tag, topic_id = _PLAIN.unpack(value)
+    if version != _PLAIN_VERSION or length != _NO_METADATA or tag != _TOPIC_ID_TAG:
+        return None
+    return CoordinatorRecord(
+        OffsetCommitKey(
+            str(key[4:group_end], "utf-8"),
+            str(key[topic_at:topic_end], "utf-8"),
+            INT32.unpack_from(key, topic_end)[0],
+        ),
+        OffsetCommitValue(
+            offset, leader_epoch, "", committed_ms, NO_TIMESTAMP, TopicId(uuid_of(topic_id))
+        ),
+    )
+
+
 def _read_offset_key(reader: Reader) -> OffsetCommitKey:
-    """In one piece if the sizes add up; whatever is wrong with others is found step by step."""
-    buffer, at = reader.buffer, reader.at
-    topic_at = at + 2 + INT16.unpack_from(buffer, at)[0]
-    if at + 2 <= topic_at <= reader.end - 6:
-        end = topic_at + 2 + INT16.unpack_from(buffer, topic_at)[0]
-        if topic_at + 2 <= end == reader.end - 4:
-            group_id = str(buffer[at + 2 : topic_at], "utf-8")
-            topic = str(buffer[topic_at + 2 : end], "utf-8")
-            return OffsetCommitKey(group_id, topic, INT32.unpack_from(buffer, end)[0])
     return OffsetCommitKey(reader.string(False), reader.string(False), read_int32(reader))
 
 
 def _read_offset(reader: Reader, version: int) -> OffsetCommitValue:
-    """Most of a log are offsets: as nearly all of them are written, they are read in one piece."""
-    buffer, at = reader.buffer, reader.at
-    if version == 4 and reader.end - at == _PLAIN.size and buffer[at + _METADATA_AT] == 1:
-        offset, leader_epoch, _, committed_ms, tag, topic_id = _PLAIN.unpack_from(buffer, at)
-        if tag == _TOPIC_ID_TAG:
-            topic = TopicId(uuid_of(topic_id))
-            return OffsetCommitValue(offset, leader_epoch, "", committed_ms, topic_id=topic)
-    return _read_any_offset(reader, version)
-
-
-def _read_any_offset(reader: Reader, version: int) -> OffsetCommitValue:
     flexible = version >= 4
     offset = read_int64(reader)
     leader_epoch = read_int32(reader) if version >= 3 else -1
@@ -105,7 +114,8 @@ def _read_any_offset(reader: Reader, version: int) -> OffsetCommitValue:
     return OffsetCommitValue(offset, leader_epoch, metadata, committed_ms, expires_ms, topic_id)
 
 
+# Types 0 and 1 are both commits: 0 is what Kafka wrote before 0.9.
 OFFSET_RECORDS: Final = {
-    0: RecordType(_read_offset_key, _read_offset, 4),
-    _OFFSET_COMMIT: RecordType(_read_offset_key, _read_offset, 4),
+    0: RecordType(_read_offset_key, _read_offset, 4, _read_plain),
+    1: RecordType(_read_offset_key, _read_offset, 4, _read_plain),
 }

@@ -61,7 +61,10 @@ class OffsetRequests:
         decision: Decision,
     ) -> None:
         """The reply: an error for each of the offsets."""
-        group = self._groups.get(who.group_id)
+        group = self._groups.with_members(who.group_id)
+        if group is None and who.generation >= 0:
+            # Only then it matters whether nobody or an empty group is asked for a member.
+            group = self._groups.get(who.group_id)
         if isinstance(group, ConsumerGroup):
             fence = fence_commit(
                 group,
@@ -73,7 +76,10 @@ class OffsetRequests:
             )
         else:
             fence = CommitFence(_refusal(group, who) or ErrorCode.none)
-        errors = [fence.of(each.value.topic_id, each.partition) for each in offsets]
+        if fence.member is None:
+            errors = [fence.error] * len(offsets)
+        else:
+            errors = [fence.of(each.value.topic_id, each.partition) for each in offsets]
         decision.producer = who.producer
         if (
             isinstance(group, ClassicGroup)
@@ -83,9 +89,9 @@ class OffsetRequests:
             member = group.members.get(who.member_id)
             if member is not None:
                 reset_session(group, member, now_ms, decision)
-        accepted = [
-            each for each, error in zip(offsets, errors, strict=True) if error is ErrorCode.none
-        ]
+        accepted = offsets
+        if any(errors):
+            accepted = [each for each, error in zip(offsets, errors, strict=True) if not error]
         self._offsets.commit(who.group_id, accepted, decision)
         decision.reply(token, errors)
 

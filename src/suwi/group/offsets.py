@@ -8,11 +8,20 @@ deletion counts as one, because compaction keeps its record and no earlier one o
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias
 
 from suwi.group.offset_records import OffsetCommitValue
+from suwi.model.ids import TopicId
 
 Partition: TypeAlias = tuple[str, int]
+_SHARED_PARTITIONS: Final = 16_384
+
+
+@lru_cache(maxsize=_SHARED_PARTITIONS)
+def partition_of(topic: str, index: int) -> Partition:
+    """One object for all groups that read it: with its name a third of an offset's memory."""
+    return topic, index
 
 
 class _Pending(NamedTuple):
@@ -23,8 +32,20 @@ class _Pending(NamedTuple):
 
 
 class _Known(NamedTuple):
-    value: OffsetCommitValue
+    """A value and where its record lies. Flat: there may be a million, and each object costs memory
+    and time of the garbage collector."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int
+    topic_id: TopicId
     log_offset: int
+
+    @property
+    def value(self) -> OffsetCommitValue:
+        return OffsetCommitValue(*self[:-1])
 
 
 class GroupOffsets:
@@ -47,10 +68,10 @@ class GroupOffsets:
 
     def get(self, partition: Partition) -> OffsetCommitValue | None:
         """What is committed, and committed in the log."""
-        known = self._committed.get(partition)
         pending = self._pending.get(partition)
         if pending:
             return pending[0].value
+        known = self._committed.get(partition)
         return known.value if known is not None else None
 
     def is_unstable(self, partition: Partition) -> bool:
@@ -98,7 +119,7 @@ class GroupOffsets:
             if value is None:
                 staged.pop(partition, None)
             else:
-                staged[partition] = _Known(value, log_offset)
+                staged[partition] = _Known(*value, log_offset)
             return
         self._set(partition, value, log_offset, None if is_committed else log_offset + 1)
 
@@ -133,7 +154,7 @@ class GroupOffsets:
             self._committed.pop(partition, None)
             self._drop_staged(partition)
         else:
-            self._committed[partition] = _Known(value, log_offset)
+            self._committed[partition] = _Known(*value, log_offset)
 
     def _drop_staged(self, partition: Partition) -> None:
         for producer_id, staged in list(self._staged.items()):
@@ -145,8 +166,7 @@ class GroupOffsets:
         pending = self._pending.get(partition)
         if pending is None:
             return
-        left = [each for each in pending if each.end_offset > committed_end]
-        if left:
-            self._pending[partition] = left
-        else:
+        if pending[-1].end_offset <= committed_end:
             del self._pending[partition]
+        else:
+            self._pending[partition] = [e for e in pending if e.end_offset > committed_end]

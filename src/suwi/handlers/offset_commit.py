@@ -1,8 +1,8 @@
 """OffsetCommit v2-v10. Up to v4: retention. v6: leader epoch. v7: static members. v10: ids."""
 
-from collections.abc import Iterable, Mapping
-from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -13,27 +13,32 @@ from suwi.group.offset_manager import OffsetToCommit
 from suwi.group.offset_records import OffsetCommitValue
 from suwi.group.offset_requests import Committer
 from suwi.handlers.coordinator_requests import ask_shard
-from suwi.handlers.errors import reply
 from suwi.metadata.image import ClusterImage, Topic
-from suwi.model.ids import NO_EPOCH, NO_TIMESTAMP
+from suwi.model.ids import NO_TIMESTAMP
 from suwi.net.answers import Answer, Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.wire.offset_commit import (
+    CommittedPartition,
+    CommittedTopic,
+    TopicErrors,
+    decode_offset_commit_request,
+    encode_offset_commit_response,
+)
 
-_RETENTION_UP_TO: Final = 4
-_LEADER_EPOCH_FROM: Final = 6
-_INSTANCE_ID_FROM: Final = 7
-_TOPIC_ID_FROM: Final = 10
-_NO_TIME: Final = timedelta()
-_MILLISECOND: Final = timedelta(milliseconds=1)
+_THROTTLE_FROM: Final = 3
+_FLEXIBLE_FROM: Final = 8
+_TIMESTAMP_MAX: Final = 2**63 - 1
+_NO_ERROR: Final = ErrorCode.none
 
 
-class Asked(NamedTuple):
-    """One partition of the request; `error` where it is refused for itself alone."""
+class CheckedTopic(NamedTuple):
+    """One topic of the request; an error for each partition that is refused for itself alone."""
 
+    key: str | UUID
     topic: Topic | None
-    partition: Any
-    error: ErrorCode | None
+    partitions: Sequence[CommittedPartition]
+    errors: list[ErrorCode]
 
 
 class OffsetCommit:
@@ -45,108 +50,98 @@ class OffsetCommit:
         self._metadata_bytes_max = metadata_bytes_max
 
     def __call__(self, request: Request) -> Answer:
-        asked, version = request.message, request.version
-        image = self._replicas.image
-        topics = [
-            (topic, [self._check(request, topic, p, image) for p in topic.partitions])
-            for topic in asked.topics
-        ]
-        who = Committer(
-            asked.group_id,
-            asked.member_id,
-            asked.group_instance_id if version >= _INSTANCE_ID_FROM else None,
-            asked.generation_id_or_member_epoch,
-            version,
+        version = request.version
+        group_id, generation, member_id, instance_id, retention_ms, asked = (
+            decode_offset_commit_request(version, request.body)
         )
-
-        checked = [each for _, partitions in topics for each in partitions if each.error is None]
+        image = self._replicas.image
+        topics = [self._check(topic, image) for topic in asked]
+        who = Committer(group_id, member_id, instance_id, generation, version)
 
         def refuse(error: ErrorCode) -> Reply:
-            return encode([error] * len(checked))
+            return encode([error] * sum(topic.errors.count(_NO_ERROR) for topic in topics))
 
-        def encode(errors: list[ErrorCode]) -> Reply:
-            return encode_errors(request, topics, errors)
+        def encode(errors: Iterable[ErrorCode]) -> Reply:
+            throttle_ms = request.throttle_ms if version >= _THROTTLE_FROM else None
+            flexible = version >= _FLEXIBLE_FROM
+            of_topics = errors_of(topics, errors)
+            return Reply([encode_offset_commit_response(of_topics, throttle_ms, flexible=flexible)])
 
         def decide(
             shard: GroupCoordinatorShard, token: Token, now_ms: int, decision: Decision
         ) -> None:
-            offsets = offsets_to_commit(
-                checked,
-                now_ms,
-                _expire_ms(request, now_ms),
-                has_leader_epochs=version >= _LEADER_EPOCH_FROM,
-            )
+            expire_ms = NO_TIMESTAMP
+            if retention_ms >= 0:
+                expire_ms = min(now_ms + retention_ms, _TIMESTAMP_MAX)
+            offsets = offsets_to_commit(topics, now_ms, expire_ms)
             shard.offset_requests.commit(who, offsets, token, now_ms, decision)
 
-        return ask_shard(self._groups, asked.group_id, decide, encode, refuse)
+        return ask_shard(self._groups, group_id, decide, encode, refuse)
 
-    def _check(self, request: Request, topic: Any, partition: Any, image: ClusterImage) -> Asked:
-        if request.version >= _TOPIC_ID_FROM:
-            found = image.topics_by_id.get(topic.topic_id)
-            if found is None:
-                return Asked(None, partition, ErrorCode.unknown_topic_id)
-        else:
-            found = image.topics.get(topic.name)
-        return check_partition(found, partition, self._metadata_bytes_max)
+    def _check(self, topic: CommittedTopic, image: ClusterImage) -> CheckedTopic:
+        name, topic_id, partitions = topic
+        if topic_id is None:
+            assert name is not None
+            return check_topic(name, image.topics.get(name), partitions, self._metadata_bytes_max)
+        found = image.topics_by_id.get(topic_id)
+        if found is None:
+            errors = [ErrorCode.unknown_topic_id] * len(partitions)
+            return CheckedTopic(topic_id, None, partitions, errors)
+        return check_topic(topic_id, found, partitions, self._metadata_bytes_max)
 
 
-def check_partition(topic: Topic | None, partition: Any, metadata_bytes_max: int) -> Asked:
-    """One partition of OffsetCommit or TxnOffsetCommit."""
-    if topic is None or not 0 <= partition.partition_index < len(topic.partitions):
-        return Asked(topic, partition, ErrorCode.unknown_topic_or_partition)
-    metadata = partition.committed_metadata or ""
-    # As Kafka, whatever the name of the key: units of UTF-16, not bytes.
-    if len(metadata.encode("utf-16-le")) > 2 * metadata_bytes_max:
-        return Asked(topic, partition, ErrorCode.offset_metadata_too_large)
-    return Asked(topic, partition, None)
+def check_topic(
+    key: str | UUID,
+    topic: Topic | None,
+    partitions: Sequence[CommittedPartition],
+    metadata_bytes_max: int,
+) -> CheckedTopic:
+    """One topic of OffsetCommit or TxnOffsetCommit."""
+    known = 0 if topic is None else len(topic.partitions)
+    errors = []
+    for index, _, _, metadata in partitions:
+        error = _NO_ERROR
+        if not 0 <= index < known:
+            error = ErrorCode.unknown_topic_or_partition
+        # As Kafka, whatever the name of the key: units of UTF-16, not bytes. A character has one
+        # or two.
+        elif (
+            metadata
+            and 2 * len(metadata) > metadata_bytes_max
+            and len(metadata.encode("utf-16-le")) > 2 * metadata_bytes_max
+        ):
+            error = ErrorCode.offset_metadata_too_large
+        errors.append(error)
+    return CheckedTopic(key, topic, partitions, errors)
 
 
 def offsets_to_commit(
-    checked: Iterable[Asked],
-    now_ms: int,
-    expire_ms: int = NO_TIMESTAMP,
-    *,
-    has_leader_epochs: bool,
+    topics: Iterable[CheckedTopic], now_ms: int, expire_ms: int = NO_TIMESTAMP
 ) -> list[OffsetToCommit]:
+    """Those of the partitions that were not refused for themselves."""
     return [
         OffsetToCommit(
             topic.name,
-            partition.partition_index,
-            OffsetCommitValue(
-                partition.committed_offset,
-                partition.committed_leader_epoch if has_leader_epochs else NO_EPOCH,
-                partition.committed_metadata or "",
-                now_ms,
-                expire_ms,
-                topic.id,
-            ),
+            index,
+            OffsetCommitValue(offset, leader_epoch, metadata or "", now_ms, expire_ms, topic.id),
         )
-        for topic, partition, _ in checked
+        for _, topic, partitions, errors in topics
         if topic is not None
+        for (index, offset, leader_epoch, metadata), error in zip(partitions, errors, strict=True)
+        if error is _NO_ERROR
     ]
 
 
-def _expire_ms(request: Request, now_ms: int) -> int:
-    if request.version <= _RETENTION_UP_TO and request.message.retention_time >= _NO_TIME:
-        return now_ms + int(request.message.retention_time // _MILLISECOND)
-    return NO_TIMESTAMP
-
-
-def encode_errors(
-    request: Request, topics: list[tuple[Any, list[Asked]]], errors: Iterable[ErrorCode]
-) -> Reply:
-    """The response; `errors` are those of the partitions that were not refused for themselves."""
+def errors_of(topics: Iterable[CheckedTopic], errors: Iterable[ErrorCode]) -> list[TopicErrors]:
+    """For the response; `errors` are those of the partitions that were not refused before."""
     following = iter(errors)
-    fields: list[Mapping[str, Any]] = []
-    for topic, partitions in topics:
-        of_partitions = [
-            {
-                "partition_index": each.partition.partition_index,
-                "error_code": each.error or next(following),
-            }
-            for each in partitions
-        ]
-        by_id = request.version >= _TOPIC_ID_FROM
-        name = {"topic_id": topic.topic_id} if by_id else {"name": topic.name}
-        fields.append({**name, "partitions": of_partitions})
-    return reply(request, {"throttle_time": 0, "topics": fields})
+    return [
+        (
+            key,
+            [
+                (partition[0], error or next(following))
+                for partition, error in zip(partitions, refused, strict=True)
+            ],
+        )
+        for key, _, partitions, refused in topics
+    ]

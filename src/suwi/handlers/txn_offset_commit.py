@@ -14,20 +14,22 @@ from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.group.offset_requests import Committer
 from suwi.handlers.coordinator_requests import ask, coordinator_error
-from suwi.handlers.offset_commit import Asked, check_partition, encode_errors, offsets_to_commit
+from suwi.handlers.offset_commit import CheckedTopic, check_topic, errors_of, offsets_to_commit
 from suwi.handlers.verification import (
     TXN_OFFSET_COMMIT_ADDS_FROM,
     Verifier,
     txn_offset_commit_refusal,
 )
-from suwi.model.ids import NO_SEQUENCE
+from suwi.model.ids import NO_EPOCH, NO_SEQUENCE
 from suwi.net.answers import Exclusive, Reply
 from suwi.net.dispatch import Request
 from suwi.replica.partition_transactions import NOT_VERIFIED, VerificationGuard
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.wire.offset_commit import CommittedPartition, encode_offset_commit_response
 
 _LEADER_EPOCH_FROM: Final = 2
 _MEMBERS_FROM: Final = 3
+_FLEXIBLE_FROM: Final = 3
 
 
 class TxnOffsetCommit:
@@ -48,37 +50,41 @@ class TxnOffsetCommit:
 
     async def _answer(self, request: Request) -> Reply:
         image = self._replicas.image
+        has_epochs = request.version >= _LEADER_EPOCH_FROM
         topics = [
-            (
-                topic,
-                [
-                    check_partition(image.topics.get(topic.name), each, self._metadata_bytes_max)
-                    for each in topic.partitions
-                ],
+            check_topic(
+                topic.name,
+                image.topics.get(topic.name),
+                [_committed(each, has_epochs) for each in topic.partitions],
+                self._metadata_bytes_max,
             )
             for topic in request.message.topics
         ]
-        checked = [each for _, partitions in topics for each in partitions if each.error is None]
-        errors = await self._commit(request, checked) if checked else []
-        return encode_errors(request, topics, errors)
+        checked = sum(topic.errors.count(ErrorCode.none) for topic in topics)
+        errors = await self._commit(request, topics, checked) if checked else []
+        flexible = request.version >= _FLEXIBLE_FROM
+        of_topics = errors_of(topics, errors)
+        body = encode_offset_commit_response(of_topics, request.throttle_ms, flexible=flexible)
+        return Reply([body])
 
-    async def _commit(self, request: Request, checked: list[Asked]) -> list[ErrorCode]:
+    async def _commit(
+        self, request: Request, topics: list[CheckedTopic], checked: int
+    ) -> list[ErrorCode]:
         """The error of each offset."""
         asked = request.message
         if not asked.group_id:
-            return [ErrorCode.invalid_group_id] * len(checked)
+            return [ErrorCode.invalid_group_id] * checked
         try:
             refusal, guard = await self._verify(asked, request.version)
             if refusal is not ErrorCode.none:
-                return [refusal] * len(checked)
+                return [refusal] * checked
             producer = TransactionalProducer(asked.producer_id, asked.producer_epoch, guard)
             who = _committer(asked, request.version, producer)
 
             def decide(
                 shard: GroupCoordinatorShard, token: Token, now_ms: int, decision: Decision
             ) -> None:
-                has_epochs = request.version >= _LEADER_EPOCH_FROM
-                offsets = offsets_to_commit(checked, now_ms, has_leader_epochs=has_epochs)
+                offsets = offsets_to_commit(topics, now_ms)
                 shard.offset_requests.commit(who, offsets, token, now_ms, decision)
 
             errors: list[ErrorCode] = await ask(self._groups, asked.group_id, decide)
@@ -87,7 +93,7 @@ class TxnOffsetCommit:
             code = coordinator_error(error)
             if code is ErrorCode.invalid_txn_state:  # It has ended since it was verified.
                 code = txn_offset_commit_refusal(code, request.version)
-            return [code] * len(checked)
+            return [code] * checked
 
     async def _verify(self, asked: Any, version: int) -> tuple[ErrorCode, VerificationGuard | None]:
         """Raises a `BrokerError` if this broker is not the coordinator of the group."""
@@ -108,6 +114,16 @@ class TxnOffsetCommit:
         if error is not ErrorCode.none:
             return txn_offset_commit_refusal(error, version), None
         return ErrorCode.none, guard
+
+
+def _committed(partition: Any, has_epochs: bool) -> CommittedPartition:
+    leader_epoch = partition.committed_leader_epoch if has_epochs else NO_EPOCH
+    return (
+        partition.partition_index,
+        partition.committed_offset,
+        leader_epoch,
+        partition.committed_metadata,
+    )
 
 
 def _committer(asked: Any, version: int, producer: TransactionalProducer) -> Committer:

@@ -29,12 +29,13 @@ from suwi.records.batch import (
     compute_crc,
 )
 from suwi.records.compression import Compression, compress
-from suwi.records.record import MarkerType, Record, wrap_int64
+from suwi.records.record import Headers, MarkerType, Record, wrap_int64
 
 _CRC = struct.Struct(">I")
 _MARKER_KEY = struct.Struct(">hh")
 _MARKER_VALUE = struct.Struct(">hi")
 _MARKER_VERSION = 0
+_NULL = b"\1"  # a length of -1
 
 
 def build_batch(
@@ -120,8 +121,8 @@ def seal(header: BatchHeader, section: bytes) -> bytearray:
     """A batch of header and records section; sets length and CRC."""
     batch = bytearray(HEADER_BYTES)
     batch += section
-    header = header._replace(batch_length=len(batch) - LOG_OVERHEAD_BYTES)
-    HEADER.pack_into(batch, 0, *header)
+    base_offset, _, *rest = header
+    HEADER.pack_into(batch, 0, base_offset, len(batch) - LOG_OVERHEAD_BYTES, *rest)
     _CRC.pack_into(batch, CRC_AT, compute_crc(batch, 0, len(batch)))
     return batch
 
@@ -132,40 +133,48 @@ def _encode(records: Iterable[Record], base_offset: int) -> tuple[bytearray, lis
     deltas: list[int] = []
     base_timestamp = max_timestamp = int(NO_TIMESTAMP)
     next_delta = 0
-    for record in records:
+    for offset, timestamp, key, value, headers in records:
         if not deltas:
-            base_timestamp = record.timestamp
-        max_timestamp = max(max_timestamp, record.timestamp)
-        delta = next_delta if record.offset == NO_OFFSET else record.offset - base_offset
+            base_timestamp = timestamp
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        delta = next_delta if offset == NO_OFFSET else offset - base_offset
         if delta < next_delta:
-            raise ValueError(f"offset {record.offset} is not increasing, base offset {base_offset}")
+            raise ValueError(f"offset {offset} is not increasing, base offset {base_offset}")
         deltas.append(delta)
         next_delta = delta + 1
-        body = _encode_body(record, wrap_int64(record.timestamp - base_timestamp), delta)
-        append_varint(section, len(body))
+        body = b"".join(
+            (
+                b"\0",  # the attributes, which are unused
+                _varint(wrap_int64(timestamp - base_timestamp)),
+                _varint(delta),
+                _NULL if key is None else _varint(len(key)) + key,
+                _NULL if value is None else _varint(len(value)) + value,
+                _encode_headers(headers) if headers else b"\0",
+            )
+        )
+        section += _varint(len(body))
         section += body
     return section, deltas, base_timestamp, max_timestamp
 
 
-def _encode_body(record: Record, timestamp_delta: int, offset_delta: int) -> bytearray:
-    body = bytearray(1)  # the attributes, which are unused
-    append_varint(body, timestamp_delta)
-    append_varint(body, offset_delta)
-    _append_nullable(body, record.key)
-    _append_nullable(body, record.value)
-    append_varint(body, len(record.headers))
-    for name, value in record.headers:
-        _append_nullable(body, name.encode("utf-8", "surrogateescape"))
-        _append_nullable(body, value)
-    return body
+def _encode_headers(headers: Headers) -> bytearray:
+    out = bytearray(_varint(len(headers)))
+    for name, value in headers:
+        key = name.encode("utf-8", "surrogateescape")
+        out += _varint(len(key)) + key
+        out += _NULL if value is None else _varint(len(value)) + value
+    return out
 
 
-def _append_nullable(out: bytearray, field: bytes | None) -> None:
-    if field is None:
-        out.append(1)  # -1
-    else:
-        append_varint(out, len(field))
-        out += field
+def _varint(number: int) -> bytes:
+    return _SHORT[number] if 0 <= number < _SHORT_VARINTS else _any_varint(number)
+
+
+def _any_varint(number: int) -> bytes:
+    out = bytearray()
+    append_varint(out, number)
+    return bytes(out)
 
 
 def append_varint(out: bytearray, number: int) -> None:
@@ -175,3 +184,7 @@ def append_varint(out: bytearray, number: int) -> None:
         out.append((number & 0x7F) | 0x80)
         number >>= 7
     out.append(number)
+
+
+_SHORT_VARINTS = 256
+_SHORT = [_any_varint(number) for number in range(_SHORT_VARINTS)]

@@ -97,11 +97,12 @@ class ApiKey(IntEnum):
 
 
 # The handlers of these APIs decode the body themselves: with `wire.produce`, `wire.fetch_request`,
-# or as JSON.
+# `wire.offset_commit`, or as JSON.
 RAW_BODY: Final = frozenset(
     {
         ApiKey.PRODUCE,
         ApiKey.FETCH,
+        ApiKey.OFFSET_COMMIT,
         ApiKey.DESCRIBE_REPLICAS,
         ApiKey.DESCRIBE_BROKER,
         ApiKey.REPORT_LOSS,
