@@ -53,7 +53,6 @@ class Output:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
         transport: asyncio.Transport,
         turns: Turns,
         progressed: Callable[[], None],
@@ -62,7 +61,7 @@ class Output:
         """`progressed` is called when queued bytes were sent, `failed` when they cannot be sent."""
         self.replies = 0
         self.queued_bytes = 0
-        self._loop = loop
+        self._loop = asyncio.get_running_loop()
         self._transport = transport
         self._turns = turns
         self._progressed = progressed
