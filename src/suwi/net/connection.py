@@ -119,7 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         tls = transport.get_extra_info("ssl_object")
         principal = ANONYMOUS if tls is None else principal_of_peer(tls)
         self.client = self.client._replace(host=self.peer_host, principal=principal)
-        self._output = Output(transport, self._turns, self._output_progressed, self._abort)
+        self._output = Output(transport, self._turns.senders, self._output_progressed, self._abort)
         self._output.begin()
         refused = self._registry.opened(self)
         if refused is not None:
