@@ -2,6 +2,8 @@
 
 import asyncio
 import struct
+import subprocess
+import sys
 import tracemalloc
 
 import pytest
@@ -127,3 +129,19 @@ def test_the_memory_of_a_large_response_is_used_again_until_a_small_one_arrives(
         assert len(connection._memory._memory) == 0
 
     asyncio.run(scenario())
+
+
+def test_a_forked_process_does_not_share_the_receive_buffer() -> None:
+    """Spark forks its Python workers, which may have imported the client before."""
+    script = """
+import os
+from suwi.client.connection import _shared
+_shared.buffer[:3] = b"own"
+child = os.fork()
+if child == 0:
+    _shared.buffer[:3] = b"new"
+    os._exit(0)
+os.waitpid(child, 0)
+assert bytes(_shared.buffer[:3]) == b"own"
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

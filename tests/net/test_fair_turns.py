@@ -74,7 +74,7 @@ class Served:
 
 
 async def all_turns(budget: Budget) -> None:
-    while budget.turns.waiting:  # noqa: ASYNC110 (nothing tells us)
+    while budget.turns.waiting or budget.turns.senders.waiting:  # noqa: ASYNC110 (nothing tells us)
         await asyncio.sleep(0)
     await settle()
 

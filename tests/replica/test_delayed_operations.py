@@ -1,10 +1,13 @@
 """Delayed operations of a partition are completed independently of each other."""
 
+import asyncio
+
 import pytest
 
-from suwi.model.errors import BrokerError, NotLeaderOrFollower
+from suwi.model.errors import BrokerError, NotLeaderOrFollower, RequestTimedOut
 from suwi.model.ids import Offset
 from suwi.replica.delayed_operations import DelayedOperations, OnCommit
+from suwi.sim import Simulation
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -65,3 +68,78 @@ def test_callbacks_for_the_same_offset_are_called_in_the_order_they_were_added()
         waiting.add(Offset(end_offset), listener(number))
     waiting.committed(Offset(9))
     assert called == [0, 2, 4, 1, 3]
+
+
+class Produces:
+    """Delayed produces in a simulated loop: what completed them, and when."""
+
+    def __init__(self) -> None:
+        self.waiting = DelayedOperations()
+        self.completed: list[tuple[str, float, bool]] = []
+        self.timers = 0
+        self._loop = asyncio.get_running_loop()
+        self._began_s = self._loop.time()
+        self._call_at = self._loop.call_at
+        self._loop.call_at = self._counting  # type: ignore[method-assign]
+
+    def _counting(self, when: float, callback: object, *args: object, **kwargs: object) -> object:
+        if callback == self.waiting._expire:
+            self.timers += 1
+        return self._call_at(when, callback, *args, **kwargs)  # type: ignore[arg-type]
+
+    def add(self, name: str, end_offset: int, timeout_s: float) -> None:
+        def on_commit(error: BrokerError | None) -> None:
+            assert error is None or isinstance(error, RequestTimedOut | NotLeaderOrFollower)
+            after_s = round(self._loop.time() - self._began_s, 3)
+            self.completed.append((name, after_s, isinstance(error, RequestTimedOut)))
+
+        self.waiting.add(Offset(end_offset), on_commit, timeout_s)
+
+
+def test_each_produce_times_out_at_its_own_deadline() -> None:
+    async def scenario() -> None:
+        produces = Produces()
+        produces.add("late", 10, 30)
+        produces.add("early", 20, 5)
+        await asyncio.sleep(1)
+        produces.add("next", 30, 5)
+        produces.add("committed", 5, 2)
+        produces.waiting.committed(Offset(5))
+        await asyncio.sleep(100)
+        assert produces.completed == [
+            ("committed", 1, False),
+            ("early", 5, True),
+            ("next", 6, True),
+            ("late", 30, True),
+        ]
+        produces.add("again", 40, 1)
+        await asyncio.sleep(2)
+        assert produces.completed[-1] == ("again", 102, True)
+
+    Simulation(1).run(scenario())
+
+
+def test_produces_that_are_committed_in_time_share_one_timer() -> None:
+    async def scenario() -> None:
+        produces = Produces()
+        for number in range(1, 1001):
+            produces.add(str(number), number, 30)
+            await asyncio.sleep(0.01)
+            produces.waiting.committed(Offset(number))
+        assert produces.timers == 1
+        await asyncio.sleep(100)
+        assert [number for number, _, timed_out in produces.completed if timed_out] == []
+        assert produces.timers == 1, "a timer without anything to wait for is not set again"
+
+    Simulation(1).run(scenario())
+
+
+def test_no_timer_is_left_when_all_produces_have_failed() -> None:
+    async def scenario() -> None:
+        produces = Produces()
+        produces.add("one", 1, 30)
+        produces.waiting.fail(NotLeaderOrFollower("gone"))
+        assert produces.completed == [("one", 0, False)]
+        assert produces.waiting._sweep is None
+
+    Simulation(1).run(scenario())

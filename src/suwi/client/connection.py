@@ -51,7 +51,9 @@ class _Shared(threading.local):
     """The receive buffer of an event loop. Its pages use memory after they are first written."""
 
     def __init__(self) -> None:
-        self.buffer = memoryview(mmap.mmap(-1, _SHARED_BYTES))
+        # Private: a forked process has a buffer of its own.
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        self.buffer = memoryview(mmap.mmap(-1, _SHARED_BYTES, flags=flags))
 
 
 _shared = _Shared()

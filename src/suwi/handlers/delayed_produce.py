@@ -1,10 +1,9 @@
 """A produce whose response waits for the commit: acks=all, or acks=1 with flush.messages=1."""
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from suwi.model.errors import BrokerError, RequestTimedOut
+from suwi.model.errors import BrokerError
 from suwi.model.ids import Offset
 from suwi.net.answers import Later, Outcome, Promise, Reply
 from suwi.replica.partition import Partition
@@ -13,47 +12,34 @@ from suwi.replica.partition import Partition
 class DelayedProduce:
     """A reply that is sent when the batches of a request are committed, without a task."""
 
-    __slots__ = ("_answer", "_errors", "_pending", "_promise", "_timer")
+    __slots__ = ("_answer", "_errors", "_pending", "_promise")
 
     def __init__(self, answer: Callable[[Mapping[int, Exception]], Reply]) -> None:
         """`answer` builds the reply from the errors, by batch number."""
         self._answer = answer
-        self._promise = Promise(self._cancel)
         self._errors: dict[int, Exception] = {}
         self._pending: set[int] = set()
-        self._timer: asyncio.TimerHandle
+        self._promise = Promise(self._pending.clear)
 
     def later(self, batches: Sequence[tuple[Partition, Offset]], timeout_s: float) -> Later:
-        self._timer = asyncio.get_running_loop().call_later(timeout_s, self._on_timeout)
         self._pending.update(range(len(batches)))
         for number, (partition, end_offset) in enumerate(batches):
-            partition.when_committed(end_offset, partial(self._on_committed, number))
+            partition.when_committed(end_offset, partial(self._on_committed, number), timeout_s)
         return Later(self._promise)
 
     def _on_committed(self, number: int, error: BrokerError | None) -> None:
         if number not in self._pending:
-            return  # the client has disconnected, or the request has timed out
+            return  # the client has disconnected
         self._pending.remove(number)
         if error is not None:
             self._errors[number] = error
         if not self._pending:
             self._complete()
 
-    def _on_timeout(self) -> None:
-        timed_out = RequestTimedOut("the batch was not committed in time")
-        self._errors.update(dict.fromkeys(self._pending, timed_out))
-        self._pending.clear()
-        self._complete()
-
     def _complete(self) -> None:
-        self._timer.cancel()
         outcome: Outcome
         try:
             outcome = self._answer(self._errors)
         except Exception as error:
             outcome = error
         self._promise.keep(outcome)
-
-    def _cancel(self) -> None:
-        self._timer.cancel()
-        self._pending.clear()

@@ -1,7 +1,8 @@
-"""Work over many partitions, one slice per iteration of the event loop, of all requests in turn.
+"""Work over many partitions, one slice per iteration of the event loop.
 
-A handler whose work never awaits is a generator that yields after each slice (`in_slices`). It adds
-the result of each partition to a `SlicedResponse`, which also encodes slice by slice.
+Requests take turns: in each iteration one of them has a slice (`Request.next_slice`). A handler
+whose work never awaits is a generator that yields after each slice (`in_slices`). It adds the
+result of each partition to a `SlicedResponse`, which also encodes slice by slice.
 Slices are counted in partitions, not in time, so that simulation runs are deterministic.
 Invariant: nothing else runs between two yields; state is checked again after each.
 """

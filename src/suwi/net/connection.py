@@ -26,7 +26,7 @@ from suwi.net.answers import (
 from suwi.net.buffer_pool import BufferPool
 from suwi.net.client_identity import ClientIdentity, peer_address
 from suwi.net.disconnected import without_reply
-from suwi.net.fair_turns import SliceTurns, Turns
+from suwi.net.fair_turns import Turns
 from suwi.net.frame_reader import FrameReader, InvalidFrameSize
 from suwi.net.limits import Limits
 from suwi.net.output import WRITE_BYTES, Output
@@ -63,7 +63,7 @@ class Connection(asyncio.BufferedProtocol):
         "_exclusive", "_flush_planned", "_limits", "_loop", "_opened_at", "_order", "_output",
         "_peer_closed", "_reader", "_reading", "_registry", "_serving", "_stopping", "_transport",
         "_turns", "_unsent_budget", "_unsent_bytes", "client", "peer_challenge", "peer_host",
-        "peer_port", "sasl",
+        "peer_port", "sasl", "slices",
     )  # fmt: skip
 
     def __init__(
@@ -90,6 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer_pool = buffer_pool
         self._unsent_budget = unsent_budget
         self._turns = turns
+        self.slices = turns.slices
         self._registry = registry
         self._transport: asyncio.Transport
         self._output: Output
@@ -118,9 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         tls = transport.get_extra_info("ssl_object")
         principal = ANONYMOUS if tls is None else principal_of_peer(tls)
         self.client = self.client._replace(host=self.peer_host, principal=principal)
-        self._output = Output(
-            self._loop, transport, self._turns, self._output_progressed, self._abort
-        )
+        self._output = Output(transport, self._turns.senders, self._output_progressed, self._abort)
         self._output.begin()
         refused = self._registry.opened(self)
         if refused is not None:
@@ -237,10 +236,6 @@ class Connection(asyncio.BufferedProtocol):
             self._dispatch = without_reply(self._dispatch)
         self._active_at = self._loop.time()
         self._serve_received()
-
-    @property
-    def slices(self) -> SliceTurns:
-        return self._turns.slices
 
     def memory_available(self) -> None:
         self._reader.memory_available()

@@ -1,12 +1,12 @@
-"""Fair scheduling of connections: pipelined requests and large replies of one do not delay others.
+"""Fair scheduling of connections: pipelined requests of one do not delay those of the others.
 
 A connection serves the requests it has read within the `limits` of a turn. If complete requests are
-left, or bytes of replies that the socket would take, it is queued (`join`). In each iteration of
-the event loop the first in the queue takes a turn, so that sockets and timers are handled in
-between.
-Requests whose work goes in slices have a queue of their own (`slices`).
+left, it is queued (`join`). In each iteration of the event loop the first queued connection takes a
+turn, so that sockets and timers are handled in between. Replies of which the socket would take more
+than a turn's bytes (`senders`), and requests whose work goes in slices (`slices`), have queues of
+their own.
 Invariants: while others are queued, a connection with new bytes serves one request and is queued;
-in each iteration at most one turn is taken and one slice begins.
+each queue gives one turn in an iteration.
 """
 
 import asyncio
@@ -47,21 +47,14 @@ class SliceTurns:
             asyncio.get_running_loop().call_soon(self._begin_one)
 
 
-class Turns:
-    __slots__ = ("_is_taking", "_requests_max", "_s_max", "slices", "waiting")
+class TurnQueue:
+    """The first in the queue takes a turn in each iteration of the event loop."""
 
-    def __init__(self, requests_max: int, ms_max: float) -> None:
+    __slots__ = ("_is_taking", "waiting")
+
+    def __init__(self) -> None:
         self.waiting: deque[Participant] = deque()
-        self.slices = SliceTurns()
-        self._requests_max = requests_max
-        self._s_max = ms_max / 1000
         self._is_taking = False
-
-    def limits(self, began_s: float) -> tuple[int, float]:
-        """The maximum number of requests and the end time of a turn that began at `began_s`."""
-        if self.waiting and not self._is_taking:
-            return 1, began_s
-        return self._requests_max, began_s + self._s_max
 
     def join(self, participant: Participant) -> None:
         """Append to the queue."""
@@ -79,3 +72,22 @@ class Turns:
             self._is_taking = False
             if waiting:
                 asyncio.get_running_loop().call_soon(self._next)
+
+
+class Turns(TurnQueue):
+    """The connections with requests to serve; beside it those that send, and work in slices."""
+
+    __slots__ = ("_requests_max", "_s_max", "senders", "slices")
+
+    def __init__(self, requests_max: int, ms_max: float) -> None:
+        super().__init__()
+        self.senders = TurnQueue()
+        self.slices = SliceTurns()
+        self._requests_max = requests_max
+        self._s_max = ms_max / 1000
+
+    def limits(self, began_s: float) -> tuple[int, float]:
+        """The maximum number of requests and the end time of a turn that began at `began_s`."""
+        if self.waiting and not self._is_taking:
+            return 1, began_s
+        return self._requests_max, began_s + self._s_max

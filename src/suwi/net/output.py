@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 from suwi.env import FileRegion
 from suwi.net.answers import Chunk, Reply
-from suwi.net.fair_turns import Turns
+from suwi.net.fair_turns import TurnQueue
 
 WRITE_BYTES = 256 * 1024
 # Smaller regions are read and written together with adjacent chunks: cheaper than sendfile.
@@ -25,7 +25,7 @@ SMALL_REGION_BYTES = 32 * 1024
 # Small replies are joined with their header and queued in a separate list, sent first.
 _MERGED_BYTES_MAX = 4 * 1024
 _REGION_PIECE_BYTES = 1024 * 1024
-# After this many bytes other connections are served (`turns`); reading a small region costs as much
+# After this many bytes it is the turn of others (`senders`); reading a small region costs as much
 # time as sending _READ_COST_BYTES.
 _TURN_BYTES = 1024 * 1024
 _READ_COST_BYTES = 2 * 1024
@@ -47,24 +47,23 @@ _Item: TypeAlias = Chunk | _EndOfReply | Callable[[], None]
 class Output:
     __slots__ = (
         "_closed", "_draining", "_dup_fd", "_failed", "_items", "_lacks_room", "_loop",
-        "_progressed", "_region_sent", "_region_warm", "_small", "_socket_fd", "_transport",
-        "_turns", "_waiting", "_warming", "_watching", "is_paused", "queued_bytes", "replies",
+        "_progressed", "_region_sent", "_region_warm", "_senders", "_small", "_socket_fd",
+        "_transport", "_waiting", "_warming", "_watching", "is_paused", "queued_bytes", "replies",
     )  # fmt: skip
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
         transport: asyncio.Transport,
-        turns: Turns,
+        senders: TurnQueue,
         progressed: Callable[[], None],
         failed: Callable[[str], None],
     ) -> None:
         """`progressed` is called when queued bytes were sent, `failed` when they cannot be sent."""
         self.replies = 0
         self.queued_bytes = 0
-        self._loop = loop
+        self._loop = asyncio.get_running_loop()
         self._transport = transport
-        self._turns = turns
+        self._senders = senders
         self._progressed = progressed
         self._failed = failed
         self._small: list[bytes] = []  # complete replies, sent before `_items`
@@ -190,7 +189,7 @@ class Output:
         ):
             if turn_bytes >= _TURN_BYTES:
                 self._waiting = True
-                self._turns.join(self)
+                self._senders.join(self)
                 return
             if self._small:
                 turn_bytes += self._send_small()

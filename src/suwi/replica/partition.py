@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 
 from suwi.log.log_slice import LogSlice
 from suwi.log.partition_log import Appended, PartitionLog
@@ -362,15 +363,15 @@ class Partition:
         """Whether the response waits for the commit: acks=all, or flush.messages=1."""
         return acks == _ACKS_ALL or self.replica_log.config.flush_messages == 1
 
-    def when_committed(self, end_offset: Offset, on_commit: OnCommit) -> None:
-        """Call `on_commit` once: when everything below `end_offset` is committed or has failed."""
+    def when_committed(self, end: Offset, on_commit: OnCommit, timeout_s: float = inf) -> None:
+        """Call `on_commit` once: when all below `end` is committed, has failed or has timed out."""
         replica_log = self.replica_log
         if replica_log.closed is not None:
             on_commit(replica_log.closed)
-        elif end_offset <= replica_log.high_watermark:
+        elif end <= replica_log.high_watermark:
             on_commit(None)
         else:
-            replica_log.delayed.add(end_offset, on_commit)
+            replica_log.delayed.add(end, on_commit, timeout_s)
 
     def watch(self, watcher: Callable[[], None], *, also_uncommitted: bool = False) -> None:
         """Call `watcher` whenever more can be read, until `unwatch`."""
