@@ -25,7 +25,7 @@ from suwi.local_cluster.zookeeper import HOST, Server
 _BRIDGE, _NAMESPACE, _LINK = "suwi-bench", "suwi-bench-{}", "suwi-b{}"
 _NETWORK = "10.231.77.{}"
 _OUTSIDE = _NETWORK.format(1)
-_PORT, _ZOOKEEPER_PORT = 24092, 24392
+_PORT, _ZOOKEEPER_PORT = 21092, 21392
 _RUN = "from suwi.cli.main import app; app()"
 _STOP_S = 60
 
