@@ -6,6 +6,8 @@ are below those that the system gives to clients, which could take one of a kill
 """
 
 import contextlib
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +25,7 @@ from compat.kafka import KafkaServer
 from suwi.client.addresses import Address
 from suwi.local_cluster.cluster import ClusterError, LocalCluster
 from suwi.local_cluster.layout import Layout, broker_name
+from suwi.local_cluster.process import ProcessState
 from suwi.local_cluster.view import View, views
 from suwi.local_cluster.zookeeper import why_unavailable
 
@@ -48,8 +51,6 @@ class ProcessCluster(ABC):
     @abstractmethod
     def pid(self, broker: int) -> int: ...
     @abstractmethod
-    def kill(self, broker: int) -> None: ...
-    @abstractmethod
     def stop(self, broker: int) -> None: ...
     @abstractmethod
     def restart(self, broker: int) -> None:
@@ -69,6 +70,10 @@ class ProcessCluster(ABC):
         """For clients; as long as no broker is restarted."""
         first, *more = map(self.pid, self.brokers)
         return Server(self.name, self.bootstrap_servers, first, tuple(more))
+
+    def kill(self, broker: int) -> None:
+        """Returns at once: the process is gone a little later."""
+        os.kill(self.pid(broker), signal.SIGKILL)
 
     def create_topic(
         self,
@@ -173,14 +178,13 @@ class SuwiCluster(ProcessCluster):
     def pid(self, broker: int) -> int:
         return self.local.state.processes[broker_name(broker)].pid
 
-    def kill(self, broker: int) -> None:
-        self.local.kill(broker_name(broker))
-
     def stop(self, broker: int) -> None:
         self.local.stop_processes([broker_name(broker)])
 
     def restart(self, broker: int) -> None:
-        self.local.start_processes([broker_name(broker)])
+        name = broker_name(broker)
+        wait_for(lambda: self.local.process_state(name) is ProcessState.DEAD, f"{name} runs")
+        self.local.start_processes([name])
 
     def stop_everything(self) -> None:
         with contextlib.suppress(ClusterError):  # it was never started
@@ -224,13 +228,11 @@ class KafkaCluster(ProcessCluster):
     def pid(self, broker: int) -> int:
         return self._servers[broker].pid
 
-    def kill(self, broker: int) -> None:
-        self._servers[broker].kill()
-
     def stop(self, broker: int) -> None:
         self._servers[broker].stop()
 
     def restart(self, broker: int) -> None:
+        self._servers[broker].kill()  # or wait for the end of one that was killed
         self._servers[broker].start()
 
     def stop_everything(self) -> None:

@@ -7,7 +7,6 @@ missing.
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -93,15 +92,9 @@ class HostCluster(ProcessCluster):
     def pid(self, broker: int) -> int:
         return self._processes[broker].pid
 
-    def kill(self, broker: int) -> None:
-        self._end(broker, signal.SIGKILL)
-
     def stop(self, broker: int) -> None:
-        self._end(broker, signal.SIGTERM)
-
-    def _end(self, broker: int, how: signal.Signals) -> None:
         process = self._processes.pop(broker)
-        process.send_signal(how)
+        process.terminate()
         try:
             process.wait(_STOP_S)
         except subprocess.TimeoutExpired:
@@ -117,7 +110,8 @@ class HostCluster(ProcessCluster):
         )
         properties.write_text("\n".join(lines))
         inside = ["ip", "netns", "exec", _NAMESPACE.format(broker)]
-        command = [*inside, sys.executable, "-c", _RUN, "serve", "--config", str(properties)]
+        command = [*inside, sys.executable, "-c", _RUN, "serve", "--insecure"]
+        command += ["--config", str(properties)]
         self._processes[broker] = self._start(command, f"broker-{broker}.log")
 
     def start_everything(self) -> None:
