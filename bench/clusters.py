@@ -62,6 +62,10 @@ class ProcessCluster(ABC):
     def start_everything(self) -> None:
         """It may return before all brokers serve."""
 
+    def end(self) -> None:
+        """Nobody needs its data any more."""
+        self.stop_everything()
+
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(map(self.address, self.brokers))
@@ -254,6 +258,10 @@ class KafkaCluster(ProcessCluster):
         for server in self._servers.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 server.stop(_STOP_S)
+        self.end()
+
+    def end(self) -> None:
+        for server in self._servers.values():
             server.kill()
 
     def start_everything(self) -> None:
@@ -270,7 +278,7 @@ def suwi_cluster(
 ) -> Iterator[SuwiCluster]:
     with temporary_directory() as directory:
         cluster = SuwiCluster(directory, brokers, ensemble=ensemble, port=port)
-        with _running(cluster):
+        with running(cluster):
             yield cluster
 
 
@@ -278,7 +286,7 @@ def suwi_cluster(
 def kafka_cluster(java: JavaClient) -> Iterator[KafkaCluster]:
     with temporary_directory() as directory:
         cluster = KafkaCluster(directory, java)
-        with _running(cluster):
+        with running(cluster):
             yield cluster
 
 
@@ -304,13 +312,14 @@ def can_run_suwi() -> bool:
 
 
 @contextmanager
-def _running(cluster: ProcessCluster) -> Iterator[None]:
+def running(cluster: ProcessCluster) -> Iterator[None]:
+    """From when it is healthy."""
     try:
         cluster.start_everything()
         cluster.wait_until_healthy()
         yield
     finally:
-        cluster.stop_everything()
+        cluster.end()
 
 
 def _address(text: str) -> Address:

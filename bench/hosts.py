@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.base_env import ROOT, clean_environment
-from bench.clusters import SUWI_SETTINGS, ProcessCluster
+from bench.clusters import SUWI_SETTINGS, ProcessCluster, running
 from bench.servers import SUWI, temporary_directory
 from suwi.local_cluster import zookeeper
 from suwi.local_cluster.cluster import broker_settings
@@ -140,9 +140,5 @@ class HostCluster(ProcessCluster):
 def host_cluster(hosts: int = 3) -> Iterator[HostCluster]:
     with temporary_directory() as directory, _network(hosts):
         cluster = HostCluster(directory, hosts)
-        try:
-            cluster.start_everything()
-            cluster.wait_until_healthy()
+        with running(cluster):
             yield cluster
-        finally:
-            cluster.stop_everything()
