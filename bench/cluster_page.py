@@ -58,7 +58,6 @@ def _of_plan(plan: ClusterPlan) -> Iterable[Line]:
     yield Line(text, job, "all_led_s", "s", _LED_S_MAX)
     job = cluster_size.start_job(plan.partitions)
     start = f"start with {plan.partitions:,} partitions"
-    yield Line(f"{start}, serving", job, "serving_s", "s")
     yield Line(f"{start}, in sync", job, "in_sync_s", "s", 1.0, of_kafka=True)
     yield Line(f"creating {plan.partitions:,} partitions", job, "create_s", "s")
     for count in plan.processes:

@@ -6,6 +6,8 @@ are below those that the system gives to clients, which could take one of a kill
 """
 
 import contextlib
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -23,12 +25,13 @@ from compat.kafka import KafkaServer
 from suwi.client.addresses import Address
 from suwi.local_cluster.cluster import ClusterError, LocalCluster
 from suwi.local_cluster.layout import Layout, broker_name
+from suwi.local_cluster.process import ProcessState
 from suwi.local_cluster.view import View, views
 from suwi.local_cluster.zookeeper import why_unavailable
 
 HOST = "127.0.0.1"
 ZOOKEEPERS = 3
-_SUWI_PORT, _KAFKA_PORT, _KAFKA_CONTROLLER_PORT = 26092, 25092, 25192
+_SUWI_PORT, _KAFKA_PORT, _KAFKA_CONTROLLER_PORT = 23092, 22092, 22192
 _PATIENCE_S = 300.0
 _STOP_S = 30.0
 _LOOK_EVERY_S = 0.05
@@ -48,8 +51,6 @@ class ProcessCluster(ABC):
     @abstractmethod
     def pid(self, broker: int) -> int: ...
     @abstractmethod
-    def kill(self, broker: int) -> None: ...
-    @abstractmethod
     def stop(self, broker: int) -> None: ...
     @abstractmethod
     def restart(self, broker: int) -> None:
@@ -58,7 +59,12 @@ class ProcessCluster(ABC):
     @abstractmethod
     def stop_everything(self) -> None: ...
     @abstractmethod
-    def start_everything(self) -> None: ...
+    def start_everything(self) -> None:
+        """It may return before all brokers serve."""
+
+    def end(self) -> None:
+        """Nobody needs its data any more."""
+        self.stop_everything()
 
     @property
     def bootstrap_servers(self) -> str:
@@ -69,6 +75,10 @@ class ProcessCluster(ABC):
         """For clients; as long as no broker is restarted."""
         first, *more = map(self.pid, self.brokers)
         return Server(self.name, self.bootstrap_servers, first, tuple(more))
+
+    def kill(self, broker: int) -> None:
+        """Returns at once: the process is gone a little later."""
+        os.kill(self.pid(broker), signal.SIGKILL)
 
     def create_topic(
         self,
@@ -98,10 +108,14 @@ class ProcessCluster(ABC):
         wanted = frozenset(self.brokers)
 
         def are_in_sync() -> bool:
+            self._look_after()
             found = self.views().values()
             return all(view is not None and view.is_in_sync(wanted) for view in found)
 
         wait_for(are_in_sync, "the replicas are not in sync", timeout_s)
+
+    def _look_after(self) -> None:  # noqa: B027 - most need nothing
+        """Again and again while all brokers have to become healthy."""
 
     def wait_until_balanced(self, topic: str) -> None:
         """Until all replicas are in sync and each broker leads some of this topic."""
@@ -173,14 +187,13 @@ class SuwiCluster(ProcessCluster):
     def pid(self, broker: int) -> int:
         return self.local.state.processes[broker_name(broker)].pid
 
-    def kill(self, broker: int) -> None:
-        self.local.kill(broker_name(broker))
-
     def stop(self, broker: int) -> None:
         self.local.stop_processes([broker_name(broker)])
 
     def restart(self, broker: int) -> None:
-        self.local.start_processes([broker_name(broker)])
+        name = broker_name(broker)
+        wait_for(lambda: self.local.process_state(name) is ProcessState.DEAD, f"{name} runs")
+        self.local.start_processes([name])
 
     def stop_everything(self) -> None:
         with contextlib.suppress(ClusterError):  # it was never started
@@ -224,14 +237,19 @@ class KafkaCluster(ProcessCluster):
     def pid(self, broker: int) -> int:
         return self._servers[broker].pid
 
-    def kill(self, broker: int) -> None:
-        self._servers[broker].kill()
-
     def stop(self, broker: int) -> None:
         self._servers[broker].stop()
 
     def restart(self, broker: int) -> None:
+        self._servers[broker].kill()  # or wait for the end of one that was killed
         self._servers[broker].start()
+
+    def _look_after(self) -> None:
+        """On a busy machine one of three that start at the same time sometimes gives up."""
+        for broker, server in self._servers.items():
+            if server.has_ended:
+                print(f"Apache Kafka's process {broker} has ended: once more", file=sys.stderr)
+                server.launch()
 
     def stop_everything(self) -> None:
         """All at a time; one that is left without a quorum of controllers is killed."""
@@ -240,13 +258,15 @@ class KafkaCluster(ProcessCluster):
         for server in self._servers.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 server.stop(_STOP_S)
+        self.end()
+
+    def end(self) -> None:
+        for server in self._servers.values():
             server.kill()
 
     def start_everything(self) -> None:
         for server in self._servers.values():
             server.launch()
-        for server in self._servers.values():
-            server.wait()
 
     def controller(self) -> int:
         return self._java.quorum_leader(self.bootstrap_servers)
@@ -258,7 +278,7 @@ def suwi_cluster(
 ) -> Iterator[SuwiCluster]:
     with temporary_directory() as directory:
         cluster = SuwiCluster(directory, brokers, ensemble=ensemble, port=port)
-        with _running(cluster):
+        with running(cluster):
             yield cluster
 
 
@@ -266,7 +286,7 @@ def suwi_cluster(
 def kafka_cluster(java: JavaClient) -> Iterator[KafkaCluster]:
     with temporary_directory() as directory:
         cluster = KafkaCluster(directory, java)
-        with _running(cluster):
+        with running(cluster):
             yield cluster
 
 
@@ -292,13 +312,14 @@ def can_run_suwi() -> bool:
 
 
 @contextmanager
-def _running(cluster: ProcessCluster) -> Iterator[None]:
+def running(cluster: ProcessCluster) -> Iterator[None]:
+    """From when it is healthy."""
     try:
         cluster.start_everything()
         cluster.wait_until_healthy()
         yield
     finally:
-        cluster.stop_everything()
+        cluster.end()
 
 
 def _address(text: str) -> Address:

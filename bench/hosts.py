@@ -7,7 +7,6 @@ missing.
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.base_env import ROOT, clean_environment
-from bench.clusters import SUWI_SETTINGS, ProcessCluster
+from bench.clusters import SUWI_SETTINGS, ProcessCluster, running
 from bench.servers import SUWI, temporary_directory
 from suwi.local_cluster import zookeeper
 from suwi.local_cluster.cluster import broker_settings
@@ -25,7 +24,7 @@ from suwi.local_cluster.zookeeper import HOST, Server
 _BRIDGE, _NAMESPACE, _LINK = "suwi-bench", "suwi-bench-{}", "suwi-b{}"
 _NETWORK = "10.231.77.{}"
 _OUTSIDE = _NETWORK.format(1)
-_PORT, _ZOOKEEPER_PORT = 24092, 24392
+_PORT, _ZOOKEEPER_PORT = 21092, 21392
 _RUN = "from suwi.cli.main import app; app()"
 _STOP_S = 60
 
@@ -93,15 +92,9 @@ class HostCluster(ProcessCluster):
     def pid(self, broker: int) -> int:
         return self._processes[broker].pid
 
-    def kill(self, broker: int) -> None:
-        self._end(broker, signal.SIGKILL)
-
     def stop(self, broker: int) -> None:
-        self._end(broker, signal.SIGTERM)
-
-    def _end(self, broker: int, how: signal.Signals) -> None:
         process = self._processes.pop(broker)
-        process.send_signal(how)
+        process.terminate()
         try:
             process.wait(_STOP_S)
         except subprocess.TimeoutExpired:
@@ -117,7 +110,8 @@ class HostCluster(ProcessCluster):
         )
         properties.write_text("\n".join(lines))
         inside = ["ip", "netns", "exec", _NAMESPACE.format(broker)]
-        command = [*inside, sys.executable, "-c", _RUN, "serve", "--config", str(properties)]
+        command = [*inside, sys.executable, "-c", _RUN, "serve", "--insecure"]
+        command += ["--config", str(properties)]
         self._processes[broker] = self._start(command, f"broker-{broker}.log")
 
     def start_everything(self) -> None:
@@ -146,9 +140,5 @@ class HostCluster(ProcessCluster):
 def host_cluster(hosts: int = 3) -> Iterator[HostCluster]:
     with temporary_directory() as directory, _network(hosts):
         cluster = HostCluster(directory, hosts)
-        try:
-            cluster.start_everything()
-            cluster.wait_until_healthy()
+        with running(cluster):
             yield cluster
-        finally:
-            cluster.stop_everything()

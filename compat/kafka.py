@@ -146,6 +146,11 @@ class KafkaServer:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def has_ended(self) -> bool:
+        """By itself."""
+        return self._process is not None and self._process.poll() is not None
+
     def format(self) -> None:
         """Write the configuration and prepare the data directory."""
         self._configure()

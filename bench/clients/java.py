@@ -99,9 +99,9 @@ class JavaClient:
         for direction in ("upgrade", "downgrade"):
             wanted = ["--feature", f"{feature}={level}"]
             code, text = self.run(FEATURES, "--bootstrap-server", address, direction, *wanted)
-            if not code:
-                return
             said += text
+            if not code:
+                break
         _, described = self.run(FEATURES, "--bootstrap-server", address, "describe")
         if not re.search(rf"{feature}\s.*FinalizedVersionLevel: {level}\b", described):
             raise RuntimeError(f"{feature} cannot be set to {level}: {said[-2000:]}")

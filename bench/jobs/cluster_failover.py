@@ -5,6 +5,8 @@ few milliseconds with acks=all. Suwi has three ZooKeeper servers beside it; with
 none, and nothing is measured. Apache Kafka's processes run after Suwi's, not beside them.
 """
 
+import os
+import signal
 import sys
 import time
 from functools import partial
@@ -61,12 +63,13 @@ def _kill(cluster: ProcessCluster, numbers: "count[int]") -> Metrics:
     others = [broker for broker in cluster.brokers if broker != controller]
     hits_controller = number % _CONTROLLER_EVERY == 0
     broker = controller if hits_controller else others[number % len(others)]
+    pid = cluster.pid(broker)
     # A new producer each time, as in `failover`.
     with Stream(cluster.bootstrap_servers, _PARTITIONS).running() as stream:
         wait_a_while(stream)
         killed = time.perf_counter()
         stream.watch(killed)
-        cluster.kill(broker)
+        os.kill(pid, signal.SIGKILL)  # nothing that is sent later reaches this broker
         took_ms = (stream.acknowledged() - killed) * 1000
     cluster.restart(broker)
     kind = "controller" if hits_controller else "other"
@@ -104,8 +107,8 @@ def _vanish(cluster: hosts.HostCluster, numbers: "count[int]") -> Metrics:
     with Stream(cluster.bootstrap_servers, _PARTITIONS, **_IMPATIENT).running() as stream:
         wait_a_while(stream)
         cut = time.perf_counter()
-        stream.watch(cut)
         cluster.cut_off(broker)
+        stream.watch(time.perf_counter())  # what is sent later does not reach this broker
         acknowledged = stream.acknowledged()
     cluster.heal(broker)
     return {"all_acks_s": acknowledged - cut}

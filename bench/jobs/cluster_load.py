@@ -25,7 +25,7 @@ LIBRDKAFKA_JOB = "librdkafka produce, 1000 B records, acks=all, 3 processes, 3 r
 PRODUCERS = 2
 _RECORD_BYTES = 1_000
 _PARTITIONS = 12
-_PROCESSES_PORT, _PORTS_EACH = 27092, 1_000
+_PROCESSES_PORT, _PORTS_EACH = 17092, 1_000
 _S_MAX = 300
 _numbers = itertools.count()
 
