@@ -235,9 +235,19 @@ def test_of_several_attempts_only_the_one_that_spark_took_is_committed(query: Qu
         used = {message.transaction for message in [*attempts, other]}
         assert len(used) == 5
         query.commit([attempts[batch], other], batch)
-    assert query.committed() == ["0", "0, other", "1", "1, other", "2", "2, other"]
-    query.do(3, ["end"])
+    query.do(3, ["3"], ["3, other"])
+    assert query.committed() == [f"{batch}{word}" for batch in range(4) for word in ("", ", other")]
     assert query.open() == 0
+
+
+def test_attempts_that_spark_did_not_take_do_not_hold_up_readers(query: Query) -> None:
+    query.do(0, ["a"], ["b"], ["c"], ["d"])
+    prepared = query.prepare()
+    (other, taken) = [query.attempt(prepared, 1, 0, ["e"]) for _ in range(2)]
+    query.commit([taken], 1)
+    assert query.open() == 0
+    assert query.committed() == ["a", "b", "c", "d", "e"]
+    assert other.transaction != taken.transaction
 
 
 def test_an_attempt_of_an_earlier_batch_writes_nothing_that_counts(query: Query) -> None:
@@ -298,9 +308,13 @@ def test_a_late_driver_touches_nothing_of_those_after_it(
     sent: list[TaskSent] = []
     real = BatchTransactions._take_over
 
+    hanging: list[asyncio.Future[None]] = []
+
     async def late(self: BatchTransactions, token: Token) -> OpenTransaction:
         monkeypatch.setattr(BatchTransactions, "_take_over", real)
-        await asyncio.to_thread(in_between)
+        if not hanging:
+            hanging.append(asyncio.ensure_future(asyncio.to_thread(in_between)))
+        await hanging[0]
         return await real(self, token)
 
     def in_between() -> None:

@@ -164,6 +164,15 @@ def test_counts_that_changed_are_in_the_topic_once(
     assert updates == [(b"a", b"1"), (b"b", b"1"), (b"a", b"2")]
 
 
+def test_a_batch_that_is_not_part_of_a_stream_has_no_transactions(
+    spark: "SparkSession", broker: BrokerProcess
+) -> None:
+    topic = make_topic(broker.address)
+    rows, options = spark.sql("select 'x' as value"), {"transactionalIdPrefix": topic}
+    with pytest.raises(PySparkException, match="not part of a streaming query"):
+        to_topic(rows, broker.address, topic, options=options)
+
+
 def test_bad_records_keep_their_bytes_and_say_where_they_came_from_and_why(
     spark: "SparkSession", broker: BrokerProcess
 ) -> None:
@@ -216,11 +225,7 @@ def test_a_batch_that_is_saved_without_a_mode_is_refused_with_the_mode_to_use(
             {"topic": "t", "transactionalIdPrefix": "p", "kafka.acks": "1"},
             "needs kafka.acks=all",
         ),
-        (
-            "'x' as value",
-            {"topic": "some", "transactionalIdPrefix": "p"},
-            "not part of a streaming query",
-        ),
+        ("'x' as value", {"topic": "some", "transactionalIdPrefix": "p"}, "does not exist"),
         ("'x' as value, cast(null as string) as topic", {}, "a row has no topic"),
         ("'x' as value, 7 as partition", {"topic": "some"}, "does not exist"),
     ],

@@ -17,6 +17,7 @@ Invariants; they hold by what coordinators do, not by time:
 """
 
 import asyncio
+import logging
 import re
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
@@ -40,6 +41,8 @@ from suwi.model.errors import BrokerError
 from suwi.model.ids import Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicPartition
 from suwi.spark.options import SinkOptions
 from suwi.spark.origin import Origin
+
+log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -155,9 +158,9 @@ class BatchTransactions:
         """End what earlier batches have left, and give the next one ids. Raises `TransactionsLost`,
         `DriverFenced`, a `BrokerError`, OSError."""
         prepared_ms = self._clock.now_ms()
-        places = await self._places()
         async with self._driver() as driver:
             await driver.init_transactions()
+            places = await self._places()
             last = await self._read()
             await self._commit_listed(driver, last)
             # Versions rise even if the brokers have forgotten the last one.
@@ -188,9 +191,8 @@ class BatchTransactions:
                 f"the batch took {took_ms / 1000:.0f} s: with kafka.transaction.timeout.ms="
                 f"{self._timeout_ms} it may take {_TIMEOUT_SHARE:.0%} of that"
             )
-        places = await self._places()
         used = {one.token for one in transactions}
-        room = _entries_max(len(places)) - len(transactions)
+        room = handout.tasks_max - len(transactions)
         spare = [one.token for one in handout.pool if one.token not in used][: max(0, room)]
         listed = CommitList(
             handout.last.version + 1,
@@ -203,11 +205,17 @@ class BatchTransactions:
         )
         async with self._driver() as driver:
             await driver.resume(handout.driver)
-            await self._store(driver, listed, places)
+            await self._store(driver, listed, await self._places())
             await self._commit_listed(driver, listed)
+        # Of attempts that were not the first to be done: until it is aborted, readers wait.
+        await self.abort(one for one in handout.pool if one.token not in used)
 
     async def abort(self, transactions: Iterable[OpenTransaction]) -> None:
-        await _all(self._end(one, commit=False) for one in transactions)
+        """What cannot be aborted now is by the next `prepare`, or by its time-out."""
+        ends = (self._end(one, commit=False) for one in transactions)
+        for error in await asyncio.gather(*ends, return_exceptions=True):
+            if isinstance(error, Exception):
+                log.warning("a transaction was not aborted: %s", error)
 
     # -- in a task -------------------------------------------------------------------------------
 

@@ -7,8 +7,8 @@ rows again: at least once. With `transactionalIdPrefix` tasks write in transacti
 driver commits (`exactly_once.py`): exactly once.
 """
 
-import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _T = TypeVar("_T")
-
-log = logging.getLogger(__name__)
 
 _TEXT: Final = ("string", "binary")
 _COLUMNS: Final = {
@@ -154,7 +152,8 @@ class _Writing:
             rows = await self._send_all(producer, chain([first], batches))
             opened = OpenTransaction(token, producer.identity)
         except Exception:
-            await _try(producer.abort())
+            with suppress(Exception):  # Else the next batch aborts it, or its time-out.
+                await producer.abort()
             raise
         finally:
             await producer.close()
@@ -220,7 +219,7 @@ class _Writing:
         """Without transactions, what was sent stays sent."""
         # If all tasks are done a commit was tried, and the list may be stored.
         if None in messages and (opened := _transactions(messages)):
-            self._run(lambda all_: _try(all_.abort(opened)))
+            self._run(lambda all_: all_.abort(opened))
 
 
 class TopicWriter(_Writing, DataSourceArrowWriter):
@@ -248,14 +247,6 @@ class TopicStreamWriter(_Writing, DataSourceStreamArrowWriter):
 def _transactions(messages: Iterable[TaskSent | None]) -> list[OpenTransaction]:
     sent = (message.transaction for message in messages if message is not None)
     return [transaction for transaction in sent if transaction is not None]
-
-
-async def _try(work: Awaitable[None]) -> None:
-    """What is not aborted now is aborted before the next batch, or by its time-out."""
-    try:
-        await work
-    except Exception as error:
-        log.warning("transactions not aborted: %s", error)
 
 
 def _as_bytes(column: "pa.Array") -> "pa.Array":
