@@ -47,6 +47,7 @@ class Hosts:
         self._bridge = f"suwi-{layout.port}"
 
     def make(self) -> None:
+        self.remove()  # what a run that was killed has left
         _ip("link", "add", self._bridge, "type", "bridge")
         _ip("address", "add", f"{self._layout.network}.1/24", "dev", self._bridge)
         _ip("link", "set", self._bridge, "up")

@@ -130,8 +130,8 @@ def _sums(runs: Sequence[dict[str, Any]]) -> list[str]:
     spark = [run["pipeline"] for run in runs if run["pipeline"]]
     lines = [
         (
-            f"- {len(runs)} runs in {sums['seconds'] / 3600:.1f} hours, {passed} without a "
-            f"complaint; {faults} faults"
+            f"- runs: {len(runs)}, {passed} of them without a complaint, "
+            f"{sums['seconds'] / 60:.0f} minutes; faults: {faults}"
         ),
         f"- {sums['acked']:,} acknowledged records of {RECORD_BYTES} bytes: **{wrong}**",
         f"- {sums['divergent']} partitions whose files differ between replicas",

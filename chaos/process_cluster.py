@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import re
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
@@ -25,6 +26,7 @@ from suwi.local_cluster.layout import (
     zookeeper_name,
 )
 from suwi.local_cluster.process import ProcessState
+from suwi.model.errors import NotController
 from suwi.model.ids import NodeId, PartitionIndex, TopicPartition
 from suwi.testing import NotInTime
 
@@ -237,7 +239,7 @@ class ProcessCluster:
 
         def move(targets: Mapping[int, list[int]]) -> None:
             wanted = {TopicPartition(topic, PartitionIndex(p)): r for p, r in targets.items()}
-            results = self._ask(lambda cluster: Admin(cluster).reassign(wanted))
+            results = self._ask_controller(lambda cluster: Admin(cluster).reassign(wanted))
             errors = [error for error in results.values() if error is not None]
             if errors:
                 raise NotInTime(f"a reassignment was refused: {errors[0]}")
@@ -252,7 +254,7 @@ class ProcessCluster:
         move({p: [int(n) for n in nodes] for p, nodes in before.items()})
 
     def _is_nothing_moved(self) -> bool:
-        return not self._ask(lambda cluster: Admin(cluster).reassignments())
+        return not self._ask_controller(lambda cluster: Admin(cluster).reassignments())
 
     def move_and_kill(self, broker: int) -> None:
         self.move_away_and_back(broker)
@@ -312,6 +314,17 @@ class ProcessCluster:
                 return await work(cluster)
 
         return asyncio.run(run())
+
+    def _ask_controller(self, work: Callable[[Cluster], Awaitable[Answer]]) -> Answer:
+        """Again while there is none, or another one than a broker knows of."""
+        until_s = time.monotonic() + _MOVE_S
+        while True:
+            try:
+                return self._ask(work)
+            except (OSError, NotController):
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(0.2)
 
     def _wait(self, wait: Callable[[], None]) -> None:
         try:

@@ -1,5 +1,6 @@
 """A picture of one run: what a consumer read each second, and the faults beneath it, as SVG."""
 
+import statistics
 from collections.abc import Sequence
 from html import escape
 
@@ -17,7 +18,8 @@ Span = tuple[str, float, float, float]
 def draw(per_second: Sequence[int], spans: Sequence[Span]) -> str:
     kinds = list(dict.fromkeys(kind for kind, *_ in sorted(spans, key=lambda span: span[1])))
     last_s = max([len(per_second), 1, *(back_s for *_, back_s in spans)])
-    most = _round_up(max([*per_second, 1]))
+    # What was held up arrives at once afterwards: that would make the rest small.
+    most = _round_up(int(min(max([*per_second, 1]), 2 * statistics.median([*per_second, 1]) + 1)))
     bottom = _TOP + _PLOT
     rows_end = bottom + 10 + _ROW * len(kinds)
     height = rows_end + 24
@@ -26,7 +28,7 @@ def draw(per_second: Sequence[int], spans: Sequence[Span]) -> str:
         return _LEFT + at_s / last_s * (_WIDTH - _LEFT - _RIGHT)
 
     def y(count: int) -> float:
-        return bottom - count / most * _PLOT
+        return bottom - min(count / most, 1.05) * _PLOT
 
     parts = [
         (

@@ -60,7 +60,7 @@ def test_the_ledger_adds_runs_up_and_tells_where_to_resume(tmp_path: Path) -> No
     assert [line["acked"] for line in read_ledger(ledger)] == [1_000, 1_000]
     write_page(ledger)
     page = (ledger.parent / "README.md").read_text()
-    assert "2 runs in 0.0 hours, 2 without a complaint; 7 faults" in page
+    assert "runs: 2, 2 of them without a complaint, 0 minutes; faults: 7" in page
     assert "2,000 acknowledged records of 100 bytes: **0 lost, 0 duplicated" in page
     assert (ledger.parent / "time-line.svg").exists()
     assert "| kill | 7 | 2.0 s | 2.0 s | 0.5 s | 0.5 s |" in page
