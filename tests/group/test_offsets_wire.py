@@ -2,17 +2,19 @@
 
 import asyncio
 import struct
-from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from suwi.client.connection import ConnectionLost
 from suwi.coordinator.shard_context import Status
 from suwi.model.ids import TopicId
 from suwi.wire.versions import ApiKey
 from tests.group.wire import GROUP, OTHER, TOPIC, Wire, on_broker
 
 ABSENT = (-1, -1, "", 0)
+LONG: Any = "x" * 100_000
 
 
 def subscription(*topics: str) -> bytes:
@@ -62,6 +64,28 @@ def test_partitions_are_refused_one_by_one(version: int) -> None:
         }
         _, found = await wire.fetch()
         assert {tp: each[0] for tp, each in found.items()} == {(TOPIC, 0): 1, (OTHER, 0): 2}
+
+    on_broker(scenario)
+
+
+@pytest.mark.parametrize("field", ["group", "member_id", "instance", "metadata"])
+def test_a_string_of_100_kb_costs_a_committer_the_connection_and_nobody_else(field: str) -> None:
+    async def scenario(wire: Wire) -> None:
+        (member_id,) = await wire.stable("other")
+        how = {} if field == "metadata" else {field: LONG}
+        with pytest.raises(ConnectionLost):
+            await wire.commit({(TOPIC, 0): (1, LONG if field == "metadata" else "")}, **how)
+        wire.client = await wire.connect()
+        assert await wire.heartbeat("other", member_id, 1) == 0
+
+    on_broker(scenario)
+
+
+def test_a_retention_beyond_all_times_is_accepted() -> None:
+    async def scenario(wire: Wire) -> None:
+        committed = await wire.commit({(TOPIC, 0): 1}, version=4, retention_ms=2**63 - 1)
+        assert committed == {(TOPIC, 0): 0}
+        assert await wire.fetch() == (0, {(TOPIC, 0): (1, -1, "", 0)})
 
     on_broker(scenario)
 
@@ -331,7 +355,7 @@ def test_an_offset_that_outlived_its_topic_is_not_of_the_next_one_of_that_name()
         assert offsets is not None
         value = offsets.get((TOPIC, 0))
         assert value is not None
-        offsets.replay((TOPIC, 0), replace(value, topic_id=TopicId(UUID(int=99))), 100)
+        offsets.replay((TOPIC, 0), value._replace(topic_id=TopicId(UUID(int=99))), 100)
         for version in (9, 10):
             _, found = await wire.fetch(GROUP, {TOPIC: [0]}, version=version)
             assert found == {(TOPIC, 0): ABSENT}

@@ -47,6 +47,13 @@ def test_an_expression_that_would_stop_python_is_harmless() -> None:
     assert run(resolve(["(a+)+$"], names)) == {"(a+)+$": ()}
 
 
+@pytest.mark.skipif(not HAS_RE2, reason="needs google-re2")
+@pytest.mark.parametrize("bomb", ["a" * 32_768, "((a{1000}){1000}){1000}", "(" * 30_000])
+def test_an_expression_that_would_take_too_much_memory_is_refused(bomb: str) -> None:
+    response = Client(world(), "m1", None, regex=bomb).beat()
+    assert response.error is ErrorCode.invalid_regular_expression
+
+
 def test_names_and_an_expression_add_up() -> None:
     client = Client(world(), "m1", ("b",), regex="a.*")
     assert client.beat().assignment == {AB: (0, 1), B: (0, 1)}
