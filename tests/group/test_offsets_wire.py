@@ -75,6 +75,7 @@ def test_a_string_of_100_kb_costs_a_committer_the_connection_and_nobody_else(fie
         how = {} if field == "metadata" else {field: LONG}
         with pytest.raises(ConnectionLost):
             await wire.commit({(TOPIC, 0): (1, LONG if field == "metadata" else "")}, **how)
+        wire.client = await wire.connect()
         assert await wire.heartbeat("other", member_id, 1) == 0
 
     on_broker(scenario)

@@ -121,7 +121,7 @@ class LogReader:
                 decoded = self._codec.decode(record.key or b"", record.value)
             except MalformedMessage as error:
                 self._skip(record.offset, error)
-                continue
+                decoded = None
             if decoded is not None:
                 machine.replay(decoded, RecordFacts(record.offset, is_committed, *producer))
             if self._ends_slice():
