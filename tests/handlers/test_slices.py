@@ -132,7 +132,7 @@ def test_of_several_large_requests_one_slice_is_handled_per_iteration(
         by_turn = sorted(replicas.by_turn.values())
         assert sum(by_turn) == 4 * sum(count for _, count in TOPICS)
         # The first slices are handled when the requests arrive.
-        assert by_turn[-1] == 4 * SLICE_PARTITIONS
+        assert by_turn[-1] <= 4 * SLICE_PARTITIONS
         assert by_turn[-2] <= SLICE_PARTITIONS
         assert all(answer == answers[0] for answer in answers)
 
