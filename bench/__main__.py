@@ -78,7 +78,7 @@ PAGES: dict[str, tuple[pages.Page, Sequence[Callable[[Plan, tuple[str, ...]], li
 }
 MINUTES = """\
 Minutes of a full run on two idle cores (of a quick one): transactions 25 (3), cluster 40 (6). What
-takes much longer has fewer repetitions; after 80 minutes both are over in any case.
+takes much longer has fewer repetitions, so that neither takes more than about 80.
 """
 # Jobs in which two versions of Suwi are compared.
 RACE = "race"

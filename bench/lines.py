@@ -63,8 +63,15 @@ class Line:
 Lines = Callable[[], Iterable[Line]]
 
 
-def line_page(name: str, title: str, lines: Lines, panels: Mapping[str, str]) -> Page:
-    """`panels`: the titles of the parts of the chart, by the unit of their lines."""
+def line_page(
+    name: str,
+    title: str,
+    lines: Lines,
+    panels: Mapping[str, str],
+    logarithmic_from: Mapping[str, float] | None = None,
+) -> Page:
+    """`panels`: the titles of the parts of the chart, by the unit of their lines; so are the values
+    from which those with logarithmic bars start."""
 
     def found(figures: list[Figure]) -> Iterable[tuple[Line, Figure, Figure | None]]:
         suwi, kafka = _of(figures, SUWI), _of(figures, KAFKA)
@@ -93,7 +100,12 @@ def line_page(name: str, title: str, lines: Lines, panels: Mapping[str, str]) ->
     def panels_of(figures: list[Figure]) -> list[Panel]:
         drawn = [line for line, _, _ in found(figures) if not line.worst]
         return [
-            Panel(heading, unit, [_bar(line) for line in drawn if line.unit == unit])
+            Panel(
+                heading,
+                unit,
+                [_bar(line) for line in drawn if line.unit == unit],
+                (logarithmic_from or {}).get(unit),
+            )
             for unit, heading in panels.items()
         ]
 
