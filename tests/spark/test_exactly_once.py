@@ -260,8 +260,11 @@ def test_an_attempt_of_an_earlier_batch_writes_nothing_that_counts(query: Query)
     sent = [query.attempt(after, 2, task, [f"d{task}"]) for task in range(2)]
 
     async def go_on() -> None:
-        await late.send(query.topic, b"zombie")
-        await late.flush()
+        try:
+            await late.send(query.topic, b"zombie")
+            await late.flush()
+        finally:
+            await late.close()
 
     with pytest.raises(BrokerError):
         writer._run(lambda _: go_on())
