@@ -42,12 +42,14 @@ HEALTHY_S = 90.0
 """All replicas must be in sync again within this time after each fault."""
 _READ_S = 120.0
 _SHOWN = 10
-_ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[1]
 _VERDICT = {
     "lost": "lost",
     "duplicate": "duplicated",
     "reordered write": "reordered",
     "invented": "that nobody sent",
+    "torn transaction": "torn",
+    "aborted read": "aborted",
 }
 
 
@@ -80,6 +82,9 @@ class Report:
     """How often it processed one again, because its commit had not arrived."""
     skipped: int = 0
     """Records that it has not processed though it was there for them."""
+    copied: int = 0
+    """Records that copiers have copied, in so many transactions."""
+    transactions: int = 0
 
 
 class Target(Protocol):
@@ -186,7 +191,7 @@ class Run:
         with (self._home / f"{name}.log").open("wb") as errors:
             return subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
-                cwd=_ROOT,
+                cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stderr=errors,
             )
@@ -271,11 +276,11 @@ class Run:
 
     # -- the end -------------------------------------------------------------------------------
 
-    def _ends(self) -> dict[int, int]:
+    def _ends(self, topic: str = TOPIC, partitions: int = PARTITIONS) -> dict[int, int]:
         """The high watermarks, which all replicas have reached."""
         until_s = time.monotonic() + HEALTHY_S
         while True:
-            states = [self._cluster.replicas(TOPIC, p) for p in range(PARTITIONS)]
+            states = [self._cluster.replicas(topic, p) for p in range(partitions)]
             places = [{(s.high_watermark, s.log_end) for s in each.values()} for each in states]
             level = all(len(each) == 1 and len({*next(iter(each))}) == 1 for each in places)
             if level or time.monotonic() > until_s:
@@ -288,11 +293,7 @@ class Run:
     def _read(self, tails: list[Tail]) -> None:
         ends = self._ends()
         for tail in tails:
-            try:
-                if not tail.read_to(ends, _READ_S):
-                    self._find(f"a consumer did not reach the ends {ends}")
-            except KafkaException as error:
-                self._find(f"a consumer failed: {error}")
+            self._read_to(tail, ends)
         fresh = self._history.readings[-1]
         for name, events in fresh.events.items():
             seen = [event for event in events if isinstance(event, Seen)]
@@ -300,6 +301,13 @@ class Run:
             self.report.records += len(seen)
         for event in self._cluster.events():
             self._find(f"the cluster reports a loss: {event}")
+
+    def _read_to(self, tail: Tail, ends: Mapping[int, int]) -> None:
+        try:
+            if not tail.read_to(ends, _READ_S):
+                self._find(f"{tail.reading.name} did not reach the ends {ends}")
+        except KafkaException as error:
+            self._find(f"{tail.reading.name} failed: {error}")
 
     def _check_group(self) -> None:
         """Wait until the members of the group have processed everything below the ends."""
@@ -319,15 +327,15 @@ class Run:
             self._find(f"the group skipped {ranges} of {partition_name(TOPIC, partition)}")
             self.report.skipped += sum(end - first for first, end in ranges)
 
-    def _compare_files(self) -> None:
-        for partition, end in self._ends().items():
-            name = partition_name(TOPIC, partition)
+    def _compare_files(self, topic: str = TOPIC, partitions: int = PARTITIONS) -> None:
+        for partition, end in self._ends(topic, partitions).items():
+            name = partition_name(topic, partition)
             directories = {b: self._cluster.files(b) / name for b in self._cluster.brokers}
             self.report.files.add(name, directories, end)
 
     def _check_history(self) -> None:
         report = self.report
-        report.violations = violations(self._history)
+        report.violations += violations(self._history)
         report.stored_in_spite_of_an_error = stored_in_spite_of_an_error(
             self._history, report.notes
         )
@@ -388,6 +396,8 @@ def format_report(report: Report) -> str:
             f"the group: {report.processed} records processed, {report.skipped} skipped, "
             f"{report.processed_again} again"
         )
+    if report.copied:
+        lines.append(f"copied: {report.copied} records in {report.transactions} transactions")
     lines += [
         f"brokers' log: {levels or 'no warnings'}",
         f"replicas: {report.files.size_bytes} bytes below the watermarks, {differing} differ",

@@ -16,10 +16,13 @@ from chaos.time_line import draw
 
 LEDGER = Path(__file__).parents[1] / "docs/chaos/ledger.jsonl"
 _WRONG = {"lost": "lost", "duplicate": "duplicated", "reordered write": "reordered"}
+_WRONG_OF_COPIERS = {"torn transaction": "torn", "aborted read": "aborted"}
 _PAGE, _PICTURE = "README.md", "last-run.svg"
 
 
-def add_run(ledger: Path, report: Report, first: int, wanting: Sequence[str]) -> None:
+def add_run(
+    ledger: Path, report: Report, first: int, wanting: Sequence[str], *, copiers: bool = False
+) -> None:
     wrong = Counter(violation.kind for violation in report.violations)
     line = {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -29,12 +32,15 @@ def add_run(ledger: Path, report: Report, first: int, wanting: Sequence[str]) ->
         "seconds": round(report.seconds),
         "acked": report.notes.acked.total(),
         "failed": len(report.notes.failed),
-        **{name: wrong[kind] for kind, name in _WRONG.items()},
+        **{name: wrong[kind] for kind, name in (_WRONG | _WRONG_OF_COPIERS).items()},
         "violations": wrong.total(),
         "divergent": len(report.files.differing),
         "processed": report.processed,
         "processed_again": report.processed_again,
         "skipped": report.skipped,
+        "copiers": copiers,
+        "copied": report.copied,
+        "transactions": report.transactions,
         "back_s": _rounded(report.back_s),
         "silence_s": _rounded(report.silence_s),
         "per_second": report.per_second,
@@ -56,9 +62,9 @@ def read_ledger(ledger: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in ledger.read_text().splitlines()]
 
 
-def last_run(ledger: Path) -> tuple[int, int]:
+def last_run(ledger: Path, *, copiers: bool = False) -> tuple[int, int]:
     """The seed of the last run, and how many of its faults have been done."""
-    runs = read_ledger(ledger)
+    runs = [run for run in read_ledger(ledger) if run.get("copiers", False) is copiers]
     if not runs:
         raise SystemExit(f"nothing to resume: {ledger} has no run")
     return runs[-1]["seed"], runs[-1]["first"] + sum(runs[-1]["faults"].values())
@@ -81,11 +87,15 @@ def page(runs: Sequence[dict[str, Any]]) -> str:
         for name, kept in (("back_s", back_s), ("silence_s", silence_s)):
             for kind, each in run.get(name, {}).items():
                 kept.setdefault(kind, []).extend(each)
-    sums = {key: sum(run[key] for run in runs) for key in runs[0] if isinstance(runs[0][key], int)}
+    sums = Counter[str]()
+    for run in runs:
+        sums.update({key: value for key, value in run.items() if isinstance(value, int)})
     passed = sum(not run["wanting"] for run in runs)
     acked = f"{sums['acked']:,} acknowledged records"
     wrong = ", ".join(f"{sums[name]} {name}" for name in _WRONG.values())
     work = f"{sums['processed']:,} records, {sums['processed_again']:,} again"
+    copied = f"{sums['copied']:,} records in {sums['transactions']:,} transactions"
+    wrongly = f"{sums['torn']} torn, {sums['aborted']} aborted reads"
     lines = [
         "# Chaos runs of a cluster of processes",
         "",
@@ -95,6 +105,7 @@ def page(runs: Sequence[dict[str, Any]]) -> str:
         f"- {acked}: **{wrong}**",
         f"- {sums['divergent']} partitions whose files differ between replicas",
         f"- the consumer groups processed {work}, and skipped **{sums['skipped']}**",
+        f"- {sums['copiers']} runs with transactional copiers, {copied}: **{wrongly}**",
         f"- bound for all replicas to be in sync again: {HEALTHY_S:.0f} s after each fault",
         "",
         "Silent: how long a partition at most had no new record for a consumer beside the writers,",
@@ -112,12 +123,12 @@ def page(runs: Sequence[dict[str, Any]]) -> str:
         "",
         "The last run: red is a fault, pale red the time until all replicas were in sync again.",
     ]
-    columns = "acked failed lost duplicated reordered divergent skipped".split()
+    columns = "acked failed copied lost duplicated reordered torn aborted divergent skipped".split()
     lines += ["", "| date | seed | from | faults | " + " | ".join(columns) + " | verdict |"]
     lines.append("|---|" + "---:|" * (len(columns) + 3) + "---|")
     for run in runs:
         cells = [run["date"], run["seed"], run["first"] + 1, sum(run["faults"].values())]
-        cells += [f"{run[column]:,}" for column in columns]
+        cells += [f"{run.get(column, 0):,}" for column in columns]
         verdict = "; ".join(run["wanting"]) or "right"
         lines.append(f"| {' | '.join(map(str, cells))} | {verdict} |")
     return "\n".join([*lines, ""])

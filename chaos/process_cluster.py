@@ -32,10 +32,16 @@ class Replica(NamedTuple):
 
 class ProcessCluster:
     def __init__(
-        self, directory: Path, port: int, say: Callable[[str], None], *, has_links: bool = True
+        self,
+        directory: Path,
+        port: int,
+        say: Callable[[str], None],
+        *,
+        has_links: bool = True,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.local = LocalCluster(str(directory), say)
-        self._layout = Layout(BROKERS, ZOOKEEPERS, "", port, has_links)
+        self._layout = Layout(BROKERS, ZOOKEEPERS, "", port, has_links, dict(settings or {}))
 
     def __enter__(self) -> "ProcessCluster":
         try:

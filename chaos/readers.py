@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from chaos.journal import partition_name
 from suwi.sim.history import Reading
@@ -18,7 +18,7 @@ class Tail:
     def __init__(self, servers: str, topic: str, partitions: int, reading: Reading) -> None:
         self._topic = topic
         self._partitions = partitions
-        self._reading = reading
+        self.reading = reading
         self._next = dict.fromkeys(range(partitions), 0)
         self._ends: dict[int, int] | None = None
         self._ends_s = float("inf")
@@ -33,6 +33,8 @@ class Tail:
                 "group.id": "none",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
+                # What is at the end may be markers of transactions.
+                "enable.partition.eof": True,
                 "log_level": 0,
             }
         )
@@ -40,7 +42,7 @@ class Tail:
 
     def start(self) -> "Tail":
         for partition in range(self._partitions):
-            self._reading.start_at(partition_name(self._topic, partition), 0)
+            self.reading.start_at(partition_name(self._topic, partition), 0)
         self._thread.start()
         return self
 
@@ -52,7 +54,7 @@ class Tail:
         if self._error is not None:
             raise self._error
         if self._is_done(ends):
-            self._reading.finished()
+            self.reading.finished()
             return True
         return False
 
@@ -94,13 +96,16 @@ class Tail:
         now_s = time.monotonic()
         for message in messages:
             error = message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                self._next[message.partition()] = message.offset()
+                continue
             if error is not None:
                 if error.fatal() or not error.retriable():
                     raise KafkaException(error)
                 continue
             partition, offset = message.partition(), message.offset()
             name = partition_name(self._topic, partition)
-            self._reading.saw(name, offset, message.value())
+            self.reading.saw(name, offset, message.value())
             self._next[partition] = offset + 1
             self._per_second[int(now_s - self.started_s)] += 1
             self._silence_s = max(self._silence_s, now_s - self._advanced_s[partition])
