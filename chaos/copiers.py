@@ -33,7 +33,6 @@ WRITERS = ("librdkafka", "librdkafka-impatient")
 COPIES = "copies"
 """Its partitions: those of the first client, then those of the second, …"""
 CLIENTS = tuple(copier.KINDS)
-_TARGETS = PARTITIONS * len(CLIENTS)
 _SHARDS = 6
 SETTINGS = {
     "offsets.topic.num.partitions": str(_SHARDS),
@@ -72,10 +71,15 @@ class Copiers:
         self._count += 1
         name = f"copier-{self._count}-{client}"
         about = (client, transactional_id, name, self._servers, TOPIC, COPIES, str(PARTITIONS))
-        command = [sys.executable, "-m", "chaos.copier", *about, str(first_partition(client))]
+        first = str(self.first_partition(client))
+        command = [sys.executable, "-m", "chaos.copier", *about, first]
         with (self.home / f"{name}.log").open("wb") as errors:
             running = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stderr=errors)
         return _Process(client, transactional_id, running)
+
+    def first_partition(self, client: str) -> int:
+        """Of a client's partitions in the copies."""
+        return self.clients.index(client) * PARTITIONS
 
     # -- faults ----------------------------------------------------------------------------------
 
@@ -152,7 +156,7 @@ class CopierCluster(ProcessCluster):
         return self._leader("__consumer_offsets", shard_index(key, _SHARDS))
 
     def leader_of_copies(self) -> int:
-        return self._leader(COPIES, self.chance.randrange(_TARGETS))
+        return self._leader(COPIES, self.chance.randrange(PARTITIONS * len(self.copiers.clients)))
 
     def _leader(self, topic: str, partition: int) -> int:
         return self.wait_leader(topic, partition, timeout_s=HEALTHY_S)
@@ -212,11 +216,6 @@ COPIER_BAG = (
 )
 
 
-def first_partition(client: str) -> int:
-    """Of a client's partitions in the copies."""
-    return CLIENTS.index(client) * PARTITIONS
-
-
 class CopiesTail(Tail):
     def start_silence(self) -> None:
         """A silence may be longer than a fault."""
@@ -230,10 +229,11 @@ class CopierRun(Run):
         super().__init__(wanted, cluster, home, say)
         self._copiers = cluster.copiers
         self._servers = ""
+        self._targets = PARTITIONS * len(cluster.copiers.clients)
 
     def _disturb(self, faults: Sequence[Fault], tail: Tail) -> None:
         configs = {"min.insync.replicas": 2, "segment.bytes": 1 << 18}
-        self._cluster.create_topic(COPIES, _TARGETS, replication_factor=3, configs=configs)
+        self._cluster.create_topic(COPIES, self._targets, replication_factor=3, configs=configs)
         self._servers = self._cluster.bootstrap_servers
         self._admin = AdminClient({"bootstrap.servers": self._servers})
         self._copiers.start(self._servers)
@@ -242,7 +242,7 @@ class CopierRun(Run):
 
     def _tail_of_copies(self) -> CopiesTail:
         reading = Reading("reader of copies", committed_only=True)
-        return CopiesTail(self._servers, COPIES, _TARGETS, reading).start()
+        return CopiesTail(self._servers, COPIES, self._targets, reading).start()
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -298,22 +298,22 @@ class CopierRun(Run):
         self.report.copied = sum(map(len, target.values()))
         self.report.transactions = copy_checker.transactions(target)
         for client in self._copiers.clients:
-            first = first_partition(client)
+            first = self._copiers.first_partition(client)
             of_client = {p: target[first + p] for p in range(PARTITIONS)}
             for kind, what in copy_checker.violations(source, of_client):
                 self.report.violations.append(Violation(kind, f"{client}: {what}"))
 
     def _compare_files(self, topic: str = TOPIC, partitions: int = PARTITIONS) -> None:
         super()._compare_files(topic, partitions)
-        super()._compare_files(COPIES, _TARGETS)
+        super()._compare_files(COPIES, self._targets)
 
     def _read_copies(self, tail: CopiesTail) -> dict[int, list[tuple[int, bytes]]]:
-        self._read_to(tail, self._ends(COPIES, _TARGETS))
+        self._read_to(tail, self._ends(COPIES, self._targets))
         return {
             p: [
                 (event.offset, event.value)
                 for event in tail.reading.events[partition_name(COPIES, p)]
                 if isinstance(event, Seen)
             ]
-            for p in range(_TARGETS)
+            for p in range(self._targets)
         }
