@@ -320,6 +320,9 @@ class Aiokafka:
         old = self._producers.pop(partition, None)
         if old is not None:
             await _stop(old)
+        source = TopicPartition(self._about.source, partition)
+        if source not in self._consumer.assignment():
+            return
         producer = aiokafka.AIOKafkaProducer(
             bootstrap_servers=self._about.servers,
             transactional_id=f"{self._about.group}-{partition}",
@@ -327,9 +330,7 @@ class Aiokafka:
         )
         try:
             await asyncio.wait_for(producer.start(), 30)
-            source = TopicPartition(self._about.source, partition)
-            if source in self._consumer.assignment():
-                self._consumer.seek(source, await self._consumer.committed(source) or 0)
+            self._consumer.seek(source, await self._consumer.committed(source) or 0)
         except BaseException:
             await _stop(producer)
             raise
@@ -353,11 +354,11 @@ class Aiokafka:
 
     async def _renew(self) -> None:
         """New producers for the partitions that have been assigned, or that have had an error."""
-        while self._is_new:
-            self._polled = []
-            partition = min(self._is_new)
+        while is_new := self._is_new:
+            partition = min(is_new)
+            self._polled = [each for each in self._polled if each[0].partition != partition]
             await self._new_producer(partition)
-            self._is_new.discard(partition)
+            is_new.discard(partition)  # It may have been assigned once more meanwhile.
 
     async def copy(self, batch: Batch) -> None:
         from aiokafka.structs import TopicPartition
