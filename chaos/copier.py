@@ -16,7 +16,8 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 _RECORDS_MAX = 100
@@ -25,6 +26,7 @@ _ABORT_CHANCE = 0.05
 _SESSION_MS = 6_000
 _HEARTBEAT_MS = 1_000
 TRANSACTION_TIMEOUT_MS = 10_000
+_TRANSACTION_S_MAX = 15
 _RETRY_S = 0.5
 
 
@@ -193,7 +195,25 @@ class Librdkafka:
             self._consumer.seek(each)
 
 
+@contextmanager
+def _limited(seconds: int = _TRANSACTION_S_MAX) -> Iterator[None]:
+    """Raises TimeoutError after that time, also within a call that blocks."""
+
+    def stop(_signal: int, _frame: object) -> None:
+        raise TimeoutError(f"not done after {seconds} s")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
 class KafkaPython:
+    """If a connection to a coordinator is refused, its producer forgets what it wanted to send and
+    waits for ever (3.0.12, `Sender._maybe_send_pending_request`): hence the time limits."""
+
     def __init__(self, about: About) -> None:
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
             import kafka
@@ -223,19 +243,20 @@ class KafkaPython:
         self._producer: Any = None
 
     def _new_producer(self) -> None:
-        if self._producer is not None:
-            self._producer.close(timeout=0)
-            self._producer = None
-        producer = self._kafka.KafkaProducer(
-            bootstrap_servers=self._about.servers,
-            transactional_id=self._about.transactional_id,
-            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-        )
-        try:
-            producer.init_transactions()
-        except Exception:
-            producer.close(timeout=0)
-            raise
+        old, self._producer = self._producer, None
+        if old is not None:
+            old.close(timeout=0)
+        with _limited():
+            producer = self._kafka.KafkaProducer(
+                bootstrap_servers=self._about.servers,
+                transactional_id=self._about.transactional_id,
+                transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            )
+            try:
+                producer.init_transactions()
+            except BaseException:
+                producer.close(timeout=0)
+                raise
         self._producer = producer
 
     async def poll(self) -> list[Record]:
@@ -245,6 +266,12 @@ class KafkaPython:
         return [Record(r.partition, r.offset, r.value) for each in polled.values() for r in each]
 
     async def copy(self, batch: Batch) -> None:
+        with _limited():
+            self._copy(batch)
+        if batch.aborts:
+            self._rewind()
+
+    def _copy(self, batch: Batch) -> None:
         from kafka.structs import OffsetAndMetadata, TopicPartition
 
         producer, about = self._producer, self._about
@@ -258,16 +285,11 @@ class KafkaPython:
         producer.send_offsets_to_transaction(offsets, self._group)
         if batch.aborts:
             producer.abort_transaction()
-            self._rewind()
         else:
             producer.commit_transaction()
 
     async def recover(self) -> None:
-        if self._producer is not None:
-            try:
-                self._producer.abort_transaction()
-            except Exception:
-                self._new_producer()
+        self._new_producer()
         self._rewind()
 
     def _rewind(self) -> None:
