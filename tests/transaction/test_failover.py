@@ -10,7 +10,9 @@ from suwi.client.admin import Admin
 from suwi.client.connection import PeerConnection
 from suwi.model.ids import NodeId, PartitionIndex, ProducerId, TopicPartition
 from suwi.sim import Simulation
+from suwi.sim.checkers.facts import Broken
 from suwi.sim.cluster import PORT, SimCluster
+from suwi.sim.shard_watch import ShardWatch
 from suwi.transaction.transaction_records import TransactionLogValue, TransactionState
 from suwi.wire.versions import ApiKey
 
@@ -258,5 +260,24 @@ def test_a_partition_that_cannot_commit_does_not_hold_up_other_transactions() ->
         assert broker is not None
         logs = [broker.replicas.leader_of(TOPIC, PartitionIndex(p)).log for p in stuck]
         assert {log.end_offset for log in logs} == {1}  # However often it was sent.
+
+    on_cluster(scenario)
+
+
+def test_the_simulation_finds_transactions_that_do_not_end_and_leaders_that_do_not_serve() -> None:
+    async def scenario(world: World) -> None:
+        watch = ShardWatch(world.cluster)
+        producer = await world.init()
+        await world.add(producer)
+        with pytest.raises(Broken, match="stuck"):
+            await watch.at_end()
+        await world.end(producer, 5)
+        await watch.at_end()
+        broker = world.cluster[world.coordinator].broker
+        assert broker is not None
+        (shard,) = broker.transactions.runtime
+        shard.follow(shard.epoch)
+        with pytest.raises(Broken, match="stuck"):
+            await watch.at_end()
 
     on_cluster(scenario)
