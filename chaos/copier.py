@@ -245,7 +245,8 @@ class KafkaPython:
     def _new_producer(self) -> None:
         old, self._producer = self._producer, None
         if old is not None:
-            old.close(timeout=0)
+            with _limited():
+                old.close(timeout=0)
         with _limited():
             producer = self._kafka.KafkaProducer(
                 bootstrap_servers=self._about.servers,

@@ -229,6 +229,7 @@ class CopierRun(Run):
         super().__init__(wanted, cluster, home, say)
         self._copiers = cluster.copiers
         self._servers = ""
+        self._tails: list[CopiesTail] = []
         self._targets = PARTITIONS * len(cluster.copiers.clients)
 
     def _disturb(self, faults: Sequence[Fault], tail: Tail) -> None:
