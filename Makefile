@@ -65,6 +65,9 @@ chaos-cluster: setup ## faults of broker and ZooKeeper processes (needs Java); M
 	@$(BIN)/python -m chaos.cluster --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
 		$(if $(KINDS),--kinds "$(KINDS)") $(if $(SPARK),--spark)
 
+chaos-copiers: setup ## transactional copiers, their coordinators and leaders are killed (needs Java); MINUTES=5 SEED=7
+	@$(BIN)/python -m chaos.cluster --copiers --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
 bench: setup ## measure against Apache Kafka; ONLY=stalls QUICK=1, ONLY=race AGAINST=../old/src
 	@$(BIN)/python -m bench $(ONLY:%=--only %) $(if $(QUICK),--quick) \
 		$(if $(AGAINST),--against $(AGAINST))

@@ -4,7 +4,7 @@ from chaos.faults import Kind, nothing
 from chaos.process_cluster import ProcessCluster as Target
 
 # The session has a timeout of 3 s.
-_BEYOND_SESSION_S = (3.5, 7.0)
+BEYOND_SESSION_S = (3.5, 7.0)
 
 
 def _zookeeper(*modes: str, hold_s: tuple[float, float] = (1.0, 6.0), **more: bool) -> Kind:
@@ -19,11 +19,11 @@ PROCESS_KINDS: dict[str, Kind] = {
     "kill of the controller": Kind(
         Target.kill_controller, Target.restart_all, (0.1, 3.0), has_target=False
     ),
-    "pause": Kind(Target.pause, Target.resume, _BEYOND_SESSION_S),
-    "isolation": Kind(Target.isolate, Target.heal, _BEYOND_SESSION_S),
-    "one-way cut": Kind(Target.silence, Target.heal, _BEYOND_SESSION_S),
-    "cut between two brokers": Kind(Target.cut_from_one_broker, Target.heal, _BEYOND_SESSION_S),
-    "cut from ZooKeeper": Kind(Target.cut_from_zookeeper, Target.heal, _BEYOND_SESSION_S),
+    "pause": Kind(Target.pause, Target.resume, BEYOND_SESSION_S),
+    "isolation": Kind(Target.isolate, Target.heal, BEYOND_SESSION_S),
+    "one-way cut": Kind(Target.silence, Target.heal, BEYOND_SESSION_S),
+    "cut between two brokers": Kind(Target.cut_from_one_broker, Target.heal, BEYOND_SESSION_S),
+    "cut from ZooKeeper": Kind(Target.cut_from_zookeeper, Target.heal, BEYOND_SESSION_S),
     "loss of ZooKeeper's minority": _zookeeper("follower"),
     "loss of ZooKeeper's leader": _zookeeper("leader"),
     "loss of ZooKeeper's majority": _zookeeper("leader", "follower"),

@@ -15,6 +15,8 @@ from simulation.shard_states import broken_timer, difference
 from suwi.coordinator.shard import Shard
 from suwi.coordinator.shard_context import Status
 from suwi.sim.cluster import SimCluster, SimNode
+from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
+from suwi.transaction.transaction_metadata import AT_REST
 
 _STEPS_BETWEEN = (100, 3000)
 _APPLIED_WITHIN_S = 10.0
@@ -40,18 +42,19 @@ class ShardWatch:
         return sum(self._check(node, shard) for node, shard in self._shards())
 
     async def at_end(self) -> None:
-        """All is healed: every replica has applied all there is, and is right."""
+        """All is healed: every replica has applied all there is, and is right; leaders serve, and
+        no transaction is left open, or decided without its markers."""
         behind: list[str] = []
         for _ in range(int(_APPLIED_WITHIN_S / 0.25)):
             behind = [
                 f"{shard.partition.partition} on {node.name}, {shard.status.value}"
                 for node, shard in self._shards()
-                if not (self._check(node, shard) or _is_unused(shard))
+                if not (self._check(node, shard) or _is_unused(shard)) or _is_stuck(shard)
             ]
             if not behind:
                 return
             await asyncio.sleep(0.25)
-        raise Broken(f"coordinators have not applied their logs: {behind}")
+        raise Broken(f"coordinators have not applied their logs, or are stuck: {behind}")
 
     def _shards(self) -> Iterator[tuple[SimNode, Shard]]:
         for node in self._cluster.nodes.values():
@@ -106,6 +109,18 @@ class ShardWatch:
             wrong = difference(shard.machine, fresh)
             if wrong is not None:
                 raise Broken(f"{what} is not what its log{name} says: {wrong}")
+
+
+def _is_stuck(shard: Shard) -> bool:
+    """Whether it leads and does not serve, or serves and has not ended its transactions."""
+    if not shard.partition.is_leader or _is_unused(shard):
+        return False
+    if shard.status is not Status.ACTIVE:
+        return True
+    machine = shard.machine
+    return isinstance(machine, TransactionCoordinatorShard) and any(
+        metadata.state not in AT_REST for metadata in machine.transactions.values()
+    )
 
 
 def _is_unused(shard: Shard) -> bool:

@@ -8,6 +8,7 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.shard_context import Status
 from suwi.handlers.coordinator_requests import coordinator_error
 from suwi.model.errors import (
+    BrokerError,
     CoordinatorLoadInProgress,
     NotCoordinator,
 )
@@ -152,6 +153,27 @@ def test_a_new_epoch_of_the_same_leader_begins_anew_with_its_requests() -> None:
         await world.serve(2)
         assert isinstance(parked.reply, NotCoordinator)
         assert world.machine.elections == 2
+
+    in_world(scenario)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_leader_that_leads_again_in_the_same_epoch_serves_again(is_told: bool) -> None:
+    """Its partition failed unexpectedly and was tried again: nobody else has led meanwhile."""
+
+    async def scenario(world: World) -> None:
+        await world.serve(1)
+        on_its_way = world.put("a")
+        await asyncio.sleep(0.1)
+        world.partition.stop_leading()
+        if is_told:
+            world.shard.follow(LeaderEpoch(1))
+        await asyncio.sleep(3)
+        assert isinstance(on_its_way.reply, BrokerError)
+        assert world.shard.status is Status.FOLLOWING
+        await world.serve(1)
+        assert world.machine.elections == 1
+        assert set(world.machine.values) == {"a"}
 
     in_world(scenario)
 

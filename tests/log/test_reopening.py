@@ -1,6 +1,7 @@
 """The state of a log after it was closed, killed, or left with damaged or missing files."""
 
 import dataclasses
+from collections.abc import Callable
 
 import pytest
 
@@ -69,6 +70,26 @@ def test_a_log_is_the_same_after_a_process_crash() -> None:
     before = _state(bench)
     bench.crash()
     assert _state(bench) == before
+
+
+@pytest.mark.parametrize("start_again", [Bench.reopen, Bench.crash, Bench.recover])
+def test_t18_after_a_restart_no_open_transaction_and_no_aborted_record_is_stable(
+    start_again: Callable[[Bench], object],
+) -> None:
+    """A snapshot does not say which markers are committed. What is stable too early for that is
+    decided: markers are written after the decision is committed, and an aborted one is known."""
+    bench = Bench()
+    bench.append(batch_of(producer=(7, 0, 0), transactional=True))
+    marker_offset = bench.append_marker(7, 0, MarkerType.ABORT).base_offset
+    bench.append(batch_of(producer=(8, 0, 0), transactional=True))
+    bench.log.roll(NOW_MS)
+    bench.append(batch_of(producer=(9, 0, 0), transactional=True))
+    start_again(bench)
+    log = bench.log
+    assert log.producers.last_stable_offset(Offset(0), log.end_offset) == marker_offset + 1
+    # The marker may not be committed: what is read below it is known to be aborted.
+    assert log.producers.last_stable_offset(Offset(0), marker_offset) <= marker_offset
+    assert [each.producer_id for each in log.aborted_between(Offset(0), marker_offset)] == [7]
 
 
 def test_a_log_is_the_same_after_a_full_recovery(bench: Bench) -> None:

@@ -1,10 +1,12 @@
 """Transactions on three brokers: markers to every leader, and a coordinator that fails."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
+from suwi.sim.checkers.facts import Broken
+from suwi.sim.shard_watch import ShardWatch
 
 from suwi.client.admin import Admin
 from suwi.client.connection import PeerConnection
@@ -65,16 +67,22 @@ class World:
             self._connection = node, await PeerConnection.open(self.cluster[node].name, PORT)
         return self._connection[1]
 
-    async def init(self, timeout_ms: int = 60_000) -> tuple[int, int]:
-        fields = {"transactional_id": ID, "transaction_timeout": timeout_ms}
+    async def init(self, timeout_ms: int = 60_000, transactional_id: str = ID) -> tuple[int, int]:
+        fields = {"transactional_id": transactional_id, "transaction_timeout": timeout_ms}
         answer = await self.ask(ApiKey.INIT_PRODUCER_ID, 4, fields)
         assert answer.error_code == 0
         return answer.producer_id, answer.producer_epoch
 
-    async def add(self, producer: tuple[int, int]) -> None:
-        topics = [{"name": TOPIC, "partitions": list(range(PARTITIONS))}]
+    async def add(
+        self,
+        producer: tuple[int, int],
+        transactional_id: str = ID,
+        topic: str = TOPIC,
+        partitions: Sequence[int] = range(PARTITIONS),
+    ) -> None:
+        topics = [{"name": topic, "partitions": list(partitions)}]
         transaction = {
-            "transactional_id": ID,
+            "transactional_id": transactional_id,
             "producer_id": producer[0],
             "producer_epoch": producer[1],
             "verify_only": False,
@@ -85,11 +93,11 @@ class World:
         errors = [
             each.partition_error_code for each in result.topic_results[0].results_by_partition
         ]
-        assert errors == [0] * PARTITIONS
+        assert errors == [0] * len(partitions)
 
-    async def end(self, producer: tuple[int, int], version: int) -> Any:
+    async def end(self, producer: tuple[int, int], version: int, transactional_id: str = ID) -> Any:
         fields = {
-            "transactional_id": ID,
+            "transactional_id": transactional_id,
             "producer_id": producer[0],
             "producer_epoch": producer[1],
             "committed": True,
@@ -98,21 +106,30 @@ class World:
 
     # -- what the brokers have -------------------------------------------------------------------
 
-    def known(self) -> list[TransactionLogValue | None]:
+    def known(self, transactional_id: str = ID) -> list[TransactionLogValue | None]:
         """On each broker that is there."""
         found: list[TransactionLogValue | None] = []
         for node in self.cluster.nodes.values():
             if node.broker is not None and node.in_service.is_set():
                 shards = list(node.broker.transactions.runtime)
-                found += [shard.machine.transactions.get(ID) for shard in shards]
+                found += [shard.machine.transactions.get(transactional_id) for shard in shards]
         return found
 
-    async def until(self, state: TransactionState) -> None:
+    async def until(
+        self, state: TransactionState, transactional_id: str = ID, within_s: float = 120
+    ) -> None:
         """On all brokers, also on those that do not coordinate."""
-        async with asyncio.timeout(120):
-            while {each and each.state for each in self.known()} != {state}:  # noqa: ASYNC110
+        async with asyncio.timeout(within_s):
+            while {each and each.state for each in self.known(transactional_id)} != {state}:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
-        assert len({repr(each) for each in self.known()}) == 1
+        assert len({repr(each) for each in self.known(transactional_id)}) == 1
+
+    def leader_of(self, topic: str, partition: int) -> NodeId:
+        broker = self.cluster[self.coordinator].broker
+        assert broker is not None
+        state = broker.replicas.image.partition(TopicPartition(topic, PartitionIndex(partition)))
+        assert state is not None
+        return state.leader
 
     def marked(self, producer_id: int) -> list[int | None]:
         """The epoch of the last marker in each partition."""
@@ -231,5 +248,55 @@ def test_t11_markers_wait_for_a_leader_that_is_down() -> None:
         await asyncio.sleep(30)
         world.cluster[others[0]].thaw()
         await world.until(TransactionState.COMPLETE_COMMIT)
+
+    on_cluster(scenario)
+
+
+def test_a_partition_that_cannot_commit_does_not_hold_up_other_transactions() -> None:
+    """Its in-sync follower is cut off from the leader for a while, and is waited for."""
+
+    async def scenario(world: World) -> None:
+        async with world.cluster.client("admin") as client:
+            await Admin(client).create_topic("alone", partitions=3, replication_factor=1)
+        coordinator = world.coordinator
+        leader, follower = (node for node in world.cluster.nodes if node != coordinator)
+        stuck = [p for p in range(PARTITIONS) if world.leader_of(TOPIC, p) == leader]
+        free = [p for p in range(3) if world.leader_of("alone", p) == leader]
+        held_up, other = await world.init(), await world.init(transactional_id="other")
+        await world.add(held_up, partitions=stuck)
+        await world.add(other, "other", "alone", free)
+        network, names = world.cluster.simulation.network, world.cluster
+        network.partition([names[leader].name], [names[follower].name])
+        assert (await world.end(held_up, 4)).error_code == 0
+        await asyncio.sleep(1)
+        assert (await world.end(other, 4, "other")).error_code == 0
+        await world.until(TransactionState.COMPLETE_COMMIT, "other", within_s=10)
+        assert world.cluster.nodes[leader].is_running
+        assert TransactionState.PREPARE_COMMIT in {each and each.state for each in world.known()}
+        network.heal()
+        await world.until(TransactionState.COMPLETE_COMMIT, within_s=20)
+        broker = world.cluster[leader].broker
+        assert broker is not None
+        logs = [broker.replicas.leader_of(TOPIC, PartitionIndex(p)).log for p in stuck]
+        assert {log.end_offset for log in logs} == {1}  # However often it was sent.
+
+    on_cluster(scenario)
+
+
+def test_the_simulation_finds_transactions_that_do_not_end_and_leaders_that_do_not_serve() -> None:
+    async def scenario(world: World) -> None:
+        watch = ShardWatch(world.cluster)
+        producer = await world.init()
+        await world.add(producer)
+        with pytest.raises(Broken, match="stuck"):
+            await watch.at_end()
+        await world.end(producer, 5)
+        await watch.at_end()
+        broker = world.cluster[world.coordinator].broker
+        assert broker is not None
+        (shard,) = broker.transactions.runtime
+        shard.follow(shard.epoch)
+        with pytest.raises(Broken, match="stuck"):
+            await watch.at_end()
 
     on_cluster(scenario)

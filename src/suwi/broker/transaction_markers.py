@@ -29,7 +29,7 @@ from suwi.wire.versions import ApiKey
 log = logging.getLogger(__name__)
 
 _VERSION: Final = 2
-_RESPONSE_S_MAX: Final = 40.0
+_RESPONSE_S_MAX: Final = 10.0
 _RETRY_S_MIN: Final = 0.05
 _RETRY_S_MAX: Final = 1.0
 _SYNC_S_MAX: Final = 5.0

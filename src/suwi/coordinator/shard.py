@@ -84,8 +84,9 @@ class Shard:
     # -- roles -----------------------------------------------------------------------------------
 
     def lead(self, epoch: LeaderEpoch) -> None:
-        """The partition is led here from `epoch` on."""
-        if epoch <= self.epoch or self.status is Status.CLOSED:
+        """The partition is led here from `epoch` on; again, if it was out of service meanwhile."""
+        goes_on = epoch == self.epoch and self.status is not Status.FOLLOWING
+        if epoch < self.epoch or goes_on or self.status is Status.CLOSED:
             return
         self._stop_serving(NotCoordinator(f"{self.partition.partition} has a new leader epoch"))
         self.epoch = epoch

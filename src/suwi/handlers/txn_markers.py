@@ -2,12 +2,13 @@
 
 `append_markers` serves WriteTxnMarkers, and the transaction coordinator for partitions of its own
 broker. A partition of a coordinator is written by its shard only, so that markers are applied
-before they are answered (hazard T13).
+before they are answered (hazard T13). A partition that cannot commit is not waited for long: the
+other transactions of the request would wait with it. The next attempt goes on waiting.
 Invariant: an answer without error means that the marker is committed, or was already there.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -25,8 +26,8 @@ from suwi.replica.partition_transactions import TxnMarker
 from suwi.replica.replica_log import ReplicaLog, wait_until_ready
 from suwi.replica.replica_manager import ReplicaManager
 
-_READY_TIMEOUT_S: Final = 10.0
-_COMMIT_TIMEOUT_S: Final = 30.0
+_READY_TIMEOUT_S: Final = 3.0
+_COMMIT_TIMEOUT_S: Final = 3.0
 # T23: a transaction coordinator retries the first; the others it does not expect of a partition.
 _TOLD: Final = {
     ErrorCode.coordinator_load_in_progress: ErrorCode.not_leader_or_follower,
@@ -60,10 +61,19 @@ class _Outcome(Token):
         if not self._done.done():
             self._done.set_result(code)
 
+    @property
+    def is_done(self) -> bool:
+        return self._done.done()
+
+    def when_done(self, call: Callable[[], object]) -> None:
+        self._done.add_done_callback(lambda _: call())
+
     async def wait(self, until_s: float) -> ErrorCode:
+        if self._done.done():
+            return self._done.result()
         try:
             async with asyncio.timeout_at(until_s):
-                return await self._done
+                return await asyncio.shield(self._done)
         except TimeoutError:
             return ErrorCode.request_timed_out
 
@@ -73,6 +83,8 @@ class TxnMarkers:
         self._replicas = replicas
         self._groups = groups
         self._clock = clock
+        self._uncommitted: dict[tuple[TopicPartition, TxnMarker], _Outcome] = {}
+        """Of the markers that were appended and not committed when they had to be answered."""
 
     async def append_markers(
         self,
@@ -108,9 +120,19 @@ class TxnMarkers:
             appended.append(outcomes)
         until_s = asyncio.get_running_loop().time() + _COMMIT_TIMEOUT_S
         return [
-            {tp: await outcome.wait(until_s) for tp, outcome in outcomes.items()}
-            for outcomes in appended
+            {tp: await self._wait(tp, marker, outcome, until_s) for tp, outcome in outcomes.items()}
+            for (marker, _), outcomes in zip(markers, appended, strict=True)
         ]
+
+    async def _wait(
+        self, tp: TopicPartition, marker: TxnMarker, outcome: _Outcome, until_s: float
+    ) -> ErrorCode:
+        code = await outcome.wait(until_s)
+        key = tp, marker
+        if not outcome.is_done and key not in self._uncommitted:
+            self._uncommitted[key] = outcome
+            outcome.when_done(lambda: self._uncommitted.pop(key))
+        return code
 
     def _led(self, asked: Iterable[TopicPartition]) -> list[ReplicaLog]:
         """The logs of those that this broker leads; the others are refused by `_append`."""
@@ -121,6 +143,10 @@ class TxnMarkers:
         return led
 
     def _append(self, tp: TopicPartition, marker: TxnMarker) -> _Outcome:
+        """Append a marker, unless this is the next attempt for one that waits to be committed."""
+        earlier = self._uncommitted.get((tp, marker))
+        if earlier is not None and not earlier.is_done:
+            return earlier
         outcome = _Outcome()
         try:
             if marker.producer_id < 0 or marker.producer_epoch < 0:
