@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
-from suwi.sim.checkers.facts import Broken
-from suwi.sim.shard_watch import ShardWatch
 
+from simulation.checkers.facts import Broken
+from simulation.shard_watch import ShardWatch
 from suwi.client.admin import Admin
 from suwi.client.connection import PeerConnection
 from suwi.client.transactions import TransactionalProducer
