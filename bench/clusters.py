@@ -1,8 +1,8 @@
 """Clusters under comparison: broker processes of Suwi on ZooKeeper, of Apache Kafka on KRaft.
 
-Both have their default settings, except that a restarted broker leads its share again after a
-second or so (`leader.imbalance.check.interval.seconds`): the next kill has to hit leaders. Ports
-are below those that the system gives to clients, which could take one of a killed broker.
+Both have their default settings, except where the next kill has to hit leaders: there a restarted
+broker leads its share again after a second (`leader.imbalance.check.interval.seconds`). Ports are
+below those that the system gives to clients, which could take one of a killed broker.
 """
 
 import contextlib
@@ -36,9 +36,9 @@ _SUWI_PORT, _KAFKA_PORT, _KAFKA_CONTROLLER_PORT = 23092, 22092, 22192
 _PATIENCE_S = 300.0
 _STOP_S = 30.0
 _LOOK_EVERY_S = 0.05
-_BALANCING = {"leader.imbalance.check.interval.seconds": "1"}
-SUWI_SETTINGS = {"zookeeper.session.timeout.ms": "6000", **_BALANCING}
-"""A local cluster has a shorter session by default than a broker."""
+BALANCING = {"leader.imbalance.check.interval.seconds": "1"}
+SESSION = {"zookeeper.session.timeout.ms": "6000"}
+"""A local cluster has a shorter one by default than a broker."""
 
 
 class ProcessCluster(ABC):
@@ -168,13 +168,19 @@ class SuwiCluster(ProcessCluster):
     name = SUWI
 
     def __init__(
-        self, directory: Path, brokers: int = 3, *, ensemble: str = "", port: int = _SUWI_PORT
+        self,
+        directory: Path,
+        brokers: int,
+        settings: dict[str, str],
+        *,
+        ensemble: str = "",
+        port: int = _SUWI_PORT,
     ) -> None:
         self.local = LocalCluster(str(directory))
         # Without proxies, as brokers of a real cluster reach each other.
         servers = 0 if ensemble else ZOOKEEPERS
         self._layout = Layout(
-            brokers, servers, ensemble, port, has_links=False, settings=SUWI_SETTINGS
+            brokers, servers, ensemble, port, has_links=False, settings={**SESSION, **settings}
         )
         self.brokers = tuple(self._layout.broker_ids)
 
@@ -210,14 +216,14 @@ class KafkaCluster(ProcessCluster):
     name = KAFKA
     brokers = (1, 2, 3)
 
-    def __init__(self, directory: Path, java: JavaClient) -> None:
+    def __init__(self, directory: Path, java: JavaClient, settings: dict[str, str]) -> None:
         self._java = java
         voters = ",".join(f"{n}@{HOST}:{_KAFKA_CONTROLLER_PORT + n}" for n in self.brokers)
         self._servers = {
             n: KafkaServer(
                 directory / f"broker-{n}",
                 port=_KAFKA_PORT + n,
-                **{key.replace(".", "_"): value for key, value in _BALANCING.items()},
+                **{key.replace(".", "_"): value for key, value in settings.items()},
                 node_id=str(n),
                 controller_quorum_voters=voters,
                 listeners=f"PLAINTEXT://{HOST}:{_KAFKA_PORT + n},"
@@ -275,24 +281,30 @@ class KafkaCluster(ProcessCluster):
 
 @contextmanager
 def suwi_cluster(
-    brokers: int = 3, *, ensemble: str = "", port: int = _SUWI_PORT
+    brokers: int = 3,
+    settings: dict[str, str] = BALANCING,
+    *,
+    ensemble: str = "",
+    port: int = _SUWI_PORT,
 ) -> Iterator[SuwiCluster]:
     with temporary_directory() as directory:
-        cluster = SuwiCluster(directory, brokers, ensemble=ensemble, port=port)
+        cluster = SuwiCluster(directory, brokers, settings, ensemble=ensemble, port=port)
         with running(cluster):
             yield cluster
 
 
 @contextmanager
-def kafka_cluster(java: JavaClient) -> Iterator[KafkaCluster]:
+def kafka_cluster(java: JavaClient, settings: dict[str, str] = BALANCING) -> Iterator[KafkaCluster]:
     with temporary_directory() as directory:
-        cluster = KafkaCluster(directory, java)
+        cluster = KafkaCluster(directory, java, settings)
         with running(cluster):
             yield cluster
 
 
 def on_each(
-    brokers: tuple[str, ...], measure: Callable[[ProcessCluster], list[Figure]]
+    brokers: tuple[str, ...],
+    measure: Callable[[ProcessCluster], list[Figure]],
+    settings: dict[str, str] = BALANCING,
 ) -> list[Figure]:
     """Measure three processes of each kind, one kind after another, not beside each other.
 
@@ -300,11 +312,11 @@ def on_each(
     """
     figures: list[Figure] = []
     if can_run_suwi():
-        with suwi_cluster() as suwi:
+        with suwi_cluster(settings=settings) as suwi:
             figures += measure(suwi)
     if KAFKA in brokers:
         try:
-            with java_client() as java, kafka_cluster(java) as kafka:
+            with java_client() as java, kafka_cluster(java, settings) as kafka:
                 figures += measure(kafka)
         except Exception:
             traceback.print_exc()

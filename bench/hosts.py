@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.base_env import ROOT, clean_environment
-from bench.clusters import SUWI_SETTINGS, ProcessCluster, running
+from bench.clusters import BALANCING, SESSION, ProcessCluster, running
 from bench.servers import SUWI, temporary_directory
 from suwi.local_cluster import zookeeper
 from suwi.local_cluster.cluster import broker_settings
@@ -104,7 +104,7 @@ class HostCluster(ProcessCluster):
     def restart(self, broker: int) -> None:
         properties = self._directory / f"broker-{broker}.properties"
         settings = broker_settings(self._layout, broker, str(self._directory / f"data-{broker}"))
-        settings = {**settings, **SUWI_SETTINGS}
+        settings = {**settings, **SESSION, **BALANCING}
         lines = (
             f"{key}={value.replace(HOST, _address(broker))}" for key, value in settings.items()
         )

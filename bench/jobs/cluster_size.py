@@ -27,7 +27,7 @@ def measure_leaders(plan: Plan, brokers: tuple[str, ...]) -> list[Figure]:
 
 
 def measure_start(plan: Plan, brokers: tuple[str, ...]) -> list[Figure]:
-    return on_each(brokers, partial(_starts, CLUSTER[plan.name]))
+    return on_each(brokers, partial(_starts, CLUSTER[plan.name]), settings={})
 
 
 def _kill_leaders(plan: ClusterPlan, cluster: ProcessCluster) -> list[Figure]:
