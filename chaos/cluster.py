@@ -13,11 +13,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from chaos import disks
-from chaos.broker_faults import PARTITIONS, Plan, Report, Run, complaints, conclude
+from chaos.broker_faults import PARTITIONS, Plan, Run
 from chaos.faults import plan
 from chaos.ledger import LEDGER, add_run, last_run, write_page
 from chaos.process_cluster import BROKERS, ProcessCluster
 from chaos.process_faults import BAG, DISK_KINDS, PROCESS_KINDS
+from chaos.report import Report, complaints, conclude
 from suwi.local_cluster.zookeeper import why_unavailable
 
 WRITERS = ("librdkafka", "librdkafka-impatient", "librdkafka-bulk")

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chaos.broker_faults import HEALTHY_S, Report
+from chaos.broker_faults import HEALTHY_S
 from chaos.journal import RECORD_BYTES
+from chaos.report import Report
 from chaos.time_line import draw
 
 LEDGER = Path(__file__).parents[1] / "docs/chaos/ledger.jsonl"

@@ -6,12 +6,12 @@ from xml.etree.ElementTree import fromstring
 
 import pytest
 
-from chaos.broker_faults import Report, complaints
 from chaos.cluster import process_plan, run
 from chaos.group_worker import read_work
 from chaos.journal import Notes
 from chaos.ledger import add_run, last_run, read_ledger, write_page
 from chaos.process_faults import BAG
+from chaos.report import Report, complaints
 from chaos.time_line import draw
 from suwi.local_cluster.zookeeper import why_unavailable
 from tests.local_cluster.ports import free_ports

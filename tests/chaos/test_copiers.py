@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from chaos.broker_faults import complaints
 from chaos.cluster import process_plan, run
 from chaos.copier import Batch, Copy, Record, batch_of, copy_all
 from chaos.copiers import COPIER_BAG
 from chaos.copy_checker import transactions, violations
 from chaos.journal import value_of
+from chaos.report import complaints
 from suwi.local_cluster.zookeeper import why_unavailable
 from tests.local_cluster.ports import free_ports
 
