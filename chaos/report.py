@@ -7,6 +7,7 @@ import shutil
 import statistics
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +22,8 @@ _VERDICT = {
     "duplicate": "duplicated",
     "reordered write": "reordered",
     "invented": "that nobody sent",
+    "torn transaction": "torn",
+    "aborted read": "aborted",
 }
 
 
@@ -57,6 +60,13 @@ class Report:
     """How often it processed one again, because its commit had not arrived."""
     skipped: int = 0
     """Records that it has not processed though it was there for them."""
+    copiers: Sequence[str] = ()
+    """The clients of which there were copiers."""
+    copied: int = 0
+    """Records that they have copied, in so many transactions."""
+    transactions: int = 0
+    copies_silence_s: float = 0.0
+    """How long a partition of the copies at most had no new record."""
 
 
 def complaints(report: Report) -> list[str]:
@@ -109,6 +119,11 @@ def format_report(report: Report) -> str:
         lines.append(
             f"the group: {report.processed} records processed, {report.skipped} skipped, "
             f"{report.processed_again} again"
+        )
+    if report.copiers:
+        lines.append(
+            f"copied: {report.copied} records in {report.transactions} transactions; "
+            f"longest silence of a partition {report.copies_silence_s:.1f} s"
         )
     if report.pipeline:
         lines.append(f"the Spark pipeline: {report.pipeline}")
