@@ -34,13 +34,13 @@ from suwi.testing import Cluster, NotInTime
 WRITERS = ("librdkafka", "librdkafka", "librdkafka-impatient", "aiokafka")
 TOPIC = "numbers"
 PARTITIONS = 4
-_SEGMENT_BYTES = 1 << 18
+SEGMENT_BYTES = 1 << 18
 HEALTHY_S = 60.0
 """All replicas must be in sync again within this time after each fault."""
 GOES_ON_S = 10.0
 """Writers and groups that must not notice a fault may be silent for this time."""
 _READ_S = 120.0
-_ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[1]
 
 
 class Target(Protocol):
@@ -84,6 +84,8 @@ class Plan:
     group_members: int = 0
     with_spark: bool = False
     """A Spark pipeline runs beside the writers, from a topic of its own."""
+    copiers: Sequence[str] = ()
+    """Clients of which transactional copiers copy what the writers write."""
 
     @classmethod
     def of_brokers(cls, faults: int, seed: int, minutes: float) -> "Plan":
@@ -109,7 +111,7 @@ class Run:
     def go(self) -> Report:
         report = self.report
         with self._cluster as cluster:
-            configs = {"min.insync.replicas": 2, "segment.bytes": _SEGMENT_BYTES}
+            configs = {"min.insync.replicas": 2, "segment.bytes": SEGMENT_BYTES}
             cluster.create_topic(TOPIC, PARTITIONS, replication_factor=3, configs=configs)
             tail = self._tail("the consumer beside the writers")
             writers = [self._writer(n, kind) for n, kind in enumerate(self._plan.writers)]
@@ -135,7 +137,7 @@ class Run:
             read_journal(self._journal(name), name, number + 1, report.notes)
         self._say("checking")
         *others, final = self._readings
-        report.violations = violations(report.notes, others, final)
+        report.violations += violations(report.notes, others, final)
         report.stored_in_spite_of_an_error = stored_in_spite_of_an_error(report.notes, final)
         report.seconds = time.monotonic() - self._started_s
         return report
@@ -168,7 +170,7 @@ class Run:
         with (self._home / f"{name}.log").open("wb") as errors:
             return subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
-                cwd=_ROOT,
+                cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stderr=errors,
             )
@@ -280,11 +282,11 @@ class Run:
 
     # -- the end -------------------------------------------------------------------------------
 
-    def _ends(self) -> dict[int, int]:
+    def _ends(self, topic: str = TOPIC, partitions: int = PARTITIONS) -> dict[int, int]:
         """The high watermarks, which all replicas have reached."""
         until_s = time.monotonic() + HEALTHY_S
         while True:
-            states = [self._cluster.replicas(TOPIC, p) for p in range(PARTITIONS)]
+            states = [self._cluster.replicas(topic, p) for p in range(partitions)]
             places = [{(s.high_watermark, s.log_end) for s in each.values()} for each in states]
             level = all(len(each) == 1 and len({*next(iter(each))}) == 1 for each in places)
             if level or time.monotonic() > until_s:
@@ -297,14 +299,17 @@ class Run:
     def _read(self, tails: list[Tail]) -> None:
         ends = self._ends()
         for tail in tails:
-            try:
-                if not tail.read_to(ends, _READ_S):
-                    self._find(f"a consumer did not reach the ends {ends}")
-            except KafkaException as error:
-                self._find(f"a consumer failed: {error}")
+            self._read_to(tail, ends)
         self.report.records = sum(map(len, self._readings[-1].keys.values()))
         for event in self._cluster.events():
             self._find(f"the cluster reports a loss: {event}")
+
+    def _read_to(self, tail: Tail, ends: Mapping[int, int]) -> None:
+        try:
+            if not tail.read_to(ends, _READ_S):
+                self._find(f"{tail.reading.name} did not reach the ends {ends}")
+        except KafkaException as error:
+            self._find(f"{tail.reading.name} failed: {error}")
 
     def _check_group(self) -> None:
         """Wait until the members of the group have processed everything below the ends."""
@@ -323,9 +328,9 @@ class Run:
             self._find(f"the group skipped {ranges} of {partition_name(TOPIC, partition)}")
             self.report.skipped += sum(end - first for first, end in ranges)
 
-    def _compare_files(self) -> None:
-        for partition, end in self._ends().items():
-            name = partition_name(TOPIC, partition)
+    def _compare_files(self, topic: str = TOPIC, partitions: int = PARTITIONS) -> None:
+        for partition, end in self._ends(topic, partitions).items():
+            name = partition_name(topic, partition)
             directories = {b: self._cluster.files(b) / name for b in self._cluster.brokers}
             try:
                 self.report.files.add(name, directories, end)
