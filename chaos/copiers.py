@@ -86,7 +86,7 @@ class Copiers:
     def kill(self) -> None:
         process = self.choose()
         process.running.kill()
-        process.running.wait()
+        process.running.communicate()  # Waits, and closes its standard input.
 
     def replace_killed(self) -> None:
         """Half of them have a new id: the transaction of the killed one has to time out."""
