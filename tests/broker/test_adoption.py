@@ -268,6 +268,18 @@ def test_a_gap_left_by_compaction_loses_no_record(tmp_path: Path, offsets: tuple
         assert read(broker.address, "orders") == expected
 
 
+def test_a_gap_between_segments_that_compaction_left_loses_no_record(tmp_path: Path) -> None:
+    data = foreign_directory(tmp_path, 0, 1)
+    later = build_batch([Record(value=b"9", timestamp=1)], base_offset=9, leader_epoch=0)
+    (data / "orders-0" / f"{7:020d}.log").write_bytes(later)
+    expected = [(offset, b"%d" % offset) for offset in (0, 1, 9)]
+    with BrokerProcess(data, options=["--adopt"]) as broker:
+        assert read(broker.address, "orders") == expected
+        broker.kill()
+        broker.start()
+        assert read(broker.address, "orders") == expected
+
+
 def test_without_kafkas_metadata_adopted_topics_have_no_retention(tmp_path: Path) -> None:
     data = foreign_directory(tmp_path, 0, 1)
     with BrokerProcess(data, options=["--adopt"]) as broker:

@@ -204,8 +204,10 @@ def test_a_batch_with_a_flipped_epoch_ends_the_log_before_it_or_is_not_detected(
 
 
 @pytest.mark.parametrize("recovery_point", [0, 1, 40])
-def test_a_gap_between_compacted_segments_does_not_end_the_log(recovery_point: int) -> None:
-    """Compaction may have removed the last records of a segment that was never synced."""
+def test_a_gap_between_compacted_segments_of_apache_kafka_does_not_end_the_log(
+    recovery_point: int,
+) -> None:
+    """Its compaction removes the last batch of a segment, and its followers roll at a batch."""
     bench = Bench(config=TopicConfig(cleanup_policy=("compact",)))
     for base in (0, 1, 30, 31, 60):
         batch = batch_of(base_offset=base, epoch=0)
@@ -214,8 +216,39 @@ def test_a_gap_between_compacted_segments_does_not_end_the_log(recovery_point: i
             bench.log.roll(NOW_MS, Offset(base + 10))
     assert [s.base_offset for s in bench.log.segments()] == [0, 11, 41]
     bench.disk = bench.sim.crash()
-    bench.open(clean=False, recovery_point=recovery_point)
+    bench.open(clean=False, recovery_point=recovery_point, is_foreign=True)
     assert [h.base_offset for h in bench.headers()] == [0, 1, 30, 31, 60]
+
+
+@pytest.mark.parametrize("recovery_point", [0, 1, 30])
+def test_a_compacted_log_whose_older_segment_lost_its_end_ends_there(recovery_point: int) -> None:
+    """The kernel wrote the newer segment first. A replica without the records in between would
+    be in sync with its leader, and a coordinator would load a state that never was."""
+    bench = Bench(config=TopicConfig(cleanup_policy=("compact",)))
+    for base in (0, 1, 30, 31, 60):
+        batch = batch_of(base_offset=base, epoch=0)
+        bench.log.append_as_follower(memoryview(batch), LeaderEpoch(0), NOW_MS)
+        if base == 31:
+            bench.log.roll(NOW_MS)
+    lost = bench.log.segments()[0].locate(Offset(31))
+    assert lost is not None
+    file = bench.disk.open(bench.path(0))
+    file.truncate(lost.position)
+    file.close()
+    bench.disk = bench.sim.crash()
+    bench.open(clean=False, recovery_point=recovery_point)
+    assert [h.base_offset for h in bench.headers()] == [0, 1, 30]
+    assert bench.log.end_offset == 31
+
+
+def test_a_gap_that_is_too_large_for_an_index_does_not_end_a_compacted_log() -> None:
+    bench = Bench(config=TopicConfig(cleanup_policy=("compact",)))
+    for base in (0, 1, 2**31 + 2, 2**31 + 3):
+        batch = batch_of(base_offset=base, epoch=0)
+        bench.log.append_as_follower(memoryview(batch), LeaderEpoch(0), NOW_MS)
+    assert [s.base_offset for s in bench.log.segments()] == [0, 2**31 + 2]
+    bench.recover()
+    assert [h.base_offset for h in bench.headers()] == [0, 1, 2**31 + 2, 2**31 + 3]
 
 
 def test_a_gap_that_compaction_left_does_not_end_a_compacted_log() -> None:

@@ -29,6 +29,7 @@ from suwi.model.config_kinds import BadConfig
 from suwi.model.ids import LeaderEpoch, NodeId, PartitionIndex, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig, parse_topic_config
 from suwi.records.record import Marker
+from suwi.replica.log_sync import sync_log
 from suwi.transaction.producer_ids import ProducerIds
 from suwi.transaction.transaction_records import TRANSACTION_RECORDS
 
@@ -54,7 +55,10 @@ async def adopt(
     node_id: NodeId,
     defaults: TopicConfig,
 ) -> None:
-    """Create topics for the partition directories that belong to no known topic. Raises OSError."""
+    """Create topics for the partition directories that belong to no known topic.
+
+    Raises OSError, KafkaStorageError.
+    """
     found: dict[str, dict[int, LogDirectory]] = {}
     configs: dict[str, dict[str, str]] = {}
     for directory in directories.usable():
@@ -115,8 +119,12 @@ async def _open(
     opened = {}
     for index, directory in partitions.items():
         tp = TopicPartition(name, PartitionIndex(index))
-        steps = directory.opening(tp, topic_id, config, None)
+        steps = directory.opening(tp, topic_id, config, None, is_foreign=True)
         opened[index] = await loop.run_in_executor(None, run_steps, steps)
+        # Above the recovery point the next start would take gaps between segments for damage.
+        await sync_log(opened[index])
+    for directory in dict.fromkeys(partitions.values()):
+        await loop.run_in_executor(None, directory.recovery_points_job())
     return opened
 
 

@@ -26,7 +26,7 @@ from suwi.log.producer_loading import (
     write_snapshot,
 )
 from suwi.log.producer_state import ProducerStates
-from suwi.log.segment import Segment
+from suwi.log.segment import RELATIVE_OFFSET_MAX, Segment
 from suwi.log.sliced_work import TURN, Steps
 from suwi.log.valid_prefix import ValidPrefix
 from suwi.model.errors import CorruptMessage, InvalidRecord
@@ -54,6 +54,8 @@ class OpenOptions(NamedTuple):
     """The newest leader epoch in the image; a batch with a later one is damaged."""
     was_compacted: bool = False
     """Whether the log may have gaps although it is not compacted now."""
+    is_foreign: bool = False
+    """Whether Apache Kafka wrote the log: then compaction also left gaps between segments."""
 
 
 def opening_log(
@@ -260,6 +262,7 @@ class Recovery:
         self._files = files
         self._dir = directory
         self._has_gaps = config.is_compacted or options.was_compacted
+        self._is_foreign = options.is_foreign
         self._epoch_max = options.leader_epoch_max
         self._recovery_point = options.recovery_point
         self._epochs = epochs
@@ -295,13 +298,15 @@ class Recovery:
     def _adjoin(self, segment: Segment, following: Segment) -> bool:
         """Whether `following` continues `segment`; False if a power loss truncated `segment`.
 
-        Synced segments have not lost their end. Compaction also leaves gaps between segments, so a
-        gap says nothing in a log that is or was compacted, as other gaps show.
+        Synced segments have not lost their end. All others are contiguous, in a compacted log too,
+        unless offsets in an index could not have reached the next batch (`LogSegments.base_for`).
         """
         end = segment.next_offset
         if following.base_offset <= end or end < self._recovery_point:
             return following.base_offset >= end
-        return self._has_gaps or self._gaps > 0
+        first = self._first_of(following)
+        is_far = first is not None and first.last_offset - end > RELATIVE_OFFSET_MAX
+        return is_far or self._is_foreign
 
     def _loading_producers_before(
         self, segments: list[Segment], number: int
@@ -342,7 +347,9 @@ class Recovery:
             rows = scan_rows(file, 0, found_bytes)
             yield from self._applying(segment, rows, prefix, producers)
             if following is not None:
-                prefix.end_before(*self._start_of(following))
+                first = self._first_of(following)
+                epoch = first.partition_leader_epoch if first is not None else _EPOCH_UNKNOWN
+                prefix.end_before(following.base_offset, epoch)
             elif self._gaps + prefix.gaps == 1 and not self._has_gaps:
                 prefix.reject_last_gap()  # The only gap of a log that is never compacted.
             if prefix.size_bytes < found_bytes:
@@ -367,15 +374,13 @@ class Recovery:
         self._last_epoch = prefix.last_epoch
         return True
 
-    def _start_of(self, segment: Segment) -> tuple[int, int]:
-        """The base offset and the first leader epoch of a segment, if it can be read."""
+    def _first_of(self, segment: Segment) -> BatchHeader | None:
+        """The first batch of a segment, if it can be read."""
         file = self._files.get(segment.log_path)
         try:
-            for _, header in scan_headers(file, 0, segment.size_bytes):
-                return segment.base_offset, header.partition_leader_epoch
+            return next((header for _, header in scan_headers(file, 0, segment.size_bytes)), None)
         except CorruptMessage:
-            pass
-        return segment.base_offset, _EPOCH_UNKNOWN
+            return None
 
     def _applying(
         self, segment: Segment, rows: Iterator[Row], prefix: ValidPrefix, producers: ProducerStates
