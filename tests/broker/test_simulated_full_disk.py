@@ -1,4 +1,4 @@
-"""Full disks: of a broker that is elected leader, and under a pipelining producer."""
+"""Full disks: of an elected leader, of a follower, and under a pipelining producer."""
 
 import asyncio
 
@@ -51,6 +51,26 @@ def test_a_broker_that_could_not_become_leader_can_stop() -> None:
         await cluster[2].start()
         await until(lambda: state(cluster, seen_by=3).leader == 2)
         assert await read(cluster, 2) == [b"a"]
+
+    run(scenario)
+
+
+def test_a_follower_on_a_full_disk_leaves_the_isr_at_once_and_returns_when_there_is_space() -> None:
+    """Otherwise writers would wait for it until `replica.lag.time.max.ms`."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await create_orders(cluster, [1, 2, 3])
+        assert await write(cluster, 1, [b"a"]) == 0
+        fill(cluster[3])
+        before_s = asyncio.get_running_loop().time()
+        assert await write(cluster, 1, [b"b"]) == 0
+        assert asyncio.get_running_loop().time() - before_s < 1  # of simulated time
+        assert set(state(cluster).isr) == {1, 2}
+        for value in (b"c", b"d"):
+            assert await write(cluster, 1, [value]) == 0
+        free(cluster[3])
+        await until(lambda: set(state(cluster).isr) == {1, 2, 3})
+        assert await read(cluster, 1) == [b"a", b"b", b"c", b"d"]
 
     run(scenario)
 

@@ -44,6 +44,17 @@ def test_a_follower_that_leaves_below_min_isr_joins_the_elr() -> None:
     assert validated(proposal(1), insync_min=2).elr == (2,)
 
 
+def test_a_follower_can_leave_the_isr_and_do_nothing_else() -> None:
+    state = validated(proposal(1, epochs={1: ANY_EPOCH}), sender=B2)
+    assert (state.leader, state.leader_epoch, state.partition_epoch) == (1, 4, 10)
+    assert state.isr == (1,)
+    for members in [(1, 2), (1, 3), (2,), (3,), ()]:
+        with pytest.raises(InvalidRequest):
+            validated(proposal(*members), sender=B2)
+    with pytest.raises(InvalidRequest):
+        validated(proposal(1, 2), sender=B3)  # It is not a member.
+
+
 def test_a_leader_that_is_not_in_its_proposal_resigns() -> None:
     state = validated(proposal(2))
     assert (state.leader, state.leader_epoch, state.partition_epoch) == (2, 5, 10)

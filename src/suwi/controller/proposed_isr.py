@@ -1,9 +1,9 @@
 """Validates a new ISR that a partition leader proposes to the controller (AlterPartition). Pure.
 
 `check_sender` checks the sender, `validate` one proposal. A leader that is not in its own proposal
-resigns, for example because its disk is full. KIP-497: compare and set, by leader epoch and
-partition epoch. KIP-841, KIP-903: a broker cannot join the ISR if it is fenced, or was registered
-again since it caught up.
+resigns, for example because its disk is full; a follower may propose to leave. KIP-497: compare and
+set, by leader epoch and partition epoch. KIP-841, KIP-903: a broker cannot join the ISR if it is
+fenced, or was registered again since it caught up.
 """
 
 from collections.abc import Mapping
@@ -48,8 +48,10 @@ def validate(
     rules: Rules,
 ) -> PartitionState:
     """The state after the proposal. Raises a `BrokerError`."""
-    _check_epochs(state, sender, proposal)
+    _check_epochs(state, proposal)
     members = [node for node, _ in proposal.members]
+    if sender != state.leader:
+        return _without_follower(state, sender, members, rules)
     if not members or len(set(members)) < len(members):
         raise InvalidRequest("the ISR must not be empty or contain a broker twice")
     not_replicas = [node for node in members if node not in state.replicas]
@@ -73,7 +75,15 @@ def validate(
     return decided._replace(partition_epoch=state.partition_epoch + 1)
 
 
-def _check_epochs(state: PartitionState, sender: NodeId, proposal: ProposedIsr) -> None:
+def _without_follower(
+    state: PartitionState, sender: NodeId, members: list[NodeId], rules: Rules
+) -> PartitionState:
+    if sender not in state.isr or members != [node for node in state.isr if node != sender]:
+        raise InvalidRequest(f"broker {sender} does not lead the partition: it can only leave")
+    return with_members(state, members, rules)._replace(partition_epoch=state.partition_epoch + 1)
+
+
+def _check_epochs(state: PartitionState, proposal: ProposedIsr) -> None:
     if (
         proposal.leader_epoch > state.leader_epoch
         or proposal.partition_epoch > state.partition_epoch
@@ -82,8 +92,6 @@ def _check_epochs(state: PartitionState, sender: NodeId, proposal: ProposedIsr) 
         raise NotController("the proposal has a newer epoch than this controller's metadata")
     if proposal.leader_epoch < state.leader_epoch:
         raise FencedLeaderEpoch(f"the leader epoch is {state.leader_epoch}")
-    if sender != state.leader:
-        raise InvalidRequest(f"broker {sender} does not lead the partition")
     if proposal.partition_epoch < state.partition_epoch:
         raise InvalidUpdateVersion(f"the partition epoch is {state.partition_epoch}")
 

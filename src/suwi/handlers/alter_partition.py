@@ -1,7 +1,7 @@
 """AlterPartition v2-v3, between brokers. A leader asks the controller to change the ISR.
 
 v3: ISR members with their broker epochs (KIP-903). A leader that leaves itself out of the ISR
-resigns; the response is NEW_LEADER_ELECTED.
+resigns; the response is NEW_LEADER_ELECTED. A follower may leave itself out, nothing else.
 """
 
 from typing import Any
@@ -44,7 +44,7 @@ class AlterPartition:
             return reply(request, {"throttle_time": 0, "error_code": code, "topics": ()})
         topics: dict[Any, list[dict[str, Any]]] = {}
         for proposal, result in zip(proposals, results, strict=True):
-            answer = _answer(sender, proposal.partition, result)
+            answer = _answer(proposal, result)
             topics.setdefault(proposal.topic_id, []).append(answer)
         return reply(
             request,
@@ -69,10 +69,10 @@ def _proposal(asked: Any, version: int) -> ProposedIsr:
     )
 
 
-def _answer(sender: NodeId, partition: int, result: PartitionState | BrokerError) -> dict[str, Any]:
+def _answer(asked: TopicProposal, result: PartitionState | BrokerError) -> dict[str, Any]:
     if isinstance(result, BrokerError):
         return {
-            "partition_index": partition,
+            "partition_index": asked.partition,
             "error_code": error_of(result)[0],
             "leader_id": NO_NODE,
             "leader_epoch": -1,
@@ -80,9 +80,9 @@ def _answer(sender: NodeId, partition: int, result: PartitionState | BrokerError
             "leader_recovery_state": 0,
             "partition_epoch": -1,
         }
-    is_deposed = result.leader != sender
+    is_deposed = result.leader_epoch != asked.proposal.leader_epoch
     return {
-        "partition_index": partition,
+        "partition_index": asked.partition,
         "error_code": ErrorCode.new_leader_elected if is_deposed else ErrorCode.none,
         "leader_id": result.leader,
         "leader_epoch": result.leader_epoch,

@@ -1,4 +1,5 @@
-"""Sends the leader's ISR proposals to the controller (AlterPartition, KIP-497).
+"""Sends ISR proposals to the controller (AlterPartition, KIP-497): of a leader, or of a follower
+that leaves.
 
 `propose` queues a proposal. All queued proposals go out in one request, one request at a time, on a
 connection of its own. A proposal that could not be delivered is sent again: the controller applies
@@ -14,7 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.client.connection import PeerConnection
 from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
-from suwi.model.ids import NodeId
+from suwi.model.ids import NO_NODE, NodeId
 from suwi.replica.leader_state import Proposal
 from suwi.replica.partition import Partition
 from suwi.replica.peers import HasBrokerEpoch, Peers
@@ -164,9 +165,10 @@ class AlterPartitionManager:
 
 def _is_current(partition: Partition, proposal: Proposal) -> bool:
     leader_state = partition.leader_state
+    if leader_state is None:
+        return partition.leader != NO_NODE and partition.leader_epoch == proposal.leader_epoch
     return (
-        leader_state is not None
-        and leader_state.leader_epoch == proposal.leader_epoch
+        leader_state.leader_epoch == proposal.leader_epoch
         and leader_state.partition_epoch == proposal.partition_epoch
     )
 

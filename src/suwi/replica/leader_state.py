@@ -245,6 +245,10 @@ class LeaderState:
             if node != self._node_id and node not in self.followers:
                 self.followers[node] = Follower()
         assert len(self.followers) == len(self.replicas) - 1
+        for node in self.members.difference(state.isr, (self._node_id,)):
+            # It may have left by itself: the high watermark must not wait for it any longer.
+            self.followers[node].caught_up_s = float("-inf")
+            self.followers[node].leader_end = NO_OFFSET
         self.isr = Stable(frozenset(state.isr))
         self._is_proposing = False
         return True

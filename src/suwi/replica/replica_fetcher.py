@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from suwi.client.connection import PeerConnection
 from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
 from suwi.model.broker_config import BrokerConfig
-from suwi.model.errors import BrokerError
+from suwi.model.errors import BrokerError, KafkaStorageError
 from suwi.model.ids import LeaderEpoch, NodeId, Offset
 from suwi.records.batch import end_of_batches
 from suwi.replica.fetch_session import FetchSession, Key, fetch_request
@@ -347,6 +347,8 @@ class ReplicaFetcher:
         self._pause(state, repr(error))
 
     def _pause(self, state: PartitionFetchState, reason: object) -> None:
+        if isinstance(reason, KafkaStorageError):
+            state.partition.leave_isr()
         first = state.pause_s == 0.0
         state.pause(asyncio.get_running_loop().time(), self._config.replica_fetch_backoff_ms / 1000)
         if first:

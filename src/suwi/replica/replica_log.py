@@ -61,6 +61,8 @@ class PartitionContext(NamedTuple):
     """Called when a log changes, once until its `dirty` is reset."""
     propose: Callable[["ReplicaLog", Proposal], None] = lambda *_: None
     """Sends an ISR proposal to the controller."""
+    leave_isr: Callable[["ReplicaLog"], None] = lambda _: None
+    """Called when a follower's log cannot be written."""
     on_isr: Callable[[frozenset[NodeId], frozenset[NodeId]], None] = lambda *_: None
     """Called with the ISR before and after a change."""
     on_loss: Callable[[Loss], None] = lambda _: None

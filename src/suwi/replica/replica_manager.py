@@ -115,6 +115,7 @@ class ReplicaManager:
             ReplicationQuotas(node_id, config).of,
             self._dirty.append,
             self._propose,
+            self._leave_isr,
             self.stats.isr_changed,
             on_loss,
         )
@@ -178,6 +179,23 @@ class ReplicaManager:
         partition = self._owner_of(replica_log)
         if self._alter_partitions is not None and partition is not None:
             self._alter_partitions.propose(partition, proposal)
+
+    def _leave_isr(self, replica_log: ReplicaLog) -> None:
+        """A follower that cannot write leaves at once: otherwise all writers would wait for it
+        until it is out of sync. The leader proposes its return when it has caught up."""
+        state = self._partition_state(replica_log.partition)
+        if (
+            state is not None
+            and state.leader not in (NO_NODE, self._node_id)
+            and state.leader_epoch == replica_log.leader_epoch
+            and self._node_id in state.isr
+        ):
+            members = tuple((node, UNKNOWN_EPOCH) for node in state.isr if node != self._node_id)
+            log.warning(
+                "log not writable, leaving the isr",
+                extra={"partition": str(replica_log.partition)},
+            )
+            self._propose(replica_log, Proposal(state.leader_epoch, state.partition_epoch, members))
 
     # -- applying images -----------------------------------------------------------------------
 
