@@ -306,7 +306,7 @@ def test_the_offsets_of_many_groups_are_fetched_at_once(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_an_error_of_a_coordinator_stands_where_the_version_has_a_place_for_it(
+def test_an_error_of_a_coordinator_stands_where_clients_of_the_version_look_for_it(
     version: int,
 ) -> None:
     async def scenario(wire: Wire) -> None:
@@ -317,10 +317,10 @@ def test_an_error_of_a_coordinator_stands_where_the_version_has_a_place_for_it(
         error, found = await wire.fetch(GROUP, {TOPIC: [0]}, version=version)
         shard.epoch -= 1  # type: ignore[assignment]
         runtime.on_leader(shard.partition)
-        if version == 1:
-            assert found == {(TOPIC, 0): (-1, -1, "", 16)}
-        else:
-            assert (error, found) == (16, {})
+        assert error == (16 if version >= 2 else 0)
+        # aiokafka reads with v3, and of an error only what partitions have: without, it would take
+        # the group for one that has committed nothing.
+        assert found == ({(TOPIC, 0): (-1, -1, "", 16)} if version < 8 else {})
         while shard.status is not Status.ACTIVE:  # noqa: ASYNC110 (nothing tells us)
             await asyncio.sleep(0.1)
 

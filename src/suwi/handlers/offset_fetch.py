@@ -1,6 +1,7 @@
 """OffsetFetch v1-v10. v2: all topics. v7: stable offsets only. v8: many groups. v10: topic ids.
 
-Answers what is committed: offsets whose records are not yet committed do not show.
+Answers what is committed: offsets whose records are not yet committed do not show. Before v8 an
+error of the coordinator is also that of each partition asked for, unlike Apache Kafka (ADR 18).
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,11 +22,12 @@ from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
 
-_ERROR_FROM: Final = 2
 _STABLE_FROM: Final = 7
 _GROUPS_FROM: Final = 8
 _MEMBER_FROM: Final = 9
 _TOPIC_ID_FROM: Final = 10
+_FOR_EACH: Final = {ErrorCode.coordinator_not_available: ErrorCode.not_coordinator}
+"""aiokafka knows no other for partitions, and looks for the coordinator again."""
 
 
 class _Group(NamedTuple):
@@ -42,10 +44,10 @@ class OffsetFetch:
         asked = request.message
         if request.version < _GROUPS_FROM:
             error, topics = self._fetch(request, asked.group_id, asked.topics)
-            if error is not ErrorCode.none and request.version < _ERROR_FROM:
-                # It has no place for it but the partitions.
+            if error is not ErrorCode.none:
+                of_each = _FOR_EACH.get(error, error)
                 topics = [
-                    _topic(topic, request, [_refused(p, error) for p in topic.partition_indexes])
+                    _topic(topic, request, [_refused(p, of_each) for p in topic.partition_indexes])
                     for topic in asked.topics or ()
                 ]
             return reply(request, {"throttle_time": 0, "topics": topics, "error_code": error})
