@@ -193,7 +193,8 @@ def _run_table(runs: Sequence[dict[str, Any]]) -> list[str]:
         kinds += ["with copiers"] * bool(run.get("copiers"))
         cells = [run["date"], run["seed"], ", ".join(kinds), sum(run["faults"].values())]
         cells += [f"{run['seconds'] / 60:.0f}", *(f"{run.get(name, 0):,}" for name in columns)]
-        verdict = "; ".join(run["wanting"]) or "right"
+        verdict = "; ".join(run["wanting"][:1]) or "right"
+        verdict += " …" * (len(run["wanting"]) > 1)
         lines.append(f"| {' | '.join(map(str, cells))} | {verdict} |")
     return lines
 
