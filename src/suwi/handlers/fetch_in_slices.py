@@ -23,6 +23,9 @@ from suwi.wire.fetch_response import Chunk, FetchedPartition
 SLICE_COST = 256
 """About two milliseconds: a partition costs 1, and 8 more if it has records."""
 _RECORDS_COST = 8
+_NEWS_DELAY_S_PER_PARTITION = 100e-6
+"""About four times what the next fetch costs: while thousands of logs are opened, or catch
+up, each has a high watermark to tell, and must not cause a fetch of all partitions."""
 
 WatchedPartition = tuple[Partition, Callable[[], None]]
 
@@ -99,6 +102,8 @@ class LargeFetch:
 
     def _is_in_response(self, found: LogReadResult) -> bool:
         session = self._job.session
+        if found.key in self._job.awaited:
+            return False
         return (
             session is None
             or self._job.is_full
@@ -133,10 +138,12 @@ class LargeFetch:
     async def _wait(self) -> None:
         loop = asyncio.get_running_loop()
         timers = [loop.call_later(self._max_wait_s, self._on_timeout)]
+        partitions = len(self._job.partitions)
+        news_delay_s = max(NEWS_DELAY_S, partitions * _NEWS_DELAY_S_PER_PARTITION)
         try:
             while not (self._is_timed_out or self._job.is_enough(self._pass)):
                 if self._pass.has_news and len(timers) == 1:
-                    timers.append(loop.call_later(NEWS_DELAY_S, self._on_timeout))
+                    timers.append(loop.call_later(news_delay_s, self._on_timeout))
                 self._begin_next_pass()
                 await self._wakeup.wait()
                 self._wakeup.clear()

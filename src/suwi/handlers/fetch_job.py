@@ -2,8 +2,8 @@
 
 `read` reads all partitions at once, `is_enough` tells whether to respond now, and `reply` builds
 the response. A fetch of many partitions uses `begin_pass` and `read_partition` instead.
-Invariant: only the first read of a follower's fetch records its progress, and only without a
-divergence.
+Invariant: only the first read of each partition that its log is ready for records a follower's
+progress, and only without a divergence.
 """
 
 import contextlib
@@ -119,6 +119,10 @@ class Job:
     is_first_pass: bool = True
     is_leadership_confirmed: bool = False
     """Whether the metadata has been refreshed since the request arrived."""
+    awaited: set[PartitionKey] = field(default_factory=set)
+    """Partitions that a follower fetches whose logs are not ready. They are read, and the progress
+    is recorded, when they are; until then responses omit them, as if they had no records. With an
+    error the follower would poll all its partitions while thousands of logs are opened."""
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -140,14 +144,16 @@ class Job:
             found = self._read_partition(
                 key, asked, read_pass.left_bytes, whole_batch=read_pass.size_bytes == 0
             )
+        except LogNotReady as error:
+            if self.asked.replica_id < 0:
+                read_pass.is_complete = read_pass.needs_recheck = True
+                read_pass.not_ready = [*(read_pass.not_ready or ()), error.replica_log]
+            else:
+                self.awaited.add(key)
+            return self.refuse(key, error)
         except Exception as error:
             read_pass.is_complete = True
-            if isinstance(error, _LeadershipUnconfirmed):
-                read_pass.needs_recheck = True
-            elif isinstance(error, LogNotReady) and self.asked.replica_id < 0:
-                # A consumer waits. A follower must not: its other partitions matter more.
-                read_pass.needs_recheck = True
-                read_pass.not_ready = [*(read_pass.not_ready or ()), error.replica_log]
+            read_pass.needs_recheck |= isinstance(error, _LeadershipUnconfirmed)
             return self.refuse(key, error)
         if found.slice is not None:
             read_pass.size_bytes += found.slice.size_bytes
@@ -235,7 +241,8 @@ class Job:
             # The follower restarts at the log start offset of this log.
             code = OffsetOutOfRange.code
             return LogReadResult(key, _answer(partition, asked, error_code=code), None)
-        if self.is_first_pass:
+        if self.is_first_pass or key in self.awaited:
+            self.awaited.discard(key)
             leader = partition.leader_replica
             assert leader is not None
             leader.record_progress(
@@ -309,6 +316,8 @@ class Job:
         topics: dict[TopicKey, list[FetchedPartition]] = {}
         for result in read_pass.found:
             key, answer, found, follower = result
+            if key in self.awaited:
+                continue
             if follower is not None:
                 result.record_sent()
             if found is not None:

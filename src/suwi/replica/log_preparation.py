@@ -1,7 +1,8 @@
 """Runs long work on logs without blocking the event loop.
 
 `run_at_once` runs as many slices as this iteration of the event loop allows; `run_in_turns` runs
-the rest slice by slice, with disk jobs in threads, and the partitions take turns.
+the rest slice by slice, with disk jobs in threads, and the partitions take turns: short work that
+has begun is completed first, so that of thousands of logs the first are soon ready.
 Invariant: an iteration of the event loop runs a bounded number of slices, however many partitions
 are being prepared.
 """
@@ -19,6 +20,8 @@ log = logging.getLogger(__name__)
 _PROGRESS_EVERY_S = 5.0
 _SLICES_A_TURN = 2
 _SLICES_AT_ONCE_A_TURN = 16
+_SLICES_OF_SHORT_WORK = 8
+"""Work that needs more lets others take their turns before each further slice."""
 
 
 class Turns:
@@ -43,11 +46,14 @@ class Turns:
         self._is_counting = False
         self._taken = 0
 
-    async def next(self) -> None:
-        """Wait for a turn, in first-in-first-out order."""
+    async def next(self, *, goes_first: bool) -> None:
+        """Wait for a turn: the next one, or in first-in-first-out order."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
-        self._waiting.append(turn)
+        if goes_first:
+            self._waiting.appendleft(turn)
+        else:
+            self._waiting.append(turn)
         if not self._is_granting:
             self._is_granting = True
             self._logged_s = loop.time()
@@ -86,12 +92,14 @@ async def run_in_turns(
     steps: Steps[None], job: Job, turns: Turns, is_wanted: Callable[[], bool]
 ) -> bool:
     """Run the steps from `job` to the end. Returns False if `is_wanted` became false."""
+    slices = 0
     try:
         while True:
             error: Exception | None = None
             result = None
             if job is TURN:
-                await turns.next()
+                await turns.next(goes_first=0 < slices < _SLICES_OF_SHORT_WORK)
+                slices += 1
             else:
                 try:
                     result = await in_sync_thread(job)

@@ -291,6 +291,7 @@ class ReplicaLog:
         watchers, self._ready_watchers = self._ready_watchers, {}
         for watcher in watchers:
             watcher()
+        self.delayed.notify_followers()  # Their fetches wait for the log.
 
     def change(self, steps: Steps[None]) -> None:
         """Change the log, in this call as far as the current loop iteration allows, the rest in the

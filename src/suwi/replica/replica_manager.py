@@ -9,8 +9,9 @@ here, listed in `failed`, and retried.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -222,18 +223,27 @@ class ReplicaManager:
         )
         apply_all |= old.broker_configs != new.broker_configs
         for name, topic in new.topics.items():
-            if apply_all or old.topics.get(name) is not topic:
+            known = old.topics.get(name)
+            if apply_all or known is None or known.id != topic.id or known.configs != topic.configs:
                 yield from self._topic_steps(topic, _first_new(old, topic))
+            elif known is not topic:
+                yield from self._topic_steps(topic, _first_new(old, topic), known.partitions)
         if old.unfenced_brokers != new.unfenced_brokers:
             # A high watermark may have waited for a joining follower that is no longer live.
             for partition in list(self._led.values()):
                 yield partition.partition, partition.live_brokers_changed
 
     def _topic_steps(
-        self, topic: Topic, first_new: int | None = None
+        self, topic: Topic, first_new: int | None = None, applied: Sequence[PartitionState] = ()
     ) -> Iterator[tuple[TopicPartition, Callable[[], None]]]:
+        """`applied`: the states of the image before; partitions that still have them are left
+        out, because a change of a few partitions of a large topic must not cost a step for all."""
         config = parse_topic_config(topic.configs, self._config.current.topic)
-        for tp, state in partitions_of(topic):
+        for (tp, state), before in zip_longest(
+            partitions_of(topic), applied[: len(topic.partitions)]
+        ):
+            if state == before and tp not in self.failed:
+                continue
             is_new = first_new is not None and tp.partition >= first_new
             yield tp, partial(self._apply_state, tp, topic.id, state, config, is_new=is_new)
 
