@@ -282,7 +282,7 @@ class Held(Turns):
     def take(self) -> bool:
         return self.released.is_set()
 
-    async def next(self, *, goes_first: bool) -> None:
+    async def next(self, number: int) -> None:
         await self.released.wait()
 
 

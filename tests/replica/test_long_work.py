@@ -107,7 +107,7 @@ def test_a_truncation_replays_producers_in_slices(monkeypatch: pytest.MonkeyPatc
             partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(BATCHES - 1))
             await partition.replica_log.wait_for_preparation()
         assert len(clock.done_in) >= BATCHES // 10
-        assert clock.most_in_a_turn() <= log_preparation._SLICES_A_TURN
+        assert clock.most_in_a_turn() <= log_preparation._SHORT_SLICES_A_TURN
         producer = partition.log.producers.all()[0]
         assert [batch.last_offset for batch in producer.batches] == [394, 395, 396, 397, 398]
 
@@ -281,7 +281,9 @@ def test_of_many_new_leaders_a_few_start_their_epoch_in_each_loop_iteration() ->
             await asyncio.gather(
                 *(partition.replica_log.wait_for_preparation() for partition in many)
             )
-            assert clock.turn - began >= (len(many) - at_once) // log_preparation._SLICES_A_TURN
+            assert (
+                clock.turn - began >= (len(many) - at_once) // log_preparation._SHORT_SLICES_A_TURN
+            )
         assert all(partition.log.epochs.latest == 1 for partition in many)
 
     asyncio.run(scenario())
@@ -399,7 +401,7 @@ def test_of_many_logs_the_first_are_opened_before_the_last_are_begun() -> None:
         while not done:  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert done[0] == 0
-        assert len(begun) <= log_preparation._SLICES_A_TURN
+        assert len(begun) <= log_preparation._SHORT_SLICES_A_TURN
         await running
         assert done == sorted(done)
 

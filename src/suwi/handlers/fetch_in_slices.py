@@ -21,7 +21,9 @@ from suwi.wire.fetch_parts import FetchParts, merged
 from suwi.wire.fetch_response import Chunk, FetchedPartition
 
 SLICE_COST = 256
-"""About two milliseconds: a partition costs 1, and 8 more if it has records."""
+"""About two milliseconds: a partition costs 1, one of a follower 4, and 8 more if it has
+records."""
+_FOLLOWER_COST = 4
 _RECORDS_COST = 8
 _NEWS_DELAY_S_PER_PARTITION = 100e-6
 """About four times what the next fetch costs: while thousands of logs are opened, or catch
@@ -83,8 +85,8 @@ class LargeFetch:
 
     def _read_one(self, position: int) -> None:
         """Must not await: the records are pinned before they can be deleted."""
-        self._cost += 1
         job = self._job
+        self._cost += _FOLLOWER_COST if job.asked.replica_id >= 0 else 1
         key, asked = job.partitions[position]
         found = job.read_partition(self._pass, key, asked)
         if found.slice is not None:
