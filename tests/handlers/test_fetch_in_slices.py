@@ -11,10 +11,13 @@ from suwi.handlers.fetch import LARGE_PARTITIONS, Fetch
 from suwi.handlers.fetch_in_slices import SLICE_COST
 from suwi.handlers.fetch_sessions import FetchSessions, PartitionKey
 from suwi.handlers.fetch_source import FetchSource
+from suwi.log.sliced_work import Steps
+from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import NO_OFFSET
 from suwi.net.answers import Exclusive, Promise, Reply
 from suwi.replica.log_preparation import Turns
 from suwi.replica.partition import Partition
+from suwi.replica.replica_log import ReplicaLog
 from suwi.sim.random import SimRandom
 from suwi.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
 from suwi.wire.fetch_response import FetchResponse, decode_fetch_response
@@ -280,7 +283,7 @@ class Held(Turns):
         self.released = asyncio.Event()
 
     def take(self) -> bool:
-        return self.released.is_set()
+        return False
 
     async def next(self, number: int) -> None:
         await self.released.wait()
@@ -334,6 +337,38 @@ def test_a_response_to_a_follower_omits_a_log_that_is_still_not_open(
         )
         turns.released.set()
         await replica_log.wait_for_preparation()
+        broker.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_followers_fetch_ends_when_a_log_cannot_be_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It backs off: each fetch that waits would try to open the log at once again."""
+    attempts = []
+
+    def failing(self: ReplicaLog) -> Steps[None]:
+        attempts.append(self.partition)
+        yield lambda: None
+        raise KafkaStorageError("broken")
+
+    async def scenario() -> None:
+        broker = Counted(LARGE_PARTITIONS + 1, followed=True)
+        number = response(await broker.begin(session=(0, 0), replica=True)).session_id
+        replica_log = broker.world.replicas.leader_of("t", 7).replica_log
+        turns = Held()
+        replica_log.context = replica_log.context._replace(turns=turns)
+        monkeypatch.setattr(ReplicaLog, "_opening_and_writing", failing)
+        broker.world.elect("t", 7, led(OTHER, epoch=1))
+        fetch = broker.begin(wait_ms=60_000, session=(number, 1), asked=(), replica=True)
+        await until_it_waits(broker, fetch)
+        turns.released.set()
+        [refused] = response(await fetch).topics[0].partitions
+        assert refused.error_code == ErrorCode.not_leader_or_follower
+        assert len(attempts) <= 2
+        with pytest.raises(KafkaStorageError):
+            await replica_log.wait_for_preparation()
         broker.stop()
 
     asyncio.run(scenario())

@@ -103,8 +103,8 @@ class LargeFetch:
             self._found.pop(position, None)
 
     def _is_in_response(self, found: LogReadResult) -> bool:
-        session = self._job.session
-        if found.key in self._job.awaited:
+        session, awaited = self._job.session, self._job.awaited
+        if awaited and found.key in awaited:
             return False
         return (
             session is None

@@ -144,16 +144,8 @@ class Job:
             found = self._read_partition(
                 key, asked, read_pass.left_bytes, whole_batch=read_pass.size_bytes == 0
             )
-        except LogNotReady as error:
-            if self.asked.replica_id < 0:
-                read_pass.is_complete = read_pass.needs_recheck = True
-                read_pass.not_ready = [*(read_pass.not_ready or ()), error.replica_log]
-            else:
-                self.awaited.add(key)
-            return self.refuse(key, error)
         except Exception as error:
-            read_pass.is_complete = True
-            read_pass.needs_recheck |= isinstance(error, _LeadershipUnconfirmed)
+            self._failed(read_pass, key, error)
             return self.refuse(key, error)
         if found.slice is not None:
             read_pass.size_bytes += found.slice.size_bytes
@@ -168,6 +160,20 @@ class Job:
         elif found.follower is not None and found.is_follower_behind:
             read_pass.has_news = True
         return found
+
+    def _failed(self, read_pass: ReadPass, key: PartitionKey, error: Exception) -> None:
+        """Whether the error is sent now, or the partition is read again."""
+        is_follower = self.asked.replica_id >= 0
+        if is_follower and isinstance(error, LogNotReady) and not error.follows_failure:
+            self.awaited.add(key)
+            return
+        self.awaited.discard(key)
+        read_pass.is_complete = True
+        if isinstance(error, _LeadershipUnconfirmed):
+            read_pass.needs_recheck = True
+        elif isinstance(error, LogNotReady) and not is_follower:
+            read_pass.needs_recheck = True
+            read_pass.not_ready = [*(read_pass.not_ready or ()), error.replica_log]
 
     def partition(self, key: PartitionKey) -> Partition:
         leader_only = self.asked.replica_id >= 0 or self.version < _FOLLOWER_FETCHING_FROM
@@ -230,6 +236,10 @@ class Job:
         bytes_max: int,
         whole_batch: bool,
     ) -> LogReadResult:
+        is_first_read = self.is_first_pass
+        if self.awaited and key in self.awaited:
+            self.awaited.discard(key)
+            is_first_read = True
         node = NodeId(self.asked.replica_id)
         self.source.check_follower(partition, node, self.asked.replica_epoch)
         if diverging is not None:
@@ -241,8 +251,7 @@ class Job:
             # The follower restarts at the log start offset of this log.
             code = OffsetOutOfRange.code
             return LogReadResult(key, _answer(partition, asked, error_code=code), None)
-        if self.is_first_pass or key in self.awaited:
-            self.awaited.discard(key)
+        if is_first_read:
             leader = partition.leader_replica
             assert leader is not None
             leader.record_progress(
@@ -316,7 +325,7 @@ class Job:
         topics: dict[TopicKey, list[FetchedPartition]] = {}
         for result in read_pass.found:
             key, answer, found, follower = result
-            if key in self.awaited:
+            if self.awaited and key in self.awaited:
                 continue
             if follower is not None:
                 result.record_sent()
