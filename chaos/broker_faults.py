@@ -8,8 +8,6 @@ journals of the writers and the brokers' log are kept.
 import argparse
 import logging
 import random
-import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -17,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,68 +23,24 @@ from confluent_kafka import KafkaException
 
 from chaos.faults import KINDS, Fault, Kind, plan
 from chaos.group_worker import read_work
-from chaos.journal import Notes, partition_name, read_journal
-from chaos.log_files import Compared
+from chaos.journal import partition_name, read_journal
 from chaos.readers import Tail
 from chaos.record_checker import Reading, stored_in_spite_of_an_error, violations
-from chaos.time_line import Span
+from chaos.report import Report, conclude
 from chaos.writer import FLUSH_S
 from suwi.cli.log_format import FieldFormatter
-from suwi.sim.history_checker import Violation
 from suwi.testing import Cluster, NotInTime
 
 WRITERS = ("librdkafka", "librdkafka", "librdkafka-impatient", "aiokafka")
 TOPIC = "numbers"
 PARTITIONS = 4
-_SEGMENT_BYTES = 1 << 18
+SEGMENT_BYTES = 1 << 18
 HEALTHY_S = 60.0
 """All replicas must be in sync again within this time after each fault."""
 GOES_ON_S = 10.0
 """Writers and groups that must not notice a fault may be silent for this time."""
 _READ_S = 120.0
-_SHOWN = 10
-_ROOT = Path(__file__).parents[1]
-_VERDICT = {
-    "lost": "lost",
-    "duplicate": "duplicated",
-    "reordered write": "reordered",
-    "invented": "that nobody sent",
-}
-
-
-@dataclass(slots=True)
-class Report:
-    wanted: int
-    seed: int
-    faults: Counter[str] = field(default_factory=Counter)
-    back_s: dict[str, list[float]] = field(default_factory=dict)
-    """By kind: the time from the end of a fault until all replicas were in sync, if awaited."""
-    silence_s: dict[str, list[float]] = field(default_factory=dict)
-    """By kind: how long a partition at most had no new record for a consumer, since all replicas
-    were last in sync."""
-    per_second: list[int] = field(default_factory=list)
-    """How many records the consumer beside the writers read."""
-    spans: list[Span] = field(default_factory=list)
-    findings: list[str] = field(default_factory=list)
-    """Unexpected events during the run."""
-    notes: Notes = field(default_factory=Notes)
-    violations: list[Violation] = field(default_factory=list)
-    files: Compared = field(default_factory=Compared)
-    records: int = 0
-    stored_in_spite_of_an_error: int = 0
-    log_lines: Counter[str] = field(default_factory=Counter)
-    """The brokers' log, by level."""
-    errors: Counter[str] = field(default_factory=Counter)
-    """Its errors, those that are alike as one."""
-    pipeline: str = ""
-    """The verdict about the Spark pipeline, if there was one."""
-    seconds: float = 0.0
-    processed: int = 0
-    """Records that the group has processed."""
-    processed_again: int = 0
-    """How often it processed one again, because its commit had not arrived."""
-    skipped: int = 0
-    """Records that it has not processed though it was there for them."""
+ROOT = Path(__file__).parents[1]
 
 
 class Target(Protocol):
@@ -130,6 +84,8 @@ class Plan:
     group_members: int = 0
     with_spark: bool = False
     """A Spark pipeline runs beside the writers, from a topic of its own."""
+    copiers: Sequence[str] = ()
+    """Clients of which transactional copiers copy what the writers write."""
 
     @classmethod
     def of_brokers(cls, faults: int, seed: int, minutes: float) -> "Plan":
@@ -155,7 +111,7 @@ class Run:
     def go(self) -> Report:
         report = self.report
         with self._cluster as cluster:
-            configs = {"min.insync.replicas": 2, "segment.bytes": _SEGMENT_BYTES}
+            configs = {"min.insync.replicas": 2, "segment.bytes": SEGMENT_BYTES}
             cluster.create_topic(TOPIC, PARTITIONS, replication_factor=3, configs=configs)
             tail = self._tail("the consumer beside the writers")
             writers = [self._writer(n, kind) for n, kind in enumerate(self._plan.writers)]
@@ -181,7 +137,7 @@ class Run:
             read_journal(self._journal(name), name, number + 1, report.notes)
         self._say("checking")
         *others, final = self._readings
-        report.violations = violations(report.notes, others, final)
+        report.violations += violations(report.notes, others, final)
         report.stored_in_spite_of_an_error = stored_in_spite_of_an_error(report.notes, final)
         report.seconds = time.monotonic() - self._started_s
         return report
@@ -214,7 +170,7 @@ class Run:
         with (self._home / f"{name}.log").open("wb") as errors:
             return subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
-                cwd=_ROOT,
+                cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stderr=errors,
             )
@@ -326,11 +282,11 @@ class Run:
 
     # -- the end -------------------------------------------------------------------------------
 
-    def _ends(self) -> dict[int, int]:
+    def _ends(self, topic: str = TOPIC, partitions: int = PARTITIONS) -> dict[int, int]:
         """The high watermarks, which all replicas have reached."""
         until_s = time.monotonic() + HEALTHY_S
         while True:
-            states = [self._cluster.replicas(TOPIC, p) for p in range(PARTITIONS)]
+            states = [self._cluster.replicas(topic, p) for p in range(partitions)]
             places = [{(s.high_watermark, s.log_end) for s in each.values()} for each in states]
             level = all(len(each) == 1 and len({*next(iter(each))}) == 1 for each in places)
             if level or time.monotonic() > until_s:
@@ -343,14 +299,17 @@ class Run:
     def _read(self, tails: list[Tail]) -> None:
         ends = self._ends()
         for tail in tails:
-            try:
-                if not tail.read_to(ends, _READ_S):
-                    self._find(f"a consumer did not reach the ends {ends}")
-            except KafkaException as error:
-                self._find(f"a consumer failed: {error}")
+            self._read_to(tail, ends)
         self.report.records = sum(map(len, self._readings[-1].keys.values()))
         for event in self._cluster.events():
             self._find(f"the cluster reports a loss: {event}")
+
+    def _read_to(self, tail: Tail, ends: Mapping[int, int]) -> None:
+        try:
+            if not tail.read_to(ends, _READ_S):
+                self._find(f"{tail.reading.name} did not reach the ends {ends}")
+        except KafkaException as error:
+            self._find(f"{tail.reading.name} failed: {error}")
 
     def _check_group(self) -> None:
         """Wait until the members of the group have processed everything below the ends."""
@@ -369,9 +328,9 @@ class Run:
             self._find(f"the group skipped {ranges} of {partition_name(TOPIC, partition)}")
             self.report.skipped += sum(end - first for first, end in ranges)
 
-    def _compare_files(self) -> None:
-        for partition, end in self._ends().items():
-            name = partition_name(TOPIC, partition)
+    def _compare_files(self, topic: str = TOPIC, partitions: int = PARTITIONS) -> None:
+        for partition, end in self._ends(topic, partitions).items():
+            name = partition_name(topic, partition)
             directories = {b: self._cluster.files(b) / name for b in self._cluster.brokers}
             try:
                 self.report.files.add(name, directories, end)
@@ -381,70 +340,6 @@ class Run:
 
 def _name(number: int, kind: str) -> str:
     return f"{kind}-{number + 1}"
-
-
-def complaints(report: Report) -> list[str]:
-    """Why a run is no proof."""
-    found = [str(violation) for violation in report.violations]
-    found += report.files.differing
-    found += [f"fatal error of {told}" for told in report.notes.fatal]
-    found += [
-        f"{writer} got no response for {count} records"
-        for writer, count in report.notes.unanswered.items()
-    ]
-    found += [f"{writer} ended early" for writer in report.notes.broken_off]
-    found += report.findings
-    done = report.faults.total()
-    if not done:
-        found.append("there was no fault")
-    elif done < report.wanted:
-        found.append(f"only {done} of {report.wanted} faults")
-    if not report.notes.acked:
-        found.append("nothing was acknowledged")
-    return found
-
-
-def format_report(report: Report) -> str:
-    notes = report.notes
-    kinds = ", ".join(f"{times} × {kind}" for kind, times in sorted(report.faults.items()))
-    acked = ", ".join(f"{count} {writer}" for writer, count in sorted(notes.acked.items()))
-    errors = Counter((writer, error) for writer, error, _ in notes.failed)
-    errors_told = ", ".join(f"{n} × {error} {who}" for (who, error), n in sorted(errors.items()))
-    wrong = Counter(violation.kind for violation in report.violations)
-    epoch = max(report.files.producers.values(), default=0)
-    levels = ", ".join(f"{n} {level}" for level, n in sorted(report.log_lines.items()))
-    differing = len(report.files.differing)
-    stored = report.stored_in_spite_of_an_error
-    lines = [
-        f"seed {report.seed}: {report.faults.total()} faults in {report.seconds:.0f} s: {kinds}",
-        f"acknowledged: {notes.acked.total()} records ({acked}); read at the end: {report.records}",
-        f"errors of writers: {len(notes.failed)}, {stored} of them stored {errors_told}",
-        f"fatal client errors: {len(notes.fatal)}; unanswered: {notes.unanswered.total()}",
-        f"producers: {len(report.files.producers)}, highest epoch {epoch}",
-    ]
-    for kind, times in sorted(report.back_s.items()):
-        median, longest = statistics.median(times), max(times)
-        silence_s = max(report.silence_s.get(kind, [0.0]))
-        lines.append(
-            f"in sync again after {kind}: median {median:.1f} s, longest {longest:.1f} s; "
-            f"longest silence of a partition {silence_s:.1f} s"
-        )
-    if report.processed:
-        lines.append(
-            f"the group: {report.processed} records processed, {report.skipped} skipped, "
-            f"{report.processed_again} again"
-        )
-    if report.pipeline:
-        lines.append(f"the Spark pipeline: {report.pipeline}")
-    lines += [
-        f"brokers' log: {levels or 'no warnings'}",
-        *(f"{times} × {line}" for line, times in report.errors.most_common()),
-        f"replicas: {report.files.size_bytes} bytes below the watermarks, {differing} differ",
-        "verdict: "
-        + ", ".join(f"{wrong[kind]} {word}" for kind, word in _VERDICT.items())
-        + f", {wrong.total()} violations in all",
-    ]
-    return "\n".join(lines)
 
 
 class _Count(logging.Handler):
@@ -476,22 +371,6 @@ def main() -> int:
     lines.setFormatter(FieldFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[lines, _Count(run.report.log_lines)])
     return conclude(run.go(), home, keep=arguments.keep)
-
-
-def conclude(report: Report, home: Path, *, keep: bool) -> int:
-    """Print the report and remove the data of a run that passed. Returns the exit code."""
-    print(format_report(report))
-    wanting = complaints(report)
-    for complaint in wanting[:_SHOWN]:
-        print(f"not sufficient: {complaint}", file=sys.stderr)
-    if len(wanting) > _SHOWN:
-        print(f"… and {len(wanting) - _SHOWN} more", file=sys.stderr)
-    if wanting or keep:
-        (home / "complaints.txt").write_text("\n".join(wanting))
-        print(f"kept: {home}")
-    else:
-        shutil.rmtree(home)
-    return 1 if wanting else 0
 
 
 if __name__ == "__main__":

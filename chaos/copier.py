@@ -20,13 +20,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
+from chaos.journal import key_in, number_of
+
 _RECORDS_MAX = 100
 _POLL_S = 0.2
 _ABORT_CHANCE = 0.05
 _SESSION_MS = 6_000
 _HEARTBEAT_MS = 1_000
 TRANSACTION_TIMEOUT_MS = 10_000
-_TRANSACTION_S_MAX = 15
+_TRANSACTION_S_MAX = TRANSACTION_TIMEOUT_MS // 1_000
+"""Its coordinator has aborted it by then."""
 _RETRY_S = 0.5
 
 
@@ -58,8 +61,8 @@ class Copy(NamedTuple):
 
 
 def target_partition(value: bytes, partitions: int) -> int:
-    """By the number that a record's writer gave it (`chaos.journal.value_of`)."""
-    return int(value.split(b" ", 3)[2]) % partitions
+    """By the number that a record's writer gave it; the first for what no writer has sent."""
+    return number_of(key_in(value) or 0) % partitions
 
 
 class Batch(NamedTuple):

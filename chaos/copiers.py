@@ -14,19 +14,20 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
 from chaos import copier, copy_checker
-from chaos.broker_faults import HEALTHY_S, PARTITIONS, ROOT, TOPIC, Plan, Run
+from chaos.broker_faults import HEALTHY_S, PARTITIONS, ROOT, SEGMENT_BYTES, TOPIC, Plan, Run
+from chaos.copy_checker import CopiesRead
 from chaos.faults import Fault, Kind
-from chaos.journal import partition_name
+from chaos.journal import value_with
 from chaos.process_cluster import ProcessCluster
 from chaos.process_faults import BEYOND_SESSION_S, PROCESS_KINDS
 from chaos.readers import Tail
 from suwi.coordinator.runtime import shard_index
-from suwi.sim.history import Reading, Seen
 from suwi.sim.history_checker import Violation
 
 WRITERS = ("librdkafka", "librdkafka-impatient")
@@ -34,14 +35,10 @@ COPIES = "copies"
 """Its partitions: those of the first client, then those of the second, …"""
 CLIENTS = tuple(copier.KINDS)
 _SHARDS = 6
-SETTINGS = {
-    "offsets.topic.num.partitions": str(_SHARDS),
-    "transaction.state.log.num.partitions": str(_SHARDS),
-}
 _PER_CLIENT = 2
 COPIED_S = 90.0
 """All must be copied within this time after the writers have ended and replicas are in sync."""
-STALL_S = 60.0
+SILENCE_S_MAX = 60.0
 """A partition of the copies must not be without a new record for longer."""
 
 
@@ -89,7 +86,7 @@ class Copiers:
     def kill(self) -> None:
         process = self.choose()
         process.running.kill()
-        process.running.wait()
+        process.running.communicate()  # Waits, and closes its standard input.
 
     def replace_killed(self) -> None:
         """Half of them have a new id: the transaction of the killed one has to time out."""
@@ -121,6 +118,10 @@ class Copiers:
         for process in self._processes:
             process.running.send_signal(signal.SIGUSR1)
 
+    def kill_all(self) -> None:
+        for process in self._processes:
+            process.running.kill()
+
     def processes(self) -> "list[subprocess.Popen[bytes]]":
         return [process.running for process in self._processes]
 
@@ -128,12 +129,20 @@ class Copiers:
 class CopierCluster(ProcessCluster):
     """The processes of the cluster and those of the copiers."""
 
-    def __init__(
-        self, home: Path, port: int, say: Callable[[str], None], seed: int, clients: Sequence[str]
-    ) -> None:
-        super().__init__(home / "cluster", port, say, settings=SETTINGS)
-        self.chance = random.Random(seed)
-        self.copiers = Copiers(home, self.chance, clients)
+    settings: ClassVar = {
+        **ProcessCluster.settings,
+        "offsets.topic.num.partitions": str(_SHARDS),
+        "transaction.state.log.num.partitions": str(_SHARDS),
+    }
+
+    def __init__(self, wanted: Plan, home: Path, port: int, say: Callable[[str], None]) -> None:
+        super().__init__(home / "cluster", port, say)
+        self.chance = random.Random(wanted.seed)
+        self.copiers = Copiers(home, self.chance, wanted.copiers)
+
+    def __exit__(self, *error: object) -> None:
+        self.copiers.kill_all()  # Those of a run that was interrupted: they may be paused.
+        super().__exit__(*error)
 
     def kill_copier(self, _broker: int) -> None:
         self.copiers.kill()
@@ -216,34 +225,31 @@ COPIER_BAG = (
 )
 
 
-class CopiesTail(Tail):
-    def start_silence(self) -> None:
-        """A silence may be longer than a fault."""
-        self._silence_s = 0.0
-
-
 class CopierRun(Run):
     def __init__(
         self, wanted: Plan, cluster: CopierCluster, home: Path, say: Callable[[str], None]
     ) -> None:
         super().__init__(wanted, cluster, home, say)
         self._copiers = cluster.copiers
-        self._servers = ""
-        self._tails: list[CopiesTail] = []
-        self._targets = PARTITIONS * len(cluster.copiers.clients)
+        self._targets = PARTITIONS * len(wanted.copiers)
+        self.report.copiers = wanted.copiers
+
+    def _wait_until_all_work(self, tail: Tail) -> None:
+        configs = {"min.insync.replicas": 2, "segment.bytes": SEGMENT_BYTES}
+        self._cluster.create_topic(COPIES, self._targets, replication_factor=3, configs=configs)
+        self._copiers.start(self._cluster.bootstrap_servers)
+        self._beside, self._tail_beside = self._tail_of_copies("the consumer beside the copiers")
+        super()._wait_until_all_work(tail)
+        super()._wait_until_all_work(self._tail_beside)
+
+    def _tail_of_copies(self, name: str) -> tuple[CopiesRead, Tail]:
+        read = CopiesRead(name)
+        return read, Tail(self._cluster.bootstrap_servers, COPIES, self._targets, read).start()
 
     def _disturb(self, faults: Sequence[Fault], tail: Tail) -> None:
-        configs = {"min.insync.replicas": 2, "segment.bytes": 1 << 18}
-        self._cluster.create_topic(COPIES, self._targets, replication_factor=3, configs=configs)
-        self._servers = self._cluster.bootstrap_servers
-        self._admin = AdminClient({"bootstrap.servers": self._servers})
-        self._copiers.start(self._servers)
-        self._tails = [self._tail_of_copies()]
-        super()._disturb(faults, self._tails[0])
-
-    def _tail_of_copies(self) -> CopiesTail:
-        reading = Reading("reader of copies", committed_only=True)
-        return CopiesTail(self._servers, COPIES, self._targets, reading).start()
+        self._tail_beside.start_silence()
+        super()._disturb(faults, tail)
+        self.report.copies_silence_s = self._tail_beside.longest_silence_s()
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -252,19 +258,20 @@ class CopierRun(Run):
         self._wait_until_copied(self._ends())
         for ended in self._copiers.ended_early():
             self._find(ended)
-        stalls_s = [s for each in self.report.silence_s.values() for s in each if s > STALL_S]
-        if stalls_s:
-            self._find(f"a partition of the copies stood still for {max(stalls_s):.0f} s")
+        silence_s = self.report.copies_silence_s
+        if silence_s > SILENCE_S_MAX:
+            self._find(f"a partition of the copies had no new record for {silence_s:.0f} s")
         self._end(self._copiers.processes())
         self._check_copies()
 
     def _wait_until_copied(self, ends: dict[int, int]) -> None:
+        admin = AdminClient({"bootstrap.servers": self._cluster.bootstrap_servers})
         began_s = time.monotonic()
         left = dict.fromkeys(self._copiers.clients, "nothing")
         while left and time.monotonic() - began_s < COPIED_S:
             time.sleep(0.2)
             for client in list(left):
-                committed = self._committed(client)
+                committed = self._committed(admin, client)
                 left[client] = f"{committed} of {ends}"
                 if committed == ends:
                     del left[client]
@@ -274,9 +281,9 @@ class CopierRun(Run):
             self._find(f"stuck: the copiers of {client} have committed {told}")
             self._copiers.dump_stacks()
 
-    def _committed(self, group: str) -> dict[int, int]:
+    def _committed(self, admin: AdminClient, group: str) -> dict[int, int]:
         asked = [ConsumerGroupTopicPartitions(group)]
-        futures = self._admin.list_consumer_group_offsets(asked, require_stable=True)
+        futures = admin.list_consumer_group_offsets(asked, require_stable=True)
         try:
             offsets = futures[group].result(10).topic_partitions
         except Exception as error:
@@ -286,35 +293,22 @@ class CopierRun(Run):
 
     def _check_copies(self) -> None:
         """What was read beside the copiers is what is read afterwards, and it is right."""
-        self._tails.append(self._tail_of_copies())
-        read = [self._read_copies(tail) for tail in self._tails]
-        target = {p: [value for _, value in each] for p, each in read[1].items()}
-        source = {
-            p: list(self._history.finals[partition_name(TOPIC, p)].records.values())
-            for p in range(PARTITIONS)
-        }
-        for partition, records in read[1].items():
-            if records != read[0][partition]:
+        final, tail = self._tail_of_copies("the consumer of the copies afterwards")
+        ends = self._ends(COPIES, self._targets)
+        for each in (self._tail_beside, tail):
+            self._read_to(each, ends)
+        for partition in range(self._targets):
+            if self._beside.records.get(partition) != final.records.get(partition):
                 self._find(f"partition {partition} of the copies was read otherwise before")
-        self.report.copied = sum(map(len, target.values()))
-        self.report.transactions = copy_checker.transactions(target)
+        source = {p: [*map(value_with, keys)] for p, keys in self._readings[-1].keys.items()}
         for client in self._copiers.clients:
             first = self._copiers.first_partition(client)
-            of_client = {p: target[first + p] for p in range(PARTITIONS)}
-            for kind, what in copy_checker.violations(source, of_client):
+            target = final.values(range(first, first + PARTITIONS))
+            self.report.copied += sum(map(len, target.values()))
+            self.report.transactions += copy_checker.transactions(target)
+            for kind, what in copy_checker.violations(source, target):
                 self.report.violations.append(Violation(kind, f"{client}: {what}"))
 
     def _compare_files(self, topic: str = TOPIC, partitions: int = PARTITIONS) -> None:
         super()._compare_files(topic, partitions)
         super()._compare_files(COPIES, self._targets)
-
-    def _read_copies(self, tail: CopiesTail) -> dict[int, list[tuple[int, bytes]]]:
-        self._read_to(tail, self._ends(COPIES, self._targets))
-        return {
-            p: [
-                (event.offset, event.value)
-                for event in tail.reading.events[partition_name(COPIES, p)]
-                if isinstance(event, Seen)
-            ]
-            for p in range(self._targets)
-        }

@@ -5,12 +5,30 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from chaos.copier import Copy, target_partition
+from chaos.journal import key_in, tell
 from suwi.sim.history_checker import Violation
 
-_SHOWN = 60
+
+@dataclass(slots=True)
+class CopiesRead:
+    """One reader, from the start of every partition: offsets, with gaps for markers, and values."""
+
+    name: str
+    records: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
+
+    def saw(self, partition: int, offset: int, value: bytes | None) -> None:
+        self.records.setdefault(partition, []).append((offset, value or b""))
+
+    def values(self, partitions: range) -> dict[int, list[bytes]]:
+        """Of these partitions, numbered from 0."""
+        return {
+            number: [value for _, value in self.records.get(partition, [])]
+            for number, partition in enumerate(partitions)
+        }
 
 
 def violations(
@@ -85,4 +103,5 @@ def transactions(target: Mapping[int, Sequence[bytes]]) -> int:
 
 
 def _told(value: bytes) -> str:
-    return value[:_SHOWN].decode(errors="replace").rstrip(".")
+    key = key_in(value)
+    return repr(value) if key is None else tell(key)

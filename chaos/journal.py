@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 RECORD_BYTES = 100
-_KEY = struct.Struct(">HHI")
+_KEY_BYTES = 8
 _ACK = struct.Struct("=qq")
 """The record, and its offset."""
-_REPEATS = -(-RECORD_BYTES // _KEY.size)
+_REPEATS = -(-RECORD_BYTES // _KEY_BYTES)
 
 Key = int
 """Identifies a record: writer, partition and number, as they are in its value."""
@@ -27,16 +27,23 @@ def partition_of(key: Key) -> int:
     return key >> 32 & 0xFFFF
 
 
+def number_of(key: Key) -> int:
+    return key & 0xFFFFFFFF
+
+
 def value_of(writer: int, partition: int, number: int) -> bytes:
+    return value_with(key_of(writer, partition, number))
+
+
+def value_with(key: Key) -> bytes:
     """The key of the record, again and again."""
-    return (_KEY.pack(writer, partition, number) * _REPEATS)[:RECORD_BYTES]
+    return (key.to_bytes(_KEY_BYTES) * _REPEATS)[:RECORD_BYTES]
 
 
 def key_in(value: bytes | None) -> Key | None:
     """None if no writer makes such a value."""
-    if value is None or (value[: _KEY.size] * _REPEATS)[:RECORD_BYTES] != value:
-        return None
-    return int.from_bytes(value[: _KEY.size])
+    key = int.from_bytes((value or b"")[:_KEY_BYTES])
+    return key if value == value_with(key) else None
 
 
 def partition_name(topic: str, partition: int) -> str:
@@ -44,7 +51,7 @@ def partition_name(topic: str, partition: int) -> str:
 
 
 def tell(key: Key) -> str:
-    return f"record {key & 0xFFFFFFFF} of writer {key >> 48} to partition {partition_of(key)}"
+    return f"record {number_of(key)} of writer {key >> 48} to partition {partition_of(key)}"
 
 
 class Journal:

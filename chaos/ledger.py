@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chaos.broker_faults import HEALTHY_S, Report
+from chaos.broker_faults import HEALTHY_S
 from chaos.journal import RECORD_BYTES
+from chaos.report import Report
 from chaos.time_line import draw
 
 LEDGER = Path(__file__).parents[1] / "docs/chaos/ledger.jsonl"
 _WRONG = {"lost": "lost", "duplicate": "duplicated", "reordered write": "reordered"}
+_WRONG_COPIES = {"torn transaction": "torn", "aborted read": "aborted"}
 _PAGE, _PICTURE = "README.md", "time-line.svg"
 
 
@@ -41,12 +43,16 @@ def add_run(
         "seconds": round(report.seconds),
         "acked": report.notes.acked.total(),
         "failed": len(report.notes.failed),
-        **{name: wrong[kind] for kind, name in _WRONG.items()},
+        **{name: wrong[kind] for kind, name in (_WRONG | _WRONG_COPIES).items()},
         "violations": wrong.total(),
         "divergent": len(report.files.differing),
         "processed": report.processed,
         "processed_again": report.processed_again,
         "skipped": report.skipped,
+        "copiers": list(report.copiers),
+        "copied": report.copied,
+        "transactions": report.transactions,
+        "copies_silence_s": round(report.copies_silence_s, 1),
         "back_s": _rounded(report.back_s),
         "silence_s": _rounded(report.silence_s),
         "per_second": report.per_second,
@@ -70,10 +76,10 @@ def read_ledger(ledger: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in ledger.read_text().splitlines()]
 
 
-def last_run(ledger: Path) -> Resumed:
-    runs = read_ledger(ledger)
+def last_run(ledger: Path, *, with_copiers: bool = False) -> Resumed:
+    runs = [run for run in read_ledger(ledger) if bool(run.get("copiers")) is with_copiers]
     if not runs:
-        raise SystemExit(f"nothing to resume: {ledger} has no run")
+        raise SystemExit(f"nothing to resume: {ledger} has no such run")
     last = runs[-1]
     return Resumed(last["seed"], last["first"] + sum(last["faults"].values()), last["kinds"])
 
@@ -92,8 +98,8 @@ def page(runs: Sequence[dict[str, Any]], shown: dict[str, Any]) -> str:
             "# Chaos runs of a cluster of processes",
             "",
             "Three brokers and three ZooKeeper servers, writers with acks=all and idempotence, a",
-            "consumer group. Made by `python -m chaos.cluster` from `ledger.jsonl`;",
-            "[../chaos.md](../chaos.md) says what is done and what is checked.",
+            "consumer group or transactional copiers. Made by `python -m chaos.cluster` from",
+            "`ledger.jsonl`; [../chaos.md](../chaos.md) says what is done and what is checked.",
             "",
             *_sums(runs),
             "",
@@ -141,6 +147,13 @@ def _sums(runs: Sequence[dict[str, Any]]) -> list[str]:
             f"the longest time was {_longest(runs, 'back_s'):.0f} s"
         ),
     ]
+    copiers = [run for run in runs if run.get("copiers")]
+    if copiers:
+        copied = f"{sums['copied']:,} records in {sums['transactions']:,} transactions"
+        wrong = ", ".join(f"{sums[name]} {name}" for name in _WRONG_COPIES.values())
+        silence_s = max(run["copies_silence_s"] for run in copiers)
+        lines.append(f"- {len(copiers)} runs with copiers copied {copied}: **{wrong}**")
+        lines.append(f"- a partition of the copies had no new record for {silence_s:.0f} s at most")
     if spark:
         right = sum("equal" in told for told in spark)
         lines.append(f"- a Spark pipeline ran in {len(spark)} of them, and was right in {right}")
@@ -171,15 +184,15 @@ def _fault_table(runs: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _run_table(runs: Sequence[dict[str, Any]]) -> list[str]:
-    columns = "acked failed lost duplicated reordered divergent skipped".split()
+    columns = "acked failed copied lost duplicated reordered torn aborted divergent skipped".split()
     lines = ["| date | seed | kinds | faults | minutes | " + " | ".join(columns) + " | verdict |"]
     lines.append("|---|---:|---|---:|---:|" + "---:|" * len(columns) + "---|")
     for run in runs:
-        kinds = [*run["faults"]] + ["Spark"] * bool(run["pipeline"])
-        told = ", ".join(kinds) if len(kinds) <= 3 else f"{len(run['faults'])} mixed"
-        told += ", with Spark" if run["pipeline"] and len(kinds) > 3 else ""
-        cells = [run["date"], run["seed"], told, sum(run["faults"].values())]
-        cells += [f"{run['seconds'] / 60:.0f}", *(f"{run[column]:,}" for column in columns)]
+        kinds = [*run["faults"]] if len(run["faults"]) <= 3 else [f"{len(run['faults'])} mixed"]
+        kinds += ["with Spark"] * bool(run["pipeline"])
+        kinds += ["with copiers"] * bool(run.get("copiers"))
+        cells = [run["date"], run["seed"], ", ".join(kinds), sum(run["faults"].values())]
+        cells += [f"{run['seconds'] / 60:.0f}", *(f"{run.get(name, 0):,}" for name in columns)]
         verdict = "; ".join(run["wanting"]) or "right"
         lines.append(f"| {' | '.join(map(str, cells))} | {verdict} |")
     return lines

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from chaos import disks, hosts
 from chaos.second_process import refusal
@@ -34,8 +34,6 @@ BROKERS, ZOOKEEPERS = 3, 3
 _LEVEL = re.compile(r"^\S+ (warning|error|critical) +(.*)", re.MULTILINE)
 _NUMBER = re.compile(r"\d+")
 _TRACEBACK = "Traceback (most recent call last)"
-_SETTINGS = {"replica.lag.time.max.ms": "4000"}
-"""So that a slow or cut off follower leaves the ISR during its fault."""
 _MOVE_S = 90.0
 _FAILS_S = 60.0
 
@@ -67,6 +65,9 @@ class HostedCluster(LocalCluster):
 class ProcessCluster:
     """Processes in network namespaces, on disks that can fail, where this machine allows both."""
 
+    # So that a slow or cut off follower leaves the ISR during its fault.
+    settings: ClassVar = {"replica.lag.time.max.ms": "4000"}
+
     def __init__(self, directory: Path, port: int, say: Callable[[str], None]) -> None:
         has_hosts = hosts.why_unavailable() is None
         self._layout = Layout(
@@ -75,7 +76,7 @@ class ProcessCluster:
             "",
             port,
             has_links=not has_hosts,
-            settings=_SETTINGS,
+            settings=self.settings,
             network=hosts.network(port) if has_hosts else "",
         )
         self._hosts = hosts.Hosts(self._layout) if has_hosts else None

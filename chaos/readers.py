@@ -1,4 +1,4 @@
-"""A real consumer that reads every partition from its first record, and records what it has read.
+"""A real consumer that reads every partition from its first record, and tells what it has read.
 
 `Tail` follows the writers in a thread; `read_to` stops it at given ends.
 """
@@ -7,17 +7,24 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
+from typing import Protocol
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from chaos.record_checker import Reading
+
+class Reading(Protocol):
+    """What a reader has read."""
+
+    name: str
+
+    def saw(self, partition: int, offset: int, value: bytes | None) -> None: ...
 
 
 class Tail:
     def __init__(self, servers: str, topic: str, partitions: int, reading: Reading) -> None:
         self._topic = topic
         self._partitions = partitions
-        self._reading = reading
+        self.reading = reading
         self._next = dict.fromkeys(range(partitions), 0)
         self._ends: dict[int, int] | None = None
         self._ends_s = float("inf")
@@ -32,6 +39,8 @@ class Tail:
                 "group.id": "none",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
+                # The last of a partition may be markers of transactions.
+                "enable.partition.eof": True,
                 "log_level": 0,
             }
         )
@@ -92,12 +101,15 @@ class Tail:
         now_s = time.monotonic()
         for message in messages:
             error = message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                self._next[message.partition()] = message.offset()
+                continue
             if error is not None:
                 if error.fatal() or not error.retriable():
                     raise KafkaException(error)
                 continue
             partition, offset = message.partition(), message.offset()
-            self._reading.saw(partition, offset, message.value())
+            self.reading.saw(partition, offset, message.value())
             self._next[partition] = offset + 1
             self._per_second[int(now_s - self.started_s)] += 1
             self._silence_s = max(self._silence_s, now_s - self._advanced_s[partition])

@@ -1,9 +1,13 @@
 """The files that Suwi writes, read by Apache Kafka's own classes."""
 
+import re
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 
+from compat.directories import check_files, create, fill_transactions, records_in
+from compat.java_producer import JavaProducer
 from compat.kafka import run_java
 from tests.broker_process import BrokerProcess
 
@@ -65,3 +69,58 @@ def test_kafkas_classes_read_our_checkpoints(tmp_path: Path) -> None:
     assert "recovery-point-offset-checkpoint orders-0 2000" in printed
     topic_id = (data / "orders-0" / "partition.metadata").read_text().split("topic_id: ")[1]
     assert f"topic id {topic_id.strip()}" in printed
+
+
+# -- transactions ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def transactions(tmp_path_factory: pytest.TempPathFactory) -> BrokerProcess:
+    """Stopped: four transactions of librdkafka are committed, four aborted; one of Java is open."""
+    broker = BrokerProcess(
+        tmp_path_factory.mktemp("transactions") / "data", "transaction.state.log.num.partitions=1"
+    )
+    with broker:
+        create(broker.address, "orders")
+        fill_transactions(broker.address, "orders")
+        with JavaProducer(broker.address, "java") as producer:
+            producer.init().begin("orders", "committed").commit()
+            producer.begin("orders", "open")
+        broker.stop()
+    return broker
+
+
+def dump(broker: BrokerProcess, topic: str, suffix: str, *options: str) -> str:
+    files = sorted(broker.partition_dir(topic).glob(f"*.{suffix}"))
+    return run_java(DUMP, *options, "--files", ",".join(map(str, files)))
+
+
+def test_dump_log_reads_markers(transactions: BrokerProcess) -> None:
+    ends = [r.marker for r in records_in(transactions.partition_dir("orders")) if r.marker]
+    assert ends == [*("COMMIT", "COMMIT", "ABORT", "ABORT") * 2, "COMMIT"]
+    check_files(transactions.partition_dir("orders"))
+
+
+def test_dump_log_reads_aborted_transactions_and_producers(transactions: BrokerProcess) -> None:
+    aborted = re.findall(
+        r"producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)",
+        dump(transactions, "orders", "txnindex"),
+    )
+    markers = [r.offset for r in records_in(transactions.partition_dir("orders")) if r.marker]
+    # Ten records and a marker each.
+    expected = [(str(end - 10), str(end)) for end in (markers[i] for i in (2, 3, 6, 7))]
+    assert [(first, last) for _, first, last, _ in aborted] == expected
+    open_from = markers[-1] + 1
+    producers = dict(
+        re.findall(
+            r"producerId: (\d+) .*currentTxnFirstOffset: OptionalLong(?:\.empty|\[(\d+)\])",
+            dump(transactions, "orders", "snapshot"),
+        )
+    )
+    assert sorted(producers.values()) == ["", "", str(open_from)], producers
+
+
+def test_kafka_decodes_our_transaction_log(transactions: BrokerProcess) -> None:
+    dumped = dump(transactions, "__transaction_state", "log", "--transaction-log-decoder")
+    # Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort.
+    assert set(re.findall(r'"transactionStatus":(\d)', dumped)) == set("012345")

@@ -2,4 +2,5 @@
 
 from suwi.cli.main import app
 
-app(prog_name="suwi")
+if __name__ == "__main__":
+    app(prog_name="suwi")

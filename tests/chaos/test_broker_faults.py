@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from chaos.broker_faults import Plan, Report, Run, complaints, format_report, three_brokers
+from chaos.broker_faults import Plan, Run, three_brokers
 from chaos.faults import KINDS, plan
 from chaos.journal import Journal, Notes, read_journal, value_of
 from chaos.log_files import Compared
 from chaos.record_checker import Reading, stored_in_spite_of_an_error, violations
+from chaos.report import Report, complaints, format_report
 
 NAME, WRITER = "numbers-0", 1
 SENT = [value_of(WRITER, 0, number) for number in range(5)]

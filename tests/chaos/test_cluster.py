@@ -6,14 +6,15 @@ from xml.etree.ElementTree import fromstring
 
 import pytest
 
-from chaos.broker_faults import Report, complaints
 from chaos.cluster import process_plan, run
 from chaos.group_worker import read_work
 from chaos.journal import Notes
 from chaos.ledger import add_run, last_run, read_ledger, write_page
 from chaos.process_faults import BAG
+from chaos.report import Report, complaints, format_report
 from chaos.time_line import draw
 from suwi.local_cluster.zookeeper import why_unavailable
+from suwi.sim.history_checker import Violation
 from tests.local_cluster.ports import free_ports
 
 
@@ -64,6 +65,29 @@ def test_the_ledger_adds_runs_up_and_tells_where_to_resume(tmp_path: Path) -> No
     assert "2,000 acknowledged records of 100 bytes: **0 lost, 0 duplicated" in page
     assert (ledger.parent / "time-line.svg").exists()
     assert "| kill | 7 | 2.0 s | 2.0 s | 0.5 s | 0.5 s |" in page
+
+
+def test_runs_with_copiers_are_added_up_and_resumed_for_themselves(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    with_copiers = Report(0, 8, Counter(kill=2), copiers=["aiokafka"], copied=3_000)
+    with_copiers.transactions, with_copiers.copies_silence_s = 40, 12.3
+    with_copiers.violations = [Violation("torn transaction", "1 of 2 records of t1 were read")]
+    add_run(ledger, with_copiers, 0, ["kill"], complaints(with_copiers))
+    with pytest.raises(SystemExit, match="no such run"):
+        last_run(ledger)
+    add_run(ledger, Report(0, 7, Counter(pause=3)), 0, ["pause"], [])
+    assert last_run(ledger) == (7, 3, ["pause"])
+    assert last_run(ledger, with_copiers=True) == (8, 2, ["kill"])
+    write_page(ledger)
+    page = (tmp_path / "README.md").read_text()
+    assert (
+        "1 runs with copiers copied 3,000 records in 40 transactions: **1 torn, 0 aborted" in page
+    )
+    assert "had no new record for 12 s at most" in page
+    assert "| kill, with copiers | 2 |" in page
+    told = format_report(with_copiers)
+    assert "copied: 3000 records in 40 transactions; longest silence of a partition 12.3 s" in told
+    assert "1 torn, 0 aborted, 1 violations in all" in told
 
 
 def test_a_time_line_shows_every_fault_in_the_row_of_its_kind() -> None:

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from chaos.broker_faults import complaints
 from chaos.cluster import process_plan, run
 from chaos.copier import Batch, Copy, Record, batch_of, copy_all
 from chaos.copiers import COPIER_BAG
-from chaos.copy_checker import transactions, violations
+from chaos.copy_checker import CopiesRead, transactions, violations
 from chaos.journal import value_of
+from chaos.report import complaints
 from suwi.local_cluster.zookeeper import why_unavailable
 from tests.local_cluster.ports import free_ports
 
 PARTITIONS = 2
-SOURCE = {p: [value_of("writer", p, number) for number in range(6)] for p in range(PARTITIONS)}
+SOURCE = {p: [value_of(1, p, number) for number in range(6)] for p in range(PARTITIONS)}
 
 
 def copied(*transactions: list[tuple[int, int]], aborts: bool = False) -> dict[int, list[bytes]]:
@@ -54,8 +54,18 @@ def test_planted_violations_are_found() -> None:
     torn[1].pop()
     assert kinds(torn) == {"lost", "torn transaction"}
     strange = copied(FIRST, SECOND)
-    strange[0].append(Copy("t9", 1, False, value_of("another", 0, 0)).encode())
+    strange[0].append(Copy("t9", 1, False, value_of(2, 0, 0)).encode())
     assert kinds(strange) == {"invented"}
+    misplaced = copied(FIRST, SECOND)
+    misplaced[1].insert(0, misplaced[0].pop(0))
+    assert kinds(misplaced) == {"invented"}
+
+
+def test_partitions_of_a_client_are_numbered_from_zero_and_may_have_markers() -> None:
+    read = CopiesRead("the consumer afterwards")
+    read.saw(2, 0, b"a")
+    read.saw(2, 3, b"b")
+    assert read.values(range(2, 4)) == {0: [b"a", b"b"], 1: []}
 
 
 def test_records_of_one_transaction_go_to_several_partitions() -> None:
@@ -109,8 +119,8 @@ def test_a_copier_recovers_before_it_reads_on(monkeypatch: pytest.MonkeyPatch) -
 def test_a_short_run_with_copiers_is_right(tmp_path: Path) -> None:
     bag = ["kill of a transaction coordinator", "kill of a copier"]
     assert set(bag) <= set(COPIER_BAG)
-    wanted = process_plan(5, 0, 2, 5, bag, copiers=True)
-    report = run(wanted, tmp_path, free_ports(), copiers=["librdkafka"])
+    wanted = process_plan(5, 0, 2, 5, bag, copiers=["librdkafka"])
+    report = run(wanted, tmp_path, free_ports())
     assert complaints(report) == []
     assert report.faults.total() == 2
     assert report.copied == report.records > 0

@@ -272,7 +272,8 @@ def can_create_topic(brokers: list[BrokerProcess]) -> bool:
     name = unique_name("topic")
     admin = AdminClient({"bootstrap.servers": bootstrap(brokers)})
     try:
-        admin.create_topics([NewTopic(name, 1, 3)])[name].result(PATIENCE_S)
+        # One that was under way as the controller changed may not be answered: others follow.
+        admin.create_topics([NewTopic(name, 1, 3)], request_timeout=10)[name].result(PATIENCE_S)
     except KafkaException:
         return False
     return True

@@ -13,7 +13,7 @@ from suwi.group import consumer_group_records as group
 from suwi.group.consumer_group_records import TopicPartitions
 from suwi.group.offset_records import OFFSET_RECORDS, OffsetCommitKey, OffsetCommitValue
 from suwi.group.records import GROUP_RECORDS
-from suwi.model.ids import TopicId
+from suwi.model.ids import NO_TIMESTAMP, TopicId
 from suwi.wire.errors import MalformedMessage
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -45,7 +45,9 @@ MEMBERS = st.lists(
     ),
     max_size=3,
 ).map(tuple)
-OFFSETS = st.none() | st.builds(OffsetCommitValue, INT64, INT32, TEXT, INT64, topic_id=TOPIC_IDS)
+OFFSETS = st.none() | st.builds(
+    OffsetCommitValue, INT64, INT32, TEXT, INT64, st.just(NO_TIMESTAMP), TOPIC_IDS
+)
 RECORDS = st.one_of(
     st.tuples(st.builds(OffsetCommitKey, TEXT, TEXT, INT32), OFFSETS),
     st.tuples(

@@ -8,7 +8,7 @@ import pytest
 
 from suwi.log import names
 from suwi.log.cleaner import Cleaned, CleanerAborted, clean
-from suwi.log.sliced_work import Job, run_steps
+from suwi.log.sliced_work import Job, Steps, run_steps
 from suwi.model.errors import CorruptMessage, InvalidRecord
 from suwi.model.ids import Offset
 from suwi.model.topic_config import TopicConfig
@@ -29,6 +29,19 @@ from tests.log.compaction_kit import (
     seen_in,
 )
 from tests.log.kit import NOW_MS, Bench, bytes_of, seeded
+
+
+def cleaning(bench: Bench) -> Steps[None]:
+    planned = plan(bench)
+    assert planned is not None
+    return clean(
+        planned,
+        Cleaned(Offset(0), Offset(0)),
+        now_ms=NOW_MS,
+        map_bytes_max=MAP_BYTES,
+        remove_later=lambda _: None,
+    )
+
 
 # -- concurrency -------------------------------------------------------------------------------
 
@@ -54,15 +67,7 @@ def test_readers_between_the_steps_of_a_cleaning_see_every_key() -> None:
         put(bench, (f"k{number % 10}", str(number)), roll=number % 7 == 0)
     bench.log.roll(NOW_MS)
     expected = {f"k{n % 10}": str(n) for n in range(50, 60)}
-    planned = plan(bench)
-    assert planned is not None
-    steps = clean(
-        planned,
-        Cleaned(Offset(0), Offset(0)),
-        now_ms=NOW_MS,
-        map_bytes_max=MAP_BYTES,
-        remove_later=lambda _: None,
-    )
+    steps = cleaning(bench)
 
     def looking(job: Job) -> Job:
         def look_and_run() -> object:
@@ -90,15 +95,7 @@ def interrupt(bench: Bench, what: str) -> None:
 
 def cleaned_after_interruption(bench: Bench, what: str, *, at_job: int) -> list[Seen] | None:
     """The log's records when the cleaning was interrupted; None if it had ended before."""
-    planned = plan(bench)
-    assert planned is not None
-    steps = clean(
-        planned,
-        Cleaned(Offset(0), Offset(0)),
-        now_ms=NOW_MS,
-        map_bytes_max=MAP_BYTES,
-        remove_later=lambda _: None,
-    )
+    steps = cleaning(bench)
     jobs = 0
     before: list[Seen] | None = None
 

@@ -19,7 +19,7 @@ from tests.sim.mutants.mutant import Mutant
 
 MUTANTS = [mutant for mutant in ALL if mutant.hazard != FAULT]
 OF_FAULTS = [mutant for mutant in ALL if mutant.hazard == FAULT]
-SEEDS_MAX = 25
+SEEDS_MAX = 60
 HAZARDS = [*range(1, 14), 21, 22]
 BY_HAZARD = [(int(path.stem[:2]), path) for path in TRANSCRIPTS if path.stem[:2].isdigit()]
 

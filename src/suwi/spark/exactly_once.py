@@ -357,7 +357,7 @@ class BatchTransactions:
                 f"of batch {listed.batch}, {lost} of {len(ended)} transactions were aborted before "
                 f"they could be committed: their rows are missing in topic "
                 f"{self._topic!r}. With the offsets of group {self._group!r} deleted the "
-                "batch is written again, whole"
+                "batch is written again, whole, and what is there of it is there twice"
             )
 
 

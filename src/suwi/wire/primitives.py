@@ -17,6 +17,7 @@ _UVARINT_BITS_MAX: Final = 31  # lengths, counts and tags are non-negative int32
 # Kafka's limit, even where the length is a varint.
 STRING_BYTES_MAX: Final = 32_767
 _ITEMS_UNLIMITED: Final = 2**62
+_CACHED_CHARS_MAX: Final = 249
 
 
 def uvarint(value: int) -> bytes:
@@ -196,9 +197,16 @@ def legacy_string(value: str | None) -> bytes:
     return _INT16.pack(len(data)) + data
 
 
-@lru_cache(maxsize=4096)
 def string(value: str | None, flexible: bool) -> bytes:
-    """An encoded string. Cached, because most strings are topic names that repeat."""
+    """An encoded string. Cached, because most strings are topic names that repeat; long ones, which
+    no topic has, are not kept."""
+    if value is None or len(value) <= _CACHED_CHARS_MAX:
+        return _cached_string(value, flexible)
+    return compact_string(value) if flexible else legacy_string(value)
+
+
+@lru_cache(maxsize=4096)
+def _cached_string(value: str | None, flexible: bool) -> bytes:
     return compact_string(value) if flexible else legacy_string(value)
 
 

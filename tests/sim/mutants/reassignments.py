@@ -62,6 +62,9 @@ MUTANTS = (
         "a reassignment leaves fewer replicas in sync than min.insync.replicas, and the one that "
         "is left has lost power",
         ((reassignments, "_needed", lambda state, insync_min: 0),),
-        options=Options(kinds=["lose power"], force={"reassigns": True, "min_insync_replicas": 2}),
+        options=Options(
+            kinds=["lose power"],
+            force={"reassigns": True, "min_insync_replicas": 2, "members": 0},
+        ),
     ),
 )
