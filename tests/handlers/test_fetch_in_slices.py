@@ -11,13 +11,8 @@ from suwi.handlers.fetch import LARGE_PARTITIONS, Fetch
 from suwi.handlers.fetch_in_slices import SLICE_COST
 from suwi.handlers.fetch_sessions import FetchSessions, PartitionKey
 from suwi.handlers.fetch_source import FetchSource
-from suwi.log.sliced_work import Steps
-from suwi.model.errors import KafkaStorageError
-from suwi.model.ids import NO_OFFSET
-from suwi.net.answers import Exclusive, Promise, Reply
-from suwi.replica.log_preparation import Turns
+from suwi.net.answers import Exclusive, Reply
 from suwi.replica.partition import Partition
-from suwi.replica.replica_log import ReplicaLog
 from suwi.sim.random import SimRandom
 from suwi.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
 from suwi.wire.fetch_response import FetchResponse, decode_fetch_response
@@ -74,9 +69,11 @@ class Counted:
         session: tuple[int, int] = (0, -1),
         asked: Iterable[int] | None = None,
         replica: bool = False,
+        leader_epoch: int = -1,
+        last_epoch: int = -1,
     ) -> asyncio.Future[Reply]:
         partitions = [
-            FetchPartition(index, -1, offset, -1, -1, 1 << 20)
+            FetchPartition(index, leader_epoch, offset, last_epoch, -1, 1 << 20)
             for index in (range(self.count) if asked is None else asked)
         ]
         topics = [FetchTopic(None, self.world.id_of("t"), partitions)] if partitions else []
@@ -93,13 +90,10 @@ class Counted:
         body = encode_fetch_request(VERSION, request)
         answer = self.handler(request_of(ApiKey.FETCH, VERSION, body))
         assert isinstance(answer, Exclusive | Reply)
-        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        if isinstance(answer, Reply):  # few partitions
-            reply.set_result(answer)
-        elif isinstance(answer.reply, Promise):
-            answer.reply.when_kept(reply.set_result)  # type: ignore[arg-type]
-        else:
+        if isinstance(answer, Exclusive):
             return asyncio.ensure_future(answer.reply)  # type: ignore[arg-type]
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        reply.set_result(answer)  # few partitions
         return reply
 
     def watchers(self) -> int:
@@ -270,105 +264,6 @@ def test_fetches_of_followers_of_many_partitions_commit_before_the_response() ->
         assert partition.high_watermark == 0
         await broker.begin(offset=1, replica=True)  # the other partitions are shorter
         assert partition.high_watermark == 1
-        broker.stop()
-
-    asyncio.run(scenario())
-
-
-class Held(Turns):
-    """No log becomes ready until `released`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.released = asyncio.Event()
-
-    def take(self) -> bool:
-        return False
-
-    async def next(self, number: int) -> None:
-        await self.released.wait()
-
-
-@pytest.mark.parametrize("count", [LARGE_PARTITIONS - 1, LARGE_PARTITIONS + 1])
-def test_a_followers_fetch_waits_for_a_log_that_is_opened_and_then_records_its_progress(
-    count: int,
-) -> None:
-    """An error at once would make it fetch all partitions again and again until then."""
-
-    async def scenario() -> None:
-        broker = Counted(count, followed=True)
-        number = response(await broker.begin(session=(0, 0), replica=True)).session_id
-        turns = Held()
-        replica_log = broker.world.replicas.leader_of("t", 7).replica_log
-        replica_log.context = replica_log.context._replace(turns=turns)
-        broker.world.elect("t", 7, led(OTHER, epoch=1))
-        leader_state = broker.world.replicas.leader_of("t", 7).leader_state
-        assert leader_state is not None
-        waiting = broker.begin(wait_ms=60_000, session=(number, 1), asked=(), replica=True)
-        await until_it_waits(broker, waiting)
-        assert leader_state.followers[OTHER].end_offset == NO_OFFSET
-        turns.released.set()
-        answer = response(await waiting)
-        assert leader_state.followers[OTHER].end_offset == 0
-        assert all(p.error_code == 0 for topic in answer.topics for p in topic.partitions)
-        broker.stop()
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("count", [LARGE_PARTITIONS - 1, LARGE_PARTITIONS + 1])
-@pytest.mark.parametrize("is_full", [False, True])
-def test_a_response_to_a_follower_omits_a_log_that_is_still_not_open(
-    count: int, is_full: bool
-) -> None:
-    """It must not back off: its next fetch waits for the log."""
-
-    async def scenario() -> None:
-        broker = Counted(count, followed=True)
-        number = response(await broker.begin(session=(0, 0), replica=True)).session_id
-        turns = Held()
-        replica_log = broker.world.replicas.leader_of("t", 7).replica_log
-        replica_log.context = replica_log.context._replace(turns=turns)
-        broker.world.elect("t", 7, led(OTHER, epoch=1))
-        session, asked = ((number, 0), None) if is_full else ((number, 1), ())
-        fetch = broker.begin(wait_ms=10, session=session, asked=asked, replica=True)
-        assert indexes(response(await fetch)) == (
-            [index for index in range(count) if index != 7] if is_full else []
-        )
-        turns.released.set()
-        await replica_log.wait_for_preparation()
-        broker.stop()
-
-    asyncio.run(scenario())
-
-
-def test_a_followers_fetch_ends_when_a_log_cannot_be_opened(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It backs off: each fetch that waits would try to open the log at once again."""
-    attempts = []
-
-    def failing(self: ReplicaLog) -> Steps[None]:
-        attempts.append(self.partition)
-        yield lambda: None
-        raise KafkaStorageError("broken")
-
-    async def scenario() -> None:
-        broker = Counted(LARGE_PARTITIONS + 1, followed=True)
-        number = response(await broker.begin(session=(0, 0), replica=True)).session_id
-        replica_log = broker.world.replicas.leader_of("t", 7).replica_log
-        turns = Held()
-        replica_log.context = replica_log.context._replace(turns=turns)
-        monkeypatch.setattr(ReplicaLog, "_opening_and_writing", failing)
-        broker.world.elect("t", 7, led(OTHER, epoch=1))
-        fetch = broker.begin(wait_ms=60_000, session=(number, 1), asked=(), replica=True)
-        await until_it_waits(broker, fetch)
-        turns.released.set()
-        [refused] = response(await fetch).topics[0].partitions
-        assert refused.error_code == ErrorCode.not_leader_or_follower
-        assert len(attempts) <= 2
-        with pytest.raises(KafkaStorageError):
-            await replica_log.wait_for_preparation()
         broker.stop()
 
     asyncio.run(scenario())
