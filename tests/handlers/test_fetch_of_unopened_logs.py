@@ -11,6 +11,7 @@ from suwi.log.sliced_work import Steps
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import NO_OFFSET
 from suwi.net.answers import Reply
+from suwi.replica.isr import Stable
 from suwi.replica.leader_state import Follower
 from suwi.replica.log_preparation import Turns
 from suwi.replica.replica_log import ReplicaLog
@@ -216,6 +217,23 @@ def test_a_fetch_that_diverges_from_a_log_opened_meanwhile_is_no_progress(count:
         [found] = [p for p in response(await fetch).topics[0].partitions if p.partition == 7]
         assert found.diverging_epoch == (0, 2)
         assert broker.follower.end_offset == NO_OFFSET
+        broker.stop()
+
+    asyncio.run(scenario())
+
+
+def test_followers_stay_in_sync_however_long_the_leader_opened_its_log() -> None:
+    """They could not fetch before: `replica.lag.time.max.ms` begins when the log is ready."""
+
+    async def scenario() -> None:
+        broker = Opening(LARGE_PARTITIONS + 1)
+        await broker.elect_again()
+        broker.follower.caught_up_s -= 3600.0
+        await broker.open_log()
+        partition = broker.world.replicas.leader_of("t", 7)
+        partition.maybe_shrink_isr()
+        assert partition.leader_state is not None
+        assert isinstance(partition.leader_state.isr, Stable)
         broker.stop()
 
     asyncio.run(scenario())
