@@ -7,6 +7,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from suwi.handlers.fetch import LARGE_PARTITIONS
+from suwi.handlers.fetch_job import NEWS_DELAY_S
 from suwi.log.sliced_work import Steps
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import NO_OFFSET
@@ -217,6 +218,35 @@ def test_a_fetch_that_diverges_from_a_log_opened_meanwhile_is_no_progress(count:
         [found] = [p for p in response(await fetch).topics[0].partitions if p.partition == 7]
         assert found.diverging_epoch == (0, 2)
         assert broker.follower.end_offset == NO_OFFSET
+        broker.stop()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_opening", [False, True])
+def test_a_follower_hears_of_a_high_watermark_soon_unless_its_leader_opens_logs(
+    is_opening: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While thousands are opened, each has one to tell: not each may cause a fetch of all."""
+
+    async def scenario() -> None:
+        broker = Opening(LARGE_PARTITIONS + 1)
+        await broker.open_session()
+        if is_opening:
+            broker.world.elect("t", 7, led(OTHER, epoch=1))
+        broker.world.elect("t", 8, led(OTHER, epoch=1))  # its high watermark is to be told
+        loop, delays = asyncio.get_running_loop(), []
+        call_later = loop.call_later
+
+        def noting(delay_s: float, *rest: Any) -> asyncio.TimerHandle:
+            delays.append(delay_s)
+            return call_later(delay_s, *rest)
+
+        monkeypatch.setattr(loop, "call_later", noting)
+        await broker.begin(wait_ms=60_000, session=(broker.session, 1), asked=(), replica=True)
+        assert delays[0] == 60
+        assert (delays[1] > NEWS_DELAY_S) is is_opening
+        broker.turns.released.set()
         broker.stop()
 
     asyncio.run(scenario())

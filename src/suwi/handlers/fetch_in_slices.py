@@ -26,8 +26,8 @@ records."""
 _FOLLOWER_COST = 4
 _RECORDS_COST = 8
 _NEWS_DELAY_S_PER_PARTITION = 100e-6
-"""About four times what the next fetch costs: while thousands of logs are opened, or catch
-up, each has a high watermark to tell, and must not cause a fetch of all partitions."""
+"""About four times what the next fetch costs: while thousands of logs are opened each has a high
+watermark to tell, and must not cause a fetch of all partitions."""
 
 WatchedPartition = tuple[Partition, Callable[[], None]]
 
@@ -140,12 +140,10 @@ class LargeFetch:
     async def _wait(self) -> None:
         loop = asyncio.get_running_loop()
         timers = [loop.call_later(self._max_wait_s, self._on_timeout)]
-        partitions = len(self._job.partitions)
-        news_delay_s = max(NEWS_DELAY_S, partitions * _NEWS_DELAY_S_PER_PARTITION)
         try:
             while not (self._is_timed_out or self._job.is_enough(self._pass)):
                 if self._pass.has_news and len(timers) == 1:
-                    timers.append(loop.call_later(news_delay_s, self._on_timeout))
+                    timers.append(loop.call_later(self._news_delay_s(), self._on_timeout))
                 self._begin_next_pass()
                 await self._wakeup.wait()
                 self._wakeup.clear()
@@ -154,6 +152,11 @@ class LargeFetch:
         finally:
             for timer in timers:
                 timer.cancel()
+
+    def _news_delay_s(self) -> float:
+        if not self._job.awaited:
+            return NEWS_DELAY_S
+        return max(NEWS_DELAY_S, len(self._job.partitions) * _NEWS_DELAY_S_PER_PARTITION)
 
     def _begin_next_pass(self) -> None:
         """Too little was found: release the pins, and read those partitions again in a new pass."""
