@@ -2,8 +2,8 @@
 
 `read` reads all partitions at once, `is_enough` tells whether to respond now, and `reply` builds
 the response. A fetch of many partitions uses `begin_pass` and `read_partition` instead.
-Invariant: only the first read of each partition that its log is ready for records a follower's
-progress, and only without a divergence.
+Invariant: a fetch records a follower's progress in a partition once, at the first read for which
+the log is ready, and only without a divergence.
 """
 
 import contextlib
