@@ -69,9 +69,11 @@ class Counted:
         session: tuple[int, int] = (0, -1),
         asked: Iterable[int] | None = None,
         replica: bool = False,
+        leader_epoch: int = -1,
+        last_epoch: int = -1,
     ) -> asyncio.Future[Reply]:
         partitions = [
-            FetchPartition(index, -1, offset, -1, -1, 1 << 20)
+            FetchPartition(index, leader_epoch, offset, last_epoch, -1, 1 << 20)
             for index in (range(self.count) if asked is None else asked)
         ]
         topics = [FetchTopic(None, self.world.id_of("t"), partitions)] if partitions else []
@@ -87,8 +89,12 @@ class Counted:
         )
         body = encode_fetch_request(VERSION, request)
         answer = self.handler(request_of(ApiKey.FETCH, VERSION, body))
-        assert isinstance(answer, Exclusive)
-        return asyncio.ensure_future(answer.reply)  # type: ignore[arg-type]
+        assert isinstance(answer, Exclusive | Reply)
+        if isinstance(answer, Exclusive):
+            return asyncio.ensure_future(answer.reply)  # type: ignore[arg-type]
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        reply.set_result(answer)  # few partitions
+        return reply
 
     def watchers(self) -> int:
         return sum(

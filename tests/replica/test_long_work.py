@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +13,7 @@ import pytest
 from suwi.env import LocalDisk
 from suwi.env.tasks import Tasks
 from suwi.log import partition_log, producer_loading
-from suwi.log.sliced_work import run_steps
+from suwi.log.sliced_work import TURN, Steps, run_steps
 from suwi.log.sync_job import SyncJob
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import KafkaStorageError, NotLeaderOrFollower
@@ -107,7 +107,7 @@ def test_a_truncation_replays_producers_in_slices(monkeypatch: pytest.MonkeyPatc
             partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(BATCHES - 1))
             await partition.replica_log.wait_for_preparation()
         assert len(clock.done_in) >= BATCHES // 10
-        assert clock.most_in_a_turn() <= log_preparation._SLICES_A_TURN
+        assert clock.most_in_a_turn() <= log_preparation._SHORT_SLICES_A_TURN
         producer = partition.log.producers.all()[0]
         assert [batch.last_offset for batch in producer.batches] == [394, 395, 396, 397, 398]
 
@@ -281,7 +281,9 @@ def test_of_many_new_leaders_a_few_start_their_epoch_in_each_loop_iteration() ->
             await asyncio.gather(
                 *(partition.replica_log.wait_for_preparation() for partition in many)
             )
-            assert clock.turn - began >= (len(many) - at_once) // log_preparation._SLICES_A_TURN
+            assert (
+                clock.turn - began >= (len(many) - at_once) // log_preparation._SHORT_SLICES_A_TURN
+            )
         assert all(partition.log.epochs.latest == 1 for partition in many)
 
     asyncio.run(scenario())
@@ -376,5 +378,52 @@ def test_retention_stops_if_the_log_was_truncated_meanwhile() -> None:
         await partition.replica_log.wait_for_preparation()
         run_steps(steps)
         assert (partition.log.start_offset, partition.log.end_offset) == (start, 50)
+
+    asyncio.run(scenario())
+
+
+def test_of_many_logs_the_first_are_opened_before_the_last_are_begun() -> None:
+    """Else none of thousands would be in service before almost all are."""
+
+    async def scenario() -> None:
+        turns, begun, done = log_preparation.Turns(), [], []
+
+        def opening(number: int) -> Steps[None]:
+            begun.append(number)
+            yield TURN
+            yield TURN
+            done.append(number)
+
+        def work(number: int) -> Coroutine[None, None, bool]:
+            return log_preparation.run_in_turns(opening(number), TURN, turns, lambda: True)
+
+        running = asyncio.gather(*map(work, range(100)))
+        while not done:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert done[0] == 0
+        assert len(begun) <= log_preparation._SHORT_SLICES_A_TURN
+        await running
+        assert done == sorted(done)
+
+    asyncio.run(scenario())
+
+
+def test_long_work_on_one_log_lets_the_others_take_their_turns() -> None:
+    async def scenario() -> None:
+        turns, done = log_preparation.Turns(), []
+
+        def steps(name: str, count: int) -> Steps[None]:
+            for _ in range(count):
+                yield TURN
+            done.append(name)
+
+        works = [("long", 1000), ("short", 2), ("also short", 2)]
+        await asyncio.gather(
+            *(
+                log_preparation.run_in_turns(steps(*work), TURN, turns, lambda: True)
+                for work in works
+            )
+        )
+        assert done == ["short", "also short", "long"]
 
     asyncio.run(scenario())

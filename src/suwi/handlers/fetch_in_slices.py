@@ -21,8 +21,13 @@ from suwi.wire.fetch_parts import FetchParts, merged
 from suwi.wire.fetch_response import Chunk, FetchedPartition
 
 SLICE_COST = 256
-"""About two milliseconds: a partition costs 1, and 8 more if it has records."""
+"""About two milliseconds: a partition costs 1, one of a follower 4, and 8 more if it has
+records."""
+_FOLLOWER_COST = 4
 _RECORDS_COST = 8
+_NEWS_DELAY_S_PER_PARTITION = 100e-6
+"""About four times what the next fetch costs: while thousands of logs are opened each has a high
+watermark to tell, and must not cause a fetch of all partitions."""
 
 WatchedPartition = tuple[Partition, Callable[[], None]]
 
@@ -80,8 +85,8 @@ class LargeFetch:
 
     def _read_one(self, position: int) -> None:
         """Must not await: the records are pinned before they can be deleted."""
-        self._cost += 1
         job = self._job
+        self._cost += _FOLLOWER_COST if job.asked.replica_id >= 0 else 1
         key, asked = job.partitions[position]
         found = job.read_partition(self._pass, key, asked)
         if found.slice is not None:
@@ -98,7 +103,9 @@ class LargeFetch:
             self._found.pop(position, None)
 
     def _is_in_response(self, found: LogReadResult) -> bool:
-        session = self._job.session
+        session, awaited = self._job.session, self._job.awaited
+        if awaited and found.key in awaited:
+            return False
         return (
             session is None
             or self._job.is_full
@@ -136,7 +143,7 @@ class LargeFetch:
         try:
             while not (self._is_timed_out or self._job.is_enough(self._pass)):
                 if self._pass.has_news and len(timers) == 1:
-                    timers.append(loop.call_later(NEWS_DELAY_S, self._on_timeout))
+                    timers.append(loop.call_later(self._news_delay_s(), self._on_timeout))
                 self._begin_next_pass()
                 await self._wakeup.wait()
                 self._wakeup.clear()
@@ -145,6 +152,11 @@ class LargeFetch:
         finally:
             for timer in timers:
                 timer.cancel()
+
+    def _news_delay_s(self) -> float:
+        if not self._job.awaited:
+            return NEWS_DELAY_S
+        return max(NEWS_DELAY_S, len(self._job.partitions) * _NEWS_DELAY_S_PER_PARTITION)
 
     def _begin_next_pass(self) -> None:
         """Too little was found: release the pins, and read those partitions again in a new pass."""

@@ -2,8 +2,8 @@
 
 `read` reads all partitions at once, `is_enough` tells whether to respond now, and `reply` builds
 the response. A fetch of many partitions uses `begin_pass` and `read_partition` instead.
-Invariant: only the first read of a follower's fetch records its progress, and only without a
-divergence.
+Invariant: a fetch records a follower's progress in a partition once, at the first read for which
+the log is ready, and only without a divergence.
 """
 
 import contextlib
@@ -119,6 +119,10 @@ class Job:
     is_first_pass: bool = True
     is_leadership_confirmed: bool = False
     """Whether the metadata has been refreshed since the request arrived."""
+    awaited: set[PartitionKey] = field(default_factory=set)
+    """Partitions that a follower fetches whose logs are not ready. They are read, and the progress
+    is recorded, when they are; until then responses omit them, as if they had no records. With an
+    error the follower would poll all its partitions while thousands of logs are opened."""
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -141,13 +145,7 @@ class Job:
                 key, asked, read_pass.left_bytes, whole_batch=read_pass.size_bytes == 0
             )
         except Exception as error:
-            read_pass.is_complete = True
-            if isinstance(error, _LeadershipUnconfirmed):
-                read_pass.needs_recheck = True
-            elif isinstance(error, LogNotReady) and self.asked.replica_id < 0:
-                # A consumer waits. A follower must not: its other partitions matter more.
-                read_pass.needs_recheck = True
-                read_pass.not_ready = [*(read_pass.not_ready or ()), error.replica_log]
+            self._failed(read_pass, key, error)
             return self.refuse(key, error)
         if found.slice is not None:
             read_pass.size_bytes += found.slice.size_bytes
@@ -162,6 +160,20 @@ class Job:
         elif found.follower is not None and found.is_follower_behind:
             read_pass.has_news = True
         return found
+
+    def _failed(self, read_pass: ReadPass, key: PartitionKey, error: Exception) -> None:
+        """Whether the error is sent now, or the partition is read again."""
+        is_follower = self.asked.replica_id >= 0
+        if is_follower and isinstance(error, LogNotReady) and not error.follows_failure:
+            self.awaited.add(key)
+            return
+        self.awaited.discard(key)
+        read_pass.is_complete = True
+        if isinstance(error, _LeadershipUnconfirmed):
+            read_pass.needs_recheck = True
+        elif isinstance(error, LogNotReady) and not is_follower:
+            read_pass.needs_recheck = True
+            read_pass.not_ready = [*(read_pass.not_ready or ()), error.replica_log]
 
     def partition(self, key: PartitionKey) -> Partition:
         leader_only = self.asked.replica_id >= 0 or self.version < _FOLLOWER_FETCHING_FROM
@@ -224,6 +236,10 @@ class Job:
         bytes_max: int,
         whole_batch: bool,
     ) -> LogReadResult:
+        is_first_read = self.is_first_pass
+        if self.awaited and key in self.awaited:
+            self.awaited.discard(key)
+            is_first_read = True
         node = NodeId(self.asked.replica_id)
         self.source.check_follower(partition, node, self.asked.replica_epoch)
         if diverging is not None:
@@ -235,7 +251,7 @@ class Job:
             # The follower restarts at the log start offset of this log.
             code = OffsetOutOfRange.code
             return LogReadResult(key, _answer(partition, asked, error_code=code), None)
-        if self.is_first_pass:
+        if is_first_read:
             leader = partition.leader_replica
             assert leader is not None
             leader.record_progress(
@@ -309,6 +325,8 @@ class Job:
         topics: dict[TopicKey, list[FetchedPartition]] = {}
         for result in read_pass.found:
             key, answer, found, follower = result
+            if self.awaited and key in self.awaited:
+                continue
             if follower is not None:
                 result.record_sent()
             if found is not None:

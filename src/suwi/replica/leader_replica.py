@@ -36,6 +36,7 @@ class LeaderReplica:
         """The log is ready: write the epoch's start offset. Raises KafkaStorageError."""
         state = self.state
         state.epoch_start = partition_log.end_offset
+        state.started_s = asyncio.get_running_loop().time()
         partition_log.assign_epoch(state.leader_epoch, partition_log.end_offset)
         self.has_started = True
         if len(state.replicas) == 1:

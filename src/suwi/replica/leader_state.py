@@ -69,6 +69,8 @@ class LeaderState:
         self.replication_factor = state.replication_factor
         self.isr: Isr = Stable(frozenset(state.isr))
         self.epoch_start = epoch_start
+        self.started_s = now_s
+        """When followers could begin to fetch; later if the log had to be opened."""
         self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._is_proposing = False
@@ -185,6 +187,8 @@ class LeaderState:
     ) -> frozenset[NodeId]:
         """ISR members that have not been caught up for longer than `lag_s_max`."""
         if not isinstance(self.isr, Stable) or self._is_proposing:
+            return frozenset()
+        if now_s - self.started_s <= lag_s_max:
             return frozenset()
         return frozenset(
             node

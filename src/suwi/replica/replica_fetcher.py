@@ -40,9 +40,10 @@ _COST_BYTES = 1 << 12
 """The cost of a partition with few or no records, as bytes."""
 _THROTTLED_S_MAX = 1.0
 """How long a throttled partition waits before its quota, which may be changed, is read again."""
-_WAIT_MS_MAX_FOR_OTHERS = 20
+_WAIT_MS_MIN_FOR_OTHERS = 20
+_WAIT_MS_PER_OTHER = 0.1
 """How long the leader may delay its response while other logs are still being prepared: these must
-not wait long for their first fetch."""
+not wait long for their first fetch, but a fetch costs time for all partitions."""
 
 
 @dataclass(slots=True)
@@ -74,8 +75,8 @@ class _SentFetch:
 
     partitions: dict[Key, PartitionFetchState] = field(default_factory=dict)
     wanted: dict[Key, FetchPartition] = field(default_factory=dict)
-    others_are_preparing: bool = False
-    """Whether other logs are being opened or truncated."""
+    preparing: int = 0
+    """The number of other logs that are being opened or truncated."""
 
 
 class ReplicaFetcher:
@@ -200,8 +201,9 @@ class ReplicaFetcher:
             return  # All are backing off or not ready yet.
         config = self._config
         wait_ms_max = config.replica_fetch_wait_max_ms
-        if sent.others_are_preparing:
-            wait_ms_max = min(wait_ms_max, _WAIT_MS_MAX_FOR_OTHERS)
+        if sent.preparing:
+            wait_for_others_ms = round(sent.preparing * _WAIT_MS_PER_OTHER)
+            wait_ms_max = min(wait_ms_max, max(_WAIT_MS_MIN_FOR_OTHERS, wait_for_others_ms))
         request = fetch_request(
             self._session,
             sent.wanted,
@@ -261,7 +263,7 @@ class ReplicaFetcher:
                 continue
             try:
                 if not state.partition.replica_log.prepare():
-                    sent.others_are_preparing = True
+                    sent.preparing += 1
                     continue
                 partition_log = state.partition.log
                 partition_log.check()

@@ -39,9 +39,11 @@ _PREPARATION = "log preparation"
 class LogNotReady(NotLeaderOrFollower):
     """The log is being opened or truncated. See `ReplicaLog.wait_for_preparation`."""
 
-    def __init__(self, replica_log: "ReplicaLog") -> None:
+    def __init__(self, replica_log: "ReplicaLog", *, follows_failure: bool = False) -> None:
         super().__init__(f"the log of {replica_log.partition} is not ready yet")
         self.replica_log = replica_log
+        self.follows_failure = follows_failure
+        """Whether the attempt before has failed."""
 
 
 class PartitionContext(NamedTuple):
@@ -261,6 +263,7 @@ class ReplicaLog:
             return ready_log
         if self.closed is not None:
             raise self.closed
+        has_failed = self._failure is not None
         if self._preparation is None:
             # Starting an epoch writes a file, and thousands may have to start at once.
             if self._is_whole() and (self.leader_replica is None or self.context.turns.take()):
@@ -268,7 +271,7 @@ class ReplicaLog:
             self.change(self._opening_and_writing())
             ready_log = self.ready_log
         if ready_log is None:
-            raise LogNotReady(self)
+            raise LogNotReady(self, follows_failure=has_failed)
         return ready_log
 
     def _is_whole(self) -> bool:
@@ -293,6 +296,7 @@ class ReplicaLog:
         watchers, self._ready_watchers = self._ready_watchers, {}
         for watcher in watchers:
             watcher()
+        self.delayed.notify_followers()  # Their fetches wait for the log.
 
     def change(self, steps: Steps[None]) -> None:
         """Change the log, in this call as far as the current loop iteration allows, the rest in the

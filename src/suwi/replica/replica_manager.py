@@ -9,7 +9,7 @@ here, listed in `failed`, and retried.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, Protocol
 from uuid import UUID
@@ -233,25 +233,24 @@ class ReplicaManager:
             if successor is None or successor.id != topic.id:
                 for tp, _ in partitions_of(topic):
                     yield tp, partial(self._delete, tp, topic.id)
-        # A change of this broker's registration affects all its roles, a change of the default
-        # configuration all topics.
-        apply_all = old.registered_brokers.get(self._node_id) != new.registered_brokers.get(
-            self._node_id
-        )
-        apply_all |= old.broker_configs != new.broker_configs
+        apply_all = _affects_all_partitions(old, new, self._node_id)
         for name, topic in new.topics.items():
             if apply_all or old.topics.get(name) is not topic:
-                yield from self._topic_steps(topic, _first_new(old, topic))
+                applied = () if apply_all else _applied_states(old, topic)
+                yield from self._topic_steps(topic, _first_new(old, topic), applied)
         if old.unfenced_brokers != new.unfenced_brokers:
             # A high watermark may have waited for a joining follower that is no longer live.
             for partition in list(self._led.values()):
                 yield partition.partition, partition.live_brokers_changed
 
     def _topic_steps(
-        self, topic: Topic, first_new: int | None = None
+        self, topic: Topic, first_new: int | None = None, applied: Sequence[PartitionState] = ()
     ) -> Iterator[tuple[TopicPartition, Callable[[], None]]]:
         config = parse_topic_config(topic.configs, self._config.current.topic)
         for tp, state in partitions_of(topic):
+            index = tp.partition
+            if index < len(applied) and state == applied[index] and tp not in self.failed:
+                continue
             is_new = first_new is not None and tp.partition >= first_new
             yield tp, partial(self._apply_state, tp, topic.id, state, config, is_new=is_new)
 
@@ -388,7 +387,8 @@ class ReplicaManager:
     def _follow_leader(self, partition: Partition, state: PartitionState) -> None:
         is_same = partition.leader == state.leader and partition.leader_epoch == state.leader_epoch
         partition.make_follower(state)
-        if state.leader == NO_NODE:
+        if state.leader == NO_NODE or not self._may_lead:
+            # Leaders refuse a broker that is not registered; its registration applies all states.
             self._stop_fetching(partition)
         elif self._fetchers is not None and not (is_same and self._fetchers.has(partition)):
             # Hazard 22: every new leader epoch needs a log comparison, even with the same leader.
@@ -449,6 +449,23 @@ async def _shrink_isrs(led: Callable[[], list[Partition]], period_s: float, task
                 tasks.count(_ISR_SHRINK, error)  # Continue with the others.
             if number % _ISR_CHECKS_PER_SLICE == 0:
                 await asyncio.sleep(0)
+
+
+def _affects_all_partitions(old: ClusterImage, new: ClusterImage, node: NodeId) -> bool:
+    """A change of this broker's registration affects all its roles, a change of the default
+    configuration all topics."""
+    return (
+        old.registered_brokers.get(node) != new.registered_brokers.get(node)
+        or old.broker_configs != new.broker_configs
+    )
+
+
+def _applied_states(old: ClusterImage, topic: Topic) -> Sequence[PartitionState]:
+    """The states that are applied already; empty if everything about the topic is to be applied. A
+    change of a few partitions of a large topic must not cost a step for each of them."""
+    known = old.topics.get(topic.name)
+    is_same = known is not None and known.id == topic.id and known.configs == topic.configs
+    return known.partitions if known is not None and is_same else ()
 
 
 def _first_new(old: ClusterImage, topic: Topic) -> int | None:

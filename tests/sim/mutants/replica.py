@@ -174,7 +174,10 @@ _build_fetch = ReplicaFetcher._build_fetch
 
 
 def _assign_without_a_look(self: ReplicaFetcherManager, partition: Partition) -> None:
-    is_same = self._leaders.get(partition) == partition.leader
+    # Also after a pause: a broker that is not registered fetches nothing.
+    leaders = self.__dict__.setdefault("all_leaders", {})
+    is_same = leaders.get(partition) == partition.leader
+    leaders[partition] = partition.leader
     _assign(self, partition)
     fetcher = self._fetchers[partition.leader]
     key = (partition.topic_id, int(partition.partition.partition))
