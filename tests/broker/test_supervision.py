@@ -269,6 +269,36 @@ def test_a_failed_partition_does_not_affect_the_others_and_is_retried(
     run(scenario)
 
 
+def test_a_partition_that_fails_while_its_broker_is_registered_is_retried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No image follows that would notice it."""
+    lead = Partition.make_leader
+    broken = False
+
+    def fails(partition: Partition, *given: Any) -> None:
+        if broken:
+            raise Bug
+        lead(partition, *given)
+
+    monkeypatch.setattr(Partition, "make_leader", fails)
+
+    async def scenario(cluster: SimCluster) -> None:
+        nonlocal broken
+        client = await PeerConnection.open("b1", 9092)
+        await create(client, name="bad", assignments=[[1]])
+        broker = cluster[1].broker
+        assert broker is not None
+        broken = True
+        broker.replicas.set_broker_epoch(broker.replicas.broker_epoch)
+        assert list(broker.replicas.failed) == [("bad", 0)]
+        broken = False
+        await until(lambda: not broker.replicas.failed)
+        assert (await produce(client, "bad", [b"x"])).error_code == 0
+
+    run(scenario)
+
+
 def test_a_broker_with_a_failed_partition_stops_cleanly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -219,10 +219,6 @@ class ReplicaManager:
             if number % _PARTITIONS_PER_SLICE == 0:
                 await asyncio.sleep(0)
         self._fetch_added()
-        if self.failed and (self._retrying is None or self._retrying.done()):
-            self._retrying = self._tasks.start(
-                self._retry_failed, name="retry of failed partitions", on_failure=RESTART
-            )
 
     def _steps(
         self, old: ClusterImage, new: ClusterImage
@@ -267,6 +263,10 @@ class ReplicaManager:
         self._tasks.count(TASK, error)
         log.error("partition failed", extra={"partition": str(tp), "reason": repr(error)})
         self.failed[tp] = repr(error)
+        if self._retrying is None or self._retrying.done():
+            self._retrying = self._tasks.start(
+                self._retry_failed, name="retry of failed partitions", on_failure=RESTART
+            )
         self._led.pop(tp, None)
         partition = self._partitions.get(tp)
         if partition is not None:
