@@ -15,6 +15,8 @@ from suwi.group.classic_group_records import GroupMetadataKey, GroupMetadataValu
 from suwi.group.history import Trigger
 from suwi.group.offset_records import OffsetCommitKey
 from suwi.group.records import GROUP_RECORDS
+from suwi.model.ids import PartitionIndex, TopicPartition
+from suwi.wire.consumer_protocol import Subscription, encode_assignment, encode_subscription
 from tests.group.driver import (
     GROUP,
     REBALANCE_MS,
@@ -239,6 +241,32 @@ def test_g6_a_static_restart_moves_nothing_whatever_else_its_client_says(failed_
     assert (joined.error, joined.generation) == (ErrorCode.none, 1)
     assert driver.state is STABLE
     assert driver.group.members[joined.member_id].assignment == old.encode()
+
+
+@pytest.mark.parametrize("failed_over", [False, True])
+def test_g6_a_static_member_that_did_not_give_up_its_partitions_makes_its_group_rebalance(
+    failed_over: bool,
+) -> None:
+    """Found by the simulation (seed 31107): it stopped when it had to give up a partition and join
+    again, and was back in time. Nobody else joins: the partition would have no owner."""
+    driver = Driver()
+    topic = [TopicPartition("a", PartitionIndex(0)), TopicPartition("a", PartitionIndex(1))]
+
+    def protocols(*owned: TopicPartition) -> list[tuple[str, bytes]]:
+        return [("cooperative-sticky", encode_subscription(Subscription(("a",), owned)))]
+
+    waiting = driver.join(instance="pod-1", protocols=protocols(*topic))
+    member_id = driver.replies[waiting].member_id
+    driver.sync(member_id, {member_id: encode_assignment(topic[:1])}, instance="pod-1")
+    assert driver.state is STABLE
+    if failed_over:
+        driver.fail_over()
+    driver.join(instance="pod-1", protocols=protocols())
+    assert driver.group.generation == 2
+    member_id = next(iter(driver.group.members))
+    driver.sync(member_id, {member_id: encode_assignment(topic)}, instance="pod-1")
+    driver.join(instance="pod-1", protocols=protocols())
+    assert driver.group.generation == 2, "nothing was to be given up"
 
 
 def test_g6_a_static_member_that_changes_the_protocol_in_use_makes_its_group_rebalance() -> None:

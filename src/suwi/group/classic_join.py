@@ -21,7 +21,7 @@ from suwi.group.classic_rebalance import (
     stand_still,
 )
 from suwi.group.classic_timers import reset_session, session_timer
-from suwi.group.consumer_protocol import PROTOCOL_TYPE, read_topics
+from suwi.group.consumer_protocol import PROTOCOL_TYPE, is_revoking, read_topics
 from suwi.group.history import Trigger
 
 _NEW_MEMBER_JOIN_MS: Final = 300_000
@@ -230,6 +230,9 @@ class ClassicJoin:
         # other, for example which partitions they own, differs after each restart.
         old, new = subscription, member.metadata_for(protocol)
         if old != new and (read_topics(old) is None or read_topics(old) != read_topics(new)):
+            return False
+        # Nobody would assign what the old one did not come back to give up.
+        if group.protocol_type == PROTOCOL_TYPE and is_revoking(old, member.assignment):
             return False
         return decision.has_room_for(GroupMetadataKey(group.group_id), group.value())
 

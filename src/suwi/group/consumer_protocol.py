@@ -3,7 +3,7 @@
 from typing import Final
 
 from suwi.group.classic_group import ClassicGroup
-from suwi.wire.consumer_protocol import decode_subscription
+from suwi.wire.consumer_protocol import decode_assignment, decode_subscription
 from suwi.wire.errors import MalformedMessage
 
 PROTOCOL_TYPE: Final = "consumer"
@@ -15,6 +15,15 @@ def read_topics(data: bytes) -> frozenset[str] | None:
         return frozenset(decode_subscription(data).topics)
     except MalformedMessage:
         return None
+
+
+def is_revoking(subscription: bytes, assignment: bytes) -> bool:
+    """Whether a cooperative member was to give up partitions, and then to join again."""
+    try:
+        kept = decode_assignment(assignment).partitions
+        return not set(decode_subscription(subscription).owned).issubset(kept)
+    except MalformedMessage:
+        return False
 
 
 def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
