@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from compat.kafka import Unavailable, kafka_classpath
+from suwi.local_cluster import zookeeper
+from suwi.local_cluster.cluster import LocalCluster
+from suwi.local_cluster.layout import Layout
 from tests.broker_process import BrokerProcess
+from tests.local_cluster.ports import free_ports
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,6 +39,21 @@ def suwi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     broker = BrokerProcess(tmp_path_factory.mktemp("suwi") / "data").start()
     yield broker
     broker.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three brokers and a ZooKeeper server, each a process; each test uses its own topics."""
+    reason = zookeeper.why_unavailable()
+    if reason is not None:
+        pytest.skip(f"there is no ZooKeeper: {reason}")
+    settings = {"auto.leader.rebalance.enable": "false", "group.initial.rebalance.delay.ms": "0"}
+    cluster = LocalCluster(str(tmp_path_factory.mktemp("cluster")))
+    try:
+        cluster.start(Layout(3, 1, "", free_ports(), has_links=True, settings=settings))
+        yield cluster
+    finally:
+        cluster.stop()
 
 
 @pytest.fixture

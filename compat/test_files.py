@@ -1,7 +1,9 @@
 """The files that Suwi writes, read by Apache Kafka's own classes."""
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -9,9 +11,11 @@ from confluent_kafka import Producer
 from compat.directories import check_files, create, fill_transactions, records_in
 from compat.java_producer import JavaProducer
 from compat.kafka import run_java
+from compat.test_tools import CONSUME
 from tests.broker_process import BrokerProcess
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
+TRANSACTION_FORMATTER = "org.apache.kafka.tools.consumer.TransactionLogMessageFormatter"
 
 
 def filled(tmp_path: Path) -> Path:
@@ -83,7 +87,8 @@ def transactions(tmp_path_factory: pytest.TempPathFactory) -> BrokerProcess:
     with broker:
         create(broker.address, "orders")
         fill_transactions(broker.address, "orders")
-        with JavaProducer(broker.address, "java") as producer:
+        # The open one must not time out: a test starts the broker again.
+        with JavaProducer(broker.address, "java", transaction_timeout_ms=900_000) as producer:
             producer.init().begin("orders", "committed").commit()
             producer.begin("orders", "open")
         broker.stop()
@@ -124,3 +129,23 @@ def test_kafka_decodes_our_transaction_log(transactions: BrokerProcess) -> None:
     dumped = dump(transactions, "__transaction_state", "log", "--transaction-log-decoder")
     # Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort.
     assert set(re.findall(r'"transactionStatus":(\d)', dumped)) == set("012345")
+
+
+def test_kafkas_formatter_prints_our_transaction_log(transactions: BrokerProcess) -> None:
+    with BrokerProcess(transactions.data, "transaction.state.log.num.partitions=1") as broker:
+        printed = run_java(
+            CONSUME,
+            *("--bootstrap-server", broker.address, "--topic", "__transaction_state"),
+            *("--partition", "0", "--offset", "earliest", "--timeout-ms", "10000"),
+            *("--formatter", TRANSACTION_FORMATTER),
+        )
+        broker.stop()
+    # It writes no line ends.
+    records = json.loads("[" + printed[: printed.rindex("}") + 1].replace("}{", "},{") + "]")
+    last: dict[str, Any] = {
+        each["key"]["data"]["transactionalId"]: each["value"]["data"] for each in records
+    }
+    states = {name: value["transactionStatus"] for name, value in last.items()}
+    assert states == {"orders-0": 4, "orders-1": 5, "java": 1}
+    assert last["java"]["transactionPartitions"] == [{"topic": "orders", "partitionIds": [0]}]
+    assert last["java"]["clientTransactionVersion"] == 2

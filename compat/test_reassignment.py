@@ -1,13 +1,11 @@
-"""Apache Kafka's tools for replicas, against three brokers: kafka-reassign-partitions, leaders."""
+"""Apache Kafka's tools for replicas, against three processes on ZooKeeper:
+kafka-reassign-partitions, leaders."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from compat.kafka import run_java
-from suwi.testing import Cluster
+from suwi.local_cluster.cluster import LocalCluster
 from tests.testing.clients import send, until
 
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
@@ -17,13 +15,7 @@ CONFIGS = "kafka.admin.ConfigCommand"
 _RECORD = "x" * 500_000
 
 
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=3, settings={"auto.leader.rebalance.enable": "false"}) as running:
-        yield running
-
-
-def kafka(cluster: Cluster, tool: str, *arguments: str) -> str:
+def kafka(cluster: LocalCluster, tool: str, *arguments: str) -> str:
     return run_java(tool, "--bootstrap-server", cluster.bootstrap_servers, *arguments)
 
 
@@ -35,17 +27,17 @@ def plan(directory: Path, topic: str, *replicas: int) -> str:
     return str(path)
 
 
-def create(cluster: Cluster, topic: str, *replicas: int) -> None:
+def create(cluster: LocalCluster, topic: str, *replicas: int) -> None:
     assignment = ":".join(map(str, replicas))
     kafka(cluster, TOPICS, "--create", "--topic", topic, "--replica-assignment", assignment)
 
 
-def described(cluster: Cluster, topic: str) -> str:
+def described(cluster: LocalCluster, topic: str) -> str:
     return kafka(cluster, TOPICS, "--describe", "--topic", topic)
 
 
 def test_a_reassignment_is_generated_executed_with_a_throttle_and_verified(
-    cluster: Cluster, topic: str, tmp_path: Path
+    cluster: LocalCluster, topic: str, tmp_path: Path
 ) -> None:
     create(cluster, topic, 1, 2)
     send(cluster.bootstrap_servers, topic, "a", "b")
@@ -76,7 +68,7 @@ def test_a_reassignment_is_generated_executed_with_a_throttle_and_verified(
 
 
 def test_a_throttled_reassignment_is_listed_and_cancelled(
-    cluster: Cluster, topic: str, tmp_path: Path
+    cluster: LocalCluster, topic: str, tmp_path: Path
 ) -> None:
     create(cluster, topic, 1, 2)
     send(cluster.bootstrap_servers, topic, *[_RECORD] * 8)
@@ -89,7 +81,7 @@ def test_a_throttled_reassignment_is_listed_and_cancelled(
     assert "No partition reassignments found" in kafka(cluster, REASSIGN, "--list")
 
 
-def test_preferred_leaders_are_elected(cluster: Cluster, topic: str, tmp_path: Path) -> None:
+def test_preferred_leaders_are_elected(cluster: LocalCluster, topic: str, tmp_path: Path) -> None:
     create(cluster, topic, 1, 2)
     file = plan(tmp_path, topic, 2, 1)
     kafka(cluster, REASSIGN, "--execute", "--reassignment-json-file", file)
