@@ -312,6 +312,7 @@ class Work:
                 pass
             self._read += 1
             wait_for(lambda: _commits(self.consumer), "the offset is committed")
+            time.sleep(0.05)
         assert self._acked == self._read
 
     def _reads_next(self) -> bool:
