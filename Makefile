@@ -3,6 +3,8 @@
 .PHONY: $(shell awk -F: '/^[a-z-]+:/ {print $$1}' Makefile)
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
+# Tests start hundreds of processes: without bytecode files each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 SECONDS ?= 120
 MINUTES ?= 5
 
@@ -23,9 +25,10 @@ check: setup ## format, lint, types, import layers, task owners, sizes
 format: setup ## let ruff format the code and order its imports
 	@$(BIN)/ruff check --quiet --select I --fix . && $(BIN)/ruff format .
 
-test: setup ## the tests, two at a time, then those of Spark; HYPOTHESIS_PROFILE=thorough for many more examples
-	@$(BIN)/python -m pytest -n 2 --ignore=tests/spark -m "not slow"
-	@$(BIN)/python -m pytest tests/spark -m "not slow"
+# Four at a time on two cores: tests wait for brokers, clients and time limits more than they compute.
+test: setup ## the tests, several at a time, then those of Spark; HYPOTHESIS_PROFILE=thorough for many more examples
+	@$(BIN)/python -m pytest -n 4 --dist worksteal --ignore=tests/spark -m "not slow"
+	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/spark -m "not slow"
 
 test-long: setup ## the slow tests: many seeds, mutants, the demo, kills around Spark
 	@$(BIN)/python -m pytest -n 2 --ignore=tests/spark -m slow

@@ -27,8 +27,8 @@ from chaos.journal import value_with
 from chaos.process_cluster import ProcessCluster
 from chaos.process_faults import BEYOND_SESSION_S, PROCESS_KINDS
 from chaos.readers import Tail
+from simulation.history_checker import Violation
 from suwi.coordinator.runtime import shard_index
-from suwi.sim.history_checker import Violation
 
 WRITERS = ("librdkafka", "librdkafka-impatient")
 COPIES = "copies"

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from chaos.copier import Copy, target_partition
 from chaos.journal import key_in, tell
-from suwi.sim.history_checker import Violation
+from simulation.history_checker import Violation
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """Checks whether a correct log could have shown clients what they sent and read.
 
-As `suwi.sim.history_checker`, for millions of records without transactions, in sets and arrays.
+As `simulation.history_checker`, for millions of records without transactions, in sets and arrays.
 `violations` is pure; a test plants losses, duplicates and more, and it must find them.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from chaos.journal import Key, Notes, key_in, key_of, partition_of, tell
-from suwi.sim.history_checker import Violation
+from simulation.history_checker import Violation
 
 _NO_RECORD: Key = (1 << 64) - 1
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from chaos.journal import Notes
 from chaos.log_files import Compared
 from chaos.time_line import Span
-from suwi.sim.history_checker import Violation
+from simulation.history_checker import Violation
 
 _SHOWN = 10
 _VERDICT = {

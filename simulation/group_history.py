@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from suwi.sim.history import Outcome
+from simulation.history import Outcome
 
 
 class Who(NamedTuple):

@@ -1,25 +1,30 @@
 """Faults of a simulated cluster's network: links that are cut, refused, reset or slow."""
 
+from collections.abc import Callable
+
 from simulation.fault_plan import FaultPlan
 
 
-def _two(plan: FaultPlan) -> tuple[str, str]:
+async def _between_two(
+    plan: FaultPlan, disturb: Callable[[str, str], None], begins: str, back: str, ends: str
+) -> None:
+    """Disturb the link between two brokers for a while, in one direction or both."""
     names = [node.name for node in plan.cluster.nodes.values()]
     plan.random.shuffle(names)
-    return names[0], names[1]
+    one, other = names[:2]
+    both = plan.random.chance(0.5)
+    plan.say(begins.format(one, other) + back * both)
+    disturb(one, other)
+    if both:
+        disturb(other, one)
+    await plan.for_a_while()
+    plan.say(ends.format(one, other))
+    plan.network.heal(one, other)
 
 
 async def cut(plan: FaultPlan) -> None:
     """Cut the link between two brokers, in one direction or both."""
-    one, other = _two(plan)
-    both = plan.random.chance(0.5)
-    plan.say(f"cut {one} -> {other}{' and back' if both else ''}")
-    plan.network.cut(one, other)
-    if both:
-        plan.network.cut(other, one)
-    await plan.for_a_while()
-    plan.say(f"mend {one} - {other}")
-    plan.network.heal(one, other)
+    await _between_two(plan, plan.network.cut, "cut {} -> {}", " and back", "mend {} - {}")
 
 
 async def isolate(plan: FaultPlan) -> None:
@@ -44,15 +49,8 @@ async def isolate(plan: FaultPlan) -> None:
 
 async def refuse(plan: FaultPlan) -> None:
     """A firewall between two brokers that answers with a reset, in one direction or both."""
-    one, other = _two(plan)
-    both = plan.random.chance(0.5)
-    plan.say(f"{one} is refused by {other}{' and the other way' if both else ''}")
-    plan.network.refuse(one, other)
-    if both:
-        plan.network.refuse(other, one)
-    await plan.for_a_while()
-    plan.say(f"{one} and {other} may talk again")
-    plan.network.heal(one, other)
+    refuse, back, ends = plan.network.refuse, " and the other way", "{} and {} may talk again"
+    await _between_two(plan, refuse, "{} is refused by {}", back, ends)
 
 
 async def reset(plan: FaultPlan) -> None:

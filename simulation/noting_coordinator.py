@@ -11,12 +11,12 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from simulation.group_history import Beat, GroupHistory, Joined, OffsetRead, Synced, Who
+from simulation.history import Outcome
 from suwi.client.addresses import Address
 from suwi.client.cluster import Cluster
 from suwi.client.coordinator import Coordinator
 from suwi.model.errors import BrokerError
 from suwi.model.ids import TopicPartition
-from suwi.sim.history import Outcome
 from suwi.sim.random import SimRandom
 from suwi.wire.consumer_protocol import decode_assignment
 from suwi.wire.versions import ApiKey

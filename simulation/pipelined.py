@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
 
+from simulation.history import ACKS_ALL, Write
 from simulation.workload_context import WorkloadContext
 from suwi.client.cluster import Cluster
 from suwi.client.connection import PeerConnection
@@ -23,7 +24,6 @@ from suwi.model.errors import BrokerError
 from suwi.model.ids import TopicPartition
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
-from suwi.sim.history import ACKS_ALL, Write
 from suwi.sim.random import SimRandom
 from suwi.wire.produce import PartitionProduced, decode_produce_response, encode_produce_request
 from suwi.wire.versions import APIS, ApiKey

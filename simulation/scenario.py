@@ -20,6 +20,8 @@ from simulation.fault_kinds import KINDS
 from simulation.fault_plan import FaultPlan
 from simulation.group_history import GroupHistory
 from simulation.group_workload import GroupWorkload
+from simulation.history import History, Outcome
+from simulation.history_checker import violations
 from simulation.invariant_monitor import InvariantMonitor
 from simulation.shape import Shape, WriterKind
 from simulation.shard_watch import ShardWatch
@@ -29,8 +31,6 @@ from simulation.workload import NotHealed, Workload
 from suwi.model.ids import NO_NODE
 from suwi.records.compression import Compression
 from suwi.sim.cluster import SimCluster
-from suwi.sim.history import History, Outcome
-from suwi.sim.history_checker import violations
 from suwi.sim.random import SimRandom
 from suwi.sim.simulation import Simulation
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from simulation.history import ACKS_ALL
 from suwi.records.compression import Compression
-from suwi.sim.history import ACKS_ALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ everything is copied; `checkers/copies.py` compares.
 import asyncio
 from dataclasses import dataclass, field
 
+from simulation.history import History, Write
 from simulation.stop_signal import StopSignal
 from simulation.workload import NotHealed, Workload
 from suwi.client.cluster import Cluster
@@ -26,7 +27,6 @@ from suwi.model.features import TRANSACTION_VERSION
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
 from suwi.records.record import Record
 from suwi.sim.cluster import SimCluster
-from suwi.sim.history import History, Write
 from suwi.sim.random import SimRandom
 from suwi.sim.simulation import Machine
 from suwi.wire.versions import ApiKey

@@ -6,6 +6,7 @@ The clients are Suwi's own (`suwi.client`), on separate machines. `Workload.begi
 
 import asyncio
 
+from simulation.history import ACKS_ALL, History, Reading, Write
 from simulation.pipelined import PipelinedWriter
 from simulation.query_clients import flood, look_up
 from simulation.reassigner import Reassigner
@@ -28,7 +29,6 @@ from suwi.model.errors import (
 )
 from suwi.model.ids import Offset, TopicPartition
 from suwi.sim.cluster import SimCluster
-from suwi.sim.history import ACKS_ALL, History, Reading, Write
 from suwi.sim.random import SimRandom
 
 READ_TO_END_S = 60.0

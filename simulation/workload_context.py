@@ -6,6 +6,7 @@
 import asyncio
 from collections.abc import Mapping
 
+from simulation.history import History
 from simulation.shape import Shape
 from simulation.stop_signal import StopSignal
 from suwi.client.addresses import Address
@@ -15,7 +16,6 @@ from suwi.client.settings import ClientSettings
 from suwi.model.errors import BrokerError, TopicAlreadyExists
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.sim.cluster import PORT, SimCluster
-from suwi.sim.history import History
 
 TOPIC = "orders"
 _CLIENT = ClientSettings(connect_timeout_s=2, request_timeout_s=5, retry_timeout_s=20)

@@ -15,7 +15,10 @@ from suwi.records.batch import BatchHeader, batches, compute_crc
 from suwi.records.record import Record, iter_records
 
 SOURCE = Path(suwi.__file__).parents[1]
-_COMMAND = (sys.executable, "-c", "from suwi.cli.main import app; app()", "serve")
+# kio loads hypothesis wherever it is installed, as it is for no user: half of the time that a
+# process takes to start.
+_MAIN = "import sys; sys.modules['hypothesis'] = None; from suwi.cli.main import app; "
+COMMAND = (sys.executable, "-c", _MAIN + "app(prog_name='suwi')")
 _ADDRESS = re.compile(r"listening on +PLAINTEXT://127\.0\.0\.1:(\d+)")
 _STOP_S = 30
 _numbers = count()
@@ -69,7 +72,7 @@ class BrokerProcess:
         assert not self.is_running
         with self._log.open("a") as log:
             self._process = subprocess.Popen(
-                [*_COMMAND, *self._arguments()],
+                [*COMMAND, "serve", *self._arguments()],
                 env=environment(),
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -100,7 +103,7 @@ class BrokerProcess:
     def refused_start(self) -> str:
         """Start where it must be refused; what the broker says on its way out."""
         ended = subprocess.run(
-            [*_COMMAND, *self._arguments()],
+            [*COMMAND, "serve", *self._arguments()],
             env=environment(),
             capture_output=True,
             text=True,

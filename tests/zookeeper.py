@@ -1,5 +1,6 @@
 """A real ZooKeeper for tests: one server process on a free port of the loopback interface."""
 
+import os
 import shutil
 import signal
 import socket
@@ -72,6 +73,8 @@ def _start_server(folder: Path, port: int, settings: Sequence[str]) -> "subproce
     with (folder / "zookeeper.log").open("ab") as log:
         return subprocess.Popen(
             command(config),
+            # Half of the CPU that its start takes: it does not live long enough for more.
+            env={**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -32,5 +32,5 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     echo "$wanted" >"$stamp"
 fi
 echo "Testing with $(.venv-newest/bin/python --version)."
-exec .venv-newest/bin/python -m pytest -n 2 -m "not slow" --ignore=tests/spark --ignore=tests/sim/test_clusters.py \
-    --ignore=tests/sim/test_mutants.py "$@"
+exec .venv-newest/bin/python -m pytest -n 4 --dist worksteal -m "not slow" --ignore=tests/spark \
+    --ignore=tests/sim/test_clusters.py --ignore=tests/sim/test_mutants.py "$@"

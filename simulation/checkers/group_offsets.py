@@ -8,7 +8,7 @@ answer to this one. A commit without an answer may happen at any time after it w
 from collections.abc import Iterator
 
 from simulation.group_history import Commit, GroupHistory, OffsetRead
-from suwi.sim.history import Outcome
+from simulation.history import Outcome
 
 
 def broken_offsets(history: GroupHistory) -> Iterator[str]:

@@ -7,7 +7,7 @@ time, be it that it still has to revoke the partition (hazard G17).
 from collections.abc import Iterator
 
 from simulation.group_history import Commit, GroupHistory, Held, Who
-from suwi.sim.history import Outcome
+from simulation.history import Outcome
 
 
 def broken_generations(history: GroupHistory) -> Iterator[str]:

@@ -13,8 +13,8 @@ from chaos.ledger import add_run, last_run, read_ledger, write_page
 from chaos.process_faults import BAG
 from chaos.report import Report, complaints, format_report
 from chaos.time_line import draw
+from simulation.history_checker import Violation
 from suwi.local_cluster.zookeeper import why_unavailable
-from suwi.sim.history_checker import Violation
 from tests.local_cluster.ports import free_ports
 
 

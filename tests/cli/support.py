@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from suwi.cli.main import app
-from tests.broker_process import SOURCE
+from tests.broker_process import COMMAND, SOURCE
 
-COMMAND = (sys.executable, "-c", "from suwi.cli.main import app; app(prog_name='suwi')")
 _PATIENCE_S = 60
 
 

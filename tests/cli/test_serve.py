@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from typer.testing import CliRunner
 
 from suwi import __version__
 from suwi.cli.main import app
-from tests.broker_process import SOURCE, BrokerProcess
+from tests.broker_process import COMMAND, SOURCE, BrokerProcess
 
 SETTINGS_FROM_OUTSIDE = ("SUWI_", "KAFKA_")
 
@@ -199,10 +198,9 @@ def test_the_directory_of_another_broker_id_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_broker_prints_its_addresses_and_stops_cleanly(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from suwi.cli.main import app; app()", "serve"]
     arguments = ["--listen", "127.0.0.1:0", "--data", "data", "--set", "num.io.threads=8"]
     with subprocess.Popen(
-        [*command, *arguments],
+        [*COMMAND, "serve", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(SOURCE)},

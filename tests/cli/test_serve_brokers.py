@@ -3,7 +3,6 @@
 import re
 import signal
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +13,9 @@ from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from suwi.cli.main import app
-from tests.broker_process import environment
+from tests.broker_process import COMMAND, environment
 
 PATIENCE_S = 30
-COMMAND = (sys.executable, "-c", "from suwi.cli.main import app; app()", "serve")
 
 
 @contextmanager
@@ -25,7 +23,7 @@ def cluster(data: Path, *arguments: str) -> Iterator[tuple[list[str], list[str]]
     """The startup message, and (afterwards) the output at the end."""
     options = ["--listen", "127.0.0.1:0", "--data", str(data), "--log-level", "error", *arguments]
     with subprocess.Popen(
-        [*COMMAND, *options], stdout=subprocess.PIPE, env=environment(), text=True
+        [*COMMAND, "serve", *options], stdout=subprocess.PIPE, env=environment(), text=True
     ) as process:
         assert process.stdout is not None
         startup, end = [], []

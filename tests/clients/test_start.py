@@ -4,7 +4,6 @@ librdkafka would stall for more than 15 seconds."""
 import random
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.broker_process import environment
+from tests.broker_process import COMMAND, environment
 
 _LIMIT_S = 60
 _STALL_S = 15
@@ -41,7 +40,7 @@ def _free_ports(count: int) -> int:
 def _starting(data: Path, port: int, brokers: int) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
         [
-            *(sys.executable, "-c", "from suwi.cli.main import app; app()", "serve"),
+            *(*COMMAND, "serve"),
             *("--listen", f"127.0.0.1:{port}", "--data", str(data), "--brokers", str(brokers)),
         ],
         env=environment(),

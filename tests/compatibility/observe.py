@@ -2,13 +2,13 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from tests.broker_process import environment
+from typer.testing import CliRunner
 
-_COMMAND = (sys.executable, "-c", "from suwi.cli.main import app; app()")
+from suwi.cli.main import app
+from tests.broker_process import COMMAND, environment
 
 
 def run(address: str, *words: str, stdin: str = "") -> str:
@@ -16,8 +16,12 @@ def run(address: str, *words: str, stdin: str = "") -> str:
 
 
 def run_offline(*words: str, stdin: str = "") -> str:
-    ended = subprocess.run(
-        [*_COMMAND, *words],
+    if not stdin:
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
+        return str(result.stdout)
+    ended = subprocess.run(  # Input is read from a file descriptor.
+        [*COMMAND, *words],
         env=environment(),
         input=stdin,
         capture_output=True,

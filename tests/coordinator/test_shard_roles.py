@@ -53,9 +53,7 @@ def test_a_follower_applies_what_is_committed_and_a_new_leader_only_the_rest() -
 def test_what_a_leader_wrote_that_is_committed_is_kept_when_it_becomes_a_follower() -> None:
     async def scenario(world: World) -> None:
         await world.serve()
-        world.put("a")
-        await turns()
-        world.commit()
+        await world.store("a")
         parked = world.wait()
         machine = world.machine
         world.follow(1)
@@ -74,9 +72,7 @@ def test_what_a_leader_wrote_that_is_committed_is_kept_when_it_becomes_a_followe
 def test_what_a_leader_wrote_that_is_not_committed_is_dropped_when_it_becomes_a_follower() -> None:
     async def scenario(world: World) -> None:
         await world.serve()
-        world.put("a")
-        await turns()
-        world.commit()
+        await world.store("a")
         uncommitted = world.put("b")
         await turns()
         world.follow(1)
@@ -110,9 +106,7 @@ def test_a_role_of_an_epoch_that_is_over_changes_nothing(late: str) -> None:
 
     async def scenario(world: World) -> None:
         await world.serve(5)
-        world.put("a")
-        await turns()
-        world.commit()
+        await world.store("a")
         machine = world.machine
         if late == "follow":
             world.shard.follow(4)  # type: ignore[arg-type]

@@ -240,6 +240,13 @@ class World:
         )
         return request
 
+    async def store(self, key: str) -> None:
+        """Put a value, and see it committed and answered."""
+        request = self.put(key)
+        await turns()
+        self.commit()
+        assert request.reply == "v"
+
     def get(self, key: str) -> Request:
         request = Request()
         self.shard.submit(

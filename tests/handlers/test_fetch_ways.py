@@ -41,6 +41,11 @@ AT_THE_END = -7
 LED = [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("c", 0)]
 
 
+async def settle() -> None:
+    """Until nothing is ready: only then does simulated time advance."""
+    await asyncio.sleep(1e-6)
+
+
 class History:
     """Random events, mostly common ones: fetches that wait at the end of logs."""
 
@@ -122,8 +127,7 @@ class Broker:
     async def play(self, history: list[Event]) -> None:
         for kind, facts in history:
             await getattr(self, "do_" + kind.replace(" ", "_"))(facts)
-            for _ in range(300):  # until the slower path has seen it too
-                await asyncio.sleep(0)
+            await settle()  # The slower path has seen it too.
         await asyncio.sleep(2 * PATIENCE_MS / 1000)
         for task in self._waiting:
             assert task.done()
@@ -146,8 +150,7 @@ class Broker:
             assert isinstance(answer, Exclusive)
             self._waiting.append(asyncio.ensure_future(self._await(number, version, answer)))
         # A fetch that only needs more iterations of the loop completes now.
-        for _ in range(300):
-            await asyncio.sleep(0)
+        await settle()
         self.waited.append(not isinstance(self.answers[number], bytes))
 
     async def _idle(self) -> None:

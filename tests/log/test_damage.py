@@ -112,7 +112,9 @@ def _attacked_log() -> Bench:
     return bench
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 12))]
+)
 def test_a_flipped_bit_truncates_the_log_before_or_after_the_damaged_batch(seed: int) -> None:
     """Two hundred bits for each seed, one at a time, anywhere in the log files.
 

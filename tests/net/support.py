@@ -305,3 +305,40 @@ class Region:
 def pieces(data: bytes, size: int) -> Iterator[bytes]:
     for at in range(0, len(data), size):
         yield data[at : at + size]
+
+
+def burst(count: int, payload: bytes = b"", api_key: int = 0) -> bytes:
+    return b"".join(request(i, payload, api_key) for i in range(count))
+
+
+def limits(requests: int, **others: int) -> Limits:
+    return Limits(turn_requests_max=requests, turn_ms_max=1e9, **others)
+
+
+class Served:
+    """Echoes, and remembers which connection's requests were served in which order."""
+
+    def __init__(self, answer: Callable[[int, memoryview], Answer] = echo) -> None:
+        self.order: list[tuple[str, int]] = []
+        self._answer = answer
+
+    def by(self, name: str) -> Dispatch:
+        def answer(correlation_id: int, payload: memoryview) -> Answer:
+            self.order.append((name, correlation_id))
+            return self._answer(correlation_id, payload)
+
+        return answering(answer)
+
+    def runs(self) -> list[tuple[str, int]]:
+        """Who was served, and how many requests in a row."""
+        found: list[tuple[str, int]] = []
+        for name, _ in self.order:
+            in_a_row = found.pop()[1] if found and found[-1][0] == name else 0
+            found.append((name, in_a_row + 1))
+        return found
+
+
+async def all_turns(budget: Budget) -> None:
+    while budget.turns.waiting or budget.turns.senders.waiting:  # noqa: ASYNC110 (nothing tells us)
+        await asyncio.sleep(0)
+    await settle()

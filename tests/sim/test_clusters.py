@@ -14,7 +14,7 @@ from simulation.fault_kinds import KINDS
 from simulation.scenario import Options, run_seed
 
 SEEDS = 200
-FEW_SEEDS = 50
+FEW_SEEDS = 20
 AT_ONCE = 10
 SHORT = Options(trouble_s=6.0)
 
@@ -44,12 +44,12 @@ def test_each_kind_of_fault_alone_is_survived(kind: str) -> None:
 @pytest.mark.parametrize("members", [0, 3], ids=["without a group", "with a group"])
 def test_the_hash_of_a_clusters_run_depends_on_the_seed_alone(members: int) -> None:
     force = {"members": members, "cooperative": True}
-    expected = run_seed(7, Options(trouble_s=6.0, force=force)).trace_hash
+    expected = run_seed(7, Options(trouble_s=3.0, force=force)).trace_hash
     script = (
         "from simulation.scenario import Options, run_seed;"
-        f"print(run_seed(7, Options(trouble_s=6.0, force={force})).trace_hash)"
+        f"print(run_seed(7, Options(trouble_s=3.0, force={force})).trace_hash)"
     )
-    for hash_seed in ("0", "1", "4711"):
+    for hash_seed in ("0", "4711"):
         found = subprocess.run(
             [sys.executable, "-c", script],
             env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": ":".join(sys.path)},

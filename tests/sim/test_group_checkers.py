@@ -3,7 +3,7 @@
 from simulation.checkers.group_offsets import broken_offsets
 from simulation.checkers.groups import broken_generations
 from simulation.group_history import Commit, GroupHistory, Joined, OffsetRead, Synced, Who
-from suwi.sim.history import Outcome
+from simulation.history import Outcome
 
 P = "orders-0"
 

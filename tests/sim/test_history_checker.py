@@ -2,8 +2,8 @@
 
 import pytest
 
-from suwi.sim.history import History
-from suwi.sim.history_checker import CHECKS, violations
+from simulation.history import History
+from simulation.history_checker import CHECKS, violations
 
 P = "orders-0"
 

@@ -11,12 +11,12 @@ from unittest.mock import patch
 import pytest
 
 from simulation.checkers.copies import broken_copies
+from simulation.history import History
+from simulation.history_checker import violations
 from simulation.scenario import Options, run_seed
 from simulation.transaction_workload import Copies, copy_of
 from simulation.workload import NotHealed
 from suwi.broker.transaction_markers import TransactionMarkers
-from suwi.sim.history import History
-from suwi.sim.history_checker import violations
 from tests.sim.mutants import find
 from tests.sim.mutants.transactions import COPIERS
 from tests.sim.test_copies import SOURCE, copies

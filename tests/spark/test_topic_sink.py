@@ -82,6 +82,24 @@ def test_the_option_goes_before_the_column_and_all_rows_arrive_once_in_order(
     assert values == [str(number).encode() for number in range(5000)]
 
 
+def write_counts(
+    arrivals: Arrivals, broker: BrokerProcess, topic: str, checkpoint: Path, **options: str
+) -> None:
+    """Counts by value, those that changed."""
+    changed = arrivals.stream().groupBy("value").count()
+    finish(
+        to_topic(
+            changed.selectExpr("value as key", "cast(count as string) as value"),
+            broker.address,
+            topic,
+            checkpoint=str(checkpoint),
+            mode="update",
+            trigger=NOW,
+            options=options,
+        )
+    )
+
+
 def test_a_stream_goes_into_a_topic_and_counts_that_changed_do_too(
     spark: "SparkSession", broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -99,17 +117,7 @@ def test_a_stream_goes_into_a_topic_and_counts_that_changed_do_too(
         )
     )
     assert sorted(row["value"] for row in read(spark, broker, topic)) == [b"a", b"a", b"b"]
-    changed = arrivals.stream().groupBy("value").count()
-    finish(
-        to_topic(
-            changed.selectExpr("value as key", "cast(count as string) as value"),
-            broker.address,
-            counts,
-            checkpoint=str(tmp_path / "c2"),
-            mode="update",
-            trigger=NOW,
-        )
-    )
+    write_counts(arrivals, broker, counts, tmp_path / "c2")
     updates = [(row["key"], row["value"]) for row in read(spark, broker, counts)]
     assert updates == [(b"a", b"1"), (b"b", b"1"), (b"a", b"2")]
 
@@ -147,18 +155,7 @@ def test_counts_that_changed_are_in_the_topic_once(
     for word in ("a", "b", "a"):
         arrivals.add([{"value": word}])
     for _ in range(2):
-        changed = arrivals.stream().groupBy("value").count()
-        finish(
-            to_topic(
-                changed.selectExpr("value as key", "cast(count as string) as value"),
-                broker.address,
-                topic,
-                checkpoint=str(tmp_path / "c"),
-                mode="update",
-                trigger=NOW,
-                options={"transactionalIdPrefix": topic},
-            )
-        )
+        write_counts(arrivals, broker, topic, tmp_path / "c", transactionalIdPrefix=topic)
         lose_last_commit(tmp_path / "c")
     updates = [(row["key"], row["value"]) for row in read(spark, broker, topic)]
     assert updates == [(b"a", b"1"), (b"b", b"1"), (b"a", b"2")]

@@ -17,7 +17,7 @@ import aiokafka
 import confluent_kafka
 from aiokafka.structs import TopicPartition as AioTopicPartition
 
-from suwi.sim.history import History, Reading, Write
+from simulation.history import History, Reading, Write
 
 with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
     # kafka-python reads its schemas with a call that is deprecated in Python 3.11.

@@ -1,7 +1,7 @@
 """Real clients during kills, pauses, partitions, slow followers and full disks.
 
 No acknowledged record is lost, none is stored twice, and in the end all replicas have the same
-bytes. `suwi.sim.history_checker` checks the requests and results of the clients.
+bytes. `simulation.history_checker` checks the requests and results of the clients.
 """
 
 import gc
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from suwi.sim.history import History
-from suwi.sim.history_checker import violations
+from simulation.history import History
+from simulation.history_checker import violations
 from suwi.testing import Cluster
 from tests.clients.drivers import Confluent
 from tests.testing.long_runners import CLIENTS, LongRunner, Progress

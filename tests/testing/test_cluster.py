@@ -147,6 +147,8 @@ def test_a_cluster_that_cannot_start_raises_the_reason_and_leaves_no_files() -> 
         Cluster(settings={"num.partitions": "x"}),
     ):
         pass
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(60)  # That of the metadata store ends by itself.
     assert set(threading.enumerate()) == threads
 
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 # As Delta does: long texts are cut, they would fill the log.
 _TEXT_MAX: Final = 32
 _HIGHEST: Final = "\U0010ffff"
-_COLUMNS_MAX: Final = 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What clients did and which responses they got, recorded as it happens.
 
 Writers enter at `History.send`, readers at `History.reader`, and the final read of everything
-at `History.final`. `suwi.sim.history_checker` decides whether a correct log could have behaved so.
+at `History.final`. `history_checker.py` decides whether a correct log could have behaved so.
 This module does not depend on whether the clients are simulated, real, or ours.
 Invariant: no value is sent twice, so that a value that is read identifies its write.
 """

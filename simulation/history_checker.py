@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from suwi.sim.history import FinalLog, History, LookUp, Outcome, Position, Reading, Seen, Write
+from simulation.history import FinalLog, History, LookUp, Outcome, Position, Reading, Seen, Write
 
 _NEWEST = -1
 """ListOffsets: LATEST."""
