@@ -60,8 +60,8 @@ def test_a_broker_under_attack_serves_an_honest_client(tmp_path: Path) -> None:
 
     report = run(2026, str(tmp_path), work, connections=6)
     assert not report.findings, "\n\n".join(report.findings)
-    assert report.cases > 100
-    assert report.checked_records > 100
+    assert report.cases > 20
+    assert report.checked_records > 20
 
 
 @pytest.mark.parametrize("seed", range(2))
