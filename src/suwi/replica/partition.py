@@ -264,10 +264,6 @@ class Partition:
         if self.leader_replica is not None:
             self.leader_replica.refused(proposal, is_final=is_final)
 
-    def leave_isr(self) -> None:
-        """This follower cannot write what it fetches."""
-        self.replica_log.context.leave_isr(self.replica_log)
-
     def maybe_shrink_isr(self) -> None:
         """Propose to remove followers from the ISR that have not kept up."""
         if self.leader_replica is not None:

@@ -350,7 +350,8 @@ class ReplicaFetcher:
 
     def _pause(self, state: PartitionFetchState, reason: object) -> None:
         if isinstance(reason, KafkaStorageError):
-            state.partition.leave_isr()
+            replica_log = state.partition.replica_log
+            replica_log.context.leave_isr(replica_log)
         first = state.pause_s == 0.0
         state.pause(asyncio.get_running_loop().time(), self._config.replica_fetch_backoff_ms / 1000)
         if first:

@@ -70,6 +70,8 @@ class RoleListener(Protocol):
 
 
 class ReplicaManager:
+    """Size: look-ups, roles and the registration read and change the same tables of partitions."""
+
     def __init__(
         self,
         node_id: NodeId,
@@ -181,21 +183,13 @@ class ReplicaManager:
             self._alter_partitions.propose(partition, proposal)
 
     def _leave_isr(self, replica_log: ReplicaLog) -> None:
-        """A follower that cannot write leaves at once: otherwise all writers would wait for it
-        until it is out of sync. The leader proposes its return when it has caught up."""
         state = self._partition_state(replica_log.partition)
-        if (
-            state is not None
-            and state.leader not in (NO_NODE, self._node_id)
-            and state.leader_epoch == replica_log.leader_epoch
-            and self._node_id in state.isr
-        ):
-            members = tuple((node, UNKNOWN_EPOCH) for node in state.isr if node != self._node_id)
-            log.warning(
-                "log not writable, leaving the isr",
-                extra={"partition": str(replica_log.partition)},
-            )
-            self._propose(replica_log, Proposal(state.leader_epoch, state.partition_epoch, members))
+        if state is not None and state.leader_epoch == replica_log.leader_epoch:
+            proposal = _proposal_to_leave(state, self._node_id)
+            if proposal is not None:
+                extra = {"partition": str(replica_log.partition)}
+                log.warning("log not writable, leaving the isr", extra=extra)
+                self._propose(replica_log, proposal)
 
     # -- applying images -----------------------------------------------------------------------
 
@@ -449,6 +443,15 @@ async def _shrink_isrs(led: Callable[[], list[Partition]], period_s: float, task
                 tasks.count(_ISR_SHRINK, error)  # Continue with the others.
             if number % _ISR_CHECKS_PER_SLICE == 0:
                 await asyncio.sleep(0)
+
+
+def _proposal_to_leave(state: PartitionState, node: NodeId) -> Proposal | None:
+    """A follower that cannot write leaves the ISR at once: otherwise all writers would wait for it
+    until it is out of sync. The leader proposes its return when it has caught up."""
+    if state.leader in (NO_NODE, node) or node not in state.isr:
+        return None
+    members = tuple((other, UNKNOWN_EPOCH) for other in state.isr if other != node)
+    return Proposal(state.leader_epoch, state.partition_epoch, members)
 
 
 def _affects_all_partitions(old: ClusterImage, new: ClusterImage, node: NodeId) -> bool:
