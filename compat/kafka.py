@@ -4,6 +4,7 @@
 """
 
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -14,6 +15,7 @@ _HERE = Path(__file__).parent
 _POM = _HERE / "pom.xml"
 _JARS = _HERE.parent / ".kafka" / KAFKA_VERSION
 _TOOL_S = 120
+_THREADS_S = 3
 _STOP_S = 300
 _START_S = 300  # with thousands of partitions
 # The options of `kafka-server-start`, beside the heap.
@@ -109,10 +111,15 @@ class JavaProcess:
             raise ToolFailed(self.output.read_text()[-2000:])
 
     def stop(self) -> None:
+        """One that does not end leaves its threads in its output. Raises `ToolFailed`."""
         if self._process is not None:
             self._process.terminate()
             try:
                 self._process.wait(_TOOL_S)
+            except subprocess.TimeoutExpired:
+                self._process.send_signal(signal.SIGQUIT)
+                time.sleep(_THREADS_S)
+                raise ToolFailed(f"does not end: see the threads in {self.output}") from None
             finally:
                 self.kill()
 

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from compat.directories import read
 from compat.kafka import JavaProcess, free_port
 from compat.test_groups import GROUPS
 from compat.test_tools import kafka
@@ -23,7 +24,14 @@ _LINES = 200
 class Worker:
     """One worker of a Connect cluster."""
 
-    def __init__(self, directory: Path, number: int, suwi: BrokerProcess, cluster: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        number: int,
+        suwi: BrokerProcess,
+        cluster: str,
+        **more_settings: str,
+    ) -> None:
         self.port = free_port()
         properties = directory / f"worker{number}.properties"
         topics = {
@@ -33,6 +41,7 @@ class Worker:
         }
         settings = {
             "bootstrap.servers": suwi.address,
+            "plugin.discovery": "service_load",  # scanning all classes takes seconds
             "group.id": cluster,
             "listeners": f"http://127.0.0.1:{self.port}",
             "key.converter": "org.apache.kafka.connect.storage.StringConverter",
@@ -42,6 +51,7 @@ class Worker:
             "heartbeat.interval.ms": "1000",
             "scheduled.rebalance.max.delay.ms": "1000",
             **topics,
+            **{key.replace("_", "."): value for key, value in more_settings.items()},
         }
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         self.process = JavaProcess(directory / f"worker{number}.log", WORKER, str(properties))
@@ -132,3 +142,60 @@ def test_a_connector_of_a_killed_worker_goes_on_at_the_other_one(
                 lambda connector=connector: survivor.runs_on(connector) == own,  # type: ignore[misc]
                 _REBALANCED_S,
             )
+
+
+def test_a_source_is_exactly_once_while_workers_are_killed(
+    suwi: BrokerProcess, tmp_path: Path
+) -> None:
+    """With `exactly.once.source.support`: the lines of a file and the position in it are written in
+    one transaction, and a worker that takes over fences the one before."""
+    source, topic = tmp_path / "in.txt", "connected-once"
+    workers = [
+        Worker(tmp_path, number, suwi, "connect-once", exactly_once_source_support="enabled")
+        for number in (1, 2)
+    ]
+    connector = {
+        "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
+        "exactly.once.support": "required",
+        "file": str(source),
+        "topic": topic,
+    }
+    written = 0
+
+    def lines() -> list[str]:
+        return [(record.value or b"").decode() for record in read(suwi.address, topic)]
+
+    def more() -> None:
+        nonlocal written
+        _append(source, written, written + _LINES)
+        written += _LINES
+
+    more()
+    with ExitStack() as stack:
+        for worker in workers:
+            stack.enter_context(worker.process)
+        for worker in workers:
+            _until("a worker starts", worker.is_up, _STARTED_S)
+        workers[0].ask("connectors/once/config", connector)
+        _until("the lines are written", lambda: len(lines()) >= written, _REBALANCED_S)
+        for _ in range(3):
+            (running,) = _until_it_runs(workers)
+            victim = next(worker for worker in workers if f"127.0.0.1:{worker.port}" == running)
+            more()
+            victim.process.kill()
+            _until("the other has them", lambda: len(lines()) >= written, _REBALANCED_S)
+            victim.process.__enter__()
+            _until("the worker is back", victim.is_up, _STARTED_S)
+    assert lines() == [f"line {number}" for number in range(written)]
+
+
+def _until_it_runs(workers: list[Worker]) -> set[str]:
+    found: set[str] = set()
+
+    def runs() -> bool:
+        found.clear()
+        found.update(workers[0].runs_on("once"))
+        return len(found) == 1
+
+    _until("its task runs", runs, _REBALANCED_S)
+    return found
