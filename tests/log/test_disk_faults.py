@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from suwi.log import names
+from suwi.log.sliced_work import run_steps
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
@@ -247,6 +248,19 @@ def test_a_truncation_is_complete_although_its_files_cannot_be_removed_yet() -> 
     bench.reopen()
     assert len(bench.headers()) == 10
     assert not [name for name in bench.names() if name.endswith(names.DELETED)]
+
+
+@pytest.mark.parametrize("operation", ["rename", "open"])
+def test_a_log_that_could_not_be_restarted_still_has_a_segment(operation: Operation) -> None:
+    """Found by the simulation (seed 32): what looks at all logs, such as flushing, failed."""
+    bench = Bench(config=SMALL)
+    bench.append_many(40)
+    bench.sim.faults.fail(operation, errno.EACCES, path="*.log*")
+    with pytest.raises(KafkaStorageError):
+        run_steps(bench.log.restarting_at(Offset(100)))
+    assert bench.log.active.base_offset == bench.log.segments()[-1].base_offset
+    assert bench.log.first_base_offset == bench.log.segments()[0].base_offset
+    _assert_offline(bench)
 
 
 @pytest.mark.parametrize("operation", ["rename", "truncate"])

@@ -166,14 +166,15 @@ class LogSegments:
         while len(self.all) > 1 and self.bases[-1] > offset:
             self.remove_last()
         if offset < self.bases[0]:
-            self.remove_last()
-            self.add(offset, index_interval_bytes, 0)
+            self.restart_at(offset, index_interval_bytes)
         self.all[-1].truncate(offset)
 
     def restart_at(self, offset: Offset, index_interval_bytes: int) -> None:
-        """Remove everything and continue at `offset`."""
-        self.remove_last(len(self.all))
+        """Remove everything and continue at `offset`. If that fails, there is still a segment."""
+        self.remove_last(len(self.all) - 1)
+        self._removed += tuple(mark_deleted(self._directory.files, self.all[0].path("")))
         self.add(offset, index_interval_bytes, 0)
+        del self.all[0], self.bases[0]
 
     def removing_files(self) -> Steps[None]:
         """Remove the renamed files of truncated segments in a thread: large files take long."""
