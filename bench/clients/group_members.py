@@ -26,6 +26,7 @@ class Member:
         self.generation = -1
         self._group = group
         self._beats: asyncio.Task[None] | None = None
+        self._must_join = asyncio.Event()
 
     async def connect(self, host: str, port: int) -> None:
         self._reader, self._writer = await asyncio.open_connection(host, port)
@@ -37,6 +38,7 @@ class Member:
 
     async def join(self) -> None:
         """Until it has an assignment; heartbeats follow."""
+        self._must_join.clear()
         while True:
             request = messages.join(self._group.name, self.member_id, _METADATA)
             joined = messages.read(ApiKey.JOIN_GROUP, await self._ask(request))
@@ -60,7 +62,14 @@ class Member:
     async def _beat(self) -> None:
         request = messages.heartbeat(self._group.name, self.member_id, self.generation)
         while True:
-            await asyncio.sleep(self._group.heartbeat_s)
+            try:
+                async with asyncio.timeout(self._group.heartbeat_s):
+                    await self._must_join.wait()
+            except TimeoutError:
+                pass
+            else:
+                await self.join()
+                return
             if self._group.has_ended:
                 return
             answer = messages.read(ApiKey.HEARTBEAT, await self._ask(request))
@@ -70,10 +79,11 @@ class Member:
             assert not answer.error_code, answer
 
     async def rejoin(self) -> None:
+        """Not while the answer to a heartbeat is awaited: it would be taken for that of the join."""
         assert self._beats is not None
-        self._beats.cancel()
-        await asyncio.wait([self._beats])
-        await self.join()
+        beats = self._beats
+        self._must_join.set()
+        await beats
 
 
 class Group:
