@@ -79,7 +79,7 @@ class Member:
             assert not answer.error_code, answer
 
     async def rejoin(self) -> None:
-        """Not while the answer to a heartbeat is awaited: it would be taken for that of the join."""
+        """Not while a heartbeat is in flight: its answer would be taken for that of the join."""
         assert self._beats is not None
         beats = self._beats
         self._must_join.set()
