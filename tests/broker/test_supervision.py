@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from suwi.broker.broker_lifecycle import BrokerLifecycle
 from suwi.client.connection import ConnectionLost, PeerConnection
 from suwi.env.tasks import OnFailure, Tasks, Work
 from suwi.model.ids import TopicPartition
@@ -240,21 +241,28 @@ def test_a_failed_rename_at_a_deletion_takes_the_log_directory_offline() -> None
     run(scenario)
 
 
+class FailingElections:
+    """Elections of these partitions fail with a bug."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *failing: tuple[str, int]) -> None:
+        self.failing = set(failing)
+        self._lead = Partition.make_leader
+        elections = self
+
+        def make_leader(partition: Partition, *given: Any) -> None:
+            if partition.partition in elections.failing:
+                raise Bug
+            elections._lead(partition, *given)
+
+        monkeypatch.setattr(Partition, "make_leader", make_leader)
+
+
 def test_a_failed_partition_does_not_affect_the_others_and_is_retried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lead = Partition.make_leader
-    broken = True
-
-    def fails_for_one(partition: Partition, *given: Any) -> None:
-        if broken and partition.partition == ("bad", 0):
-            raise Bug
-        lead(partition, *given)
-
-    monkeypatch.setattr(Partition, "make_leader", fails_for_one)
+    elections = FailingElections(monkeypatch, ("bad", 0))
 
     async def scenario(cluster: SimCluster) -> None:
-        nonlocal broken
         client = await PeerConnection.open("b1", 9092)
         await create(client, name="bad", assignments=[[1], [1]])
         broker = cluster[1].broker
@@ -262,7 +270,7 @@ def test_a_failed_partition_does_not_affect_the_others_and_is_retried(
         assert list(broker.replicas.failed) == [("bad", 0)]
         assert (await produce(client, "bad", [b"x"])).error_code == 56  # KAFKA_STORAGE_ERROR
         assert broker.replicas.leader_of("bad", 1).is_leader
-        broken = False
+        elections.failing.clear()
         await until(lambda: not broker.replicas.failed)
         assert (await produce(client, "bad", [b"x"])).error_code == 0
 
@@ -273,26 +281,17 @@ def test_a_partition_that_fails_while_its_broker_is_registered_is_retried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No image follows that would notice it."""
-    lead = Partition.make_leader
-    broken = False
-
-    def fails(partition: Partition, *given: Any) -> None:
-        if broken:
-            raise Bug
-        lead(partition, *given)
-
-    monkeypatch.setattr(Partition, "make_leader", fails)
+    elections = FailingElections(monkeypatch)
 
     async def scenario(cluster: SimCluster) -> None:
-        nonlocal broken
         client = await PeerConnection.open("b1", 9092)
         await create(client, name="bad", assignments=[[1]])
         broker = cluster[1].broker
         assert broker is not None
-        broken = True
+        elections.failing.add(("bad", 0))
         broker.replicas.set_broker_epoch(broker.replicas.broker_epoch)
-        assert ("bad", 0) in broker.replicas.failed
-        broken = False
+        assert list(broker.replicas.failed) == [("bad", 0)]
+        elections.failing.clear()
         await until(lambda: not broker.replicas.failed)
         assert (await produce(client, "bad", [b"x"])).error_code == 0
 
@@ -302,17 +301,44 @@ def test_a_partition_that_fails_while_its_broker_is_registered_is_retried(
 def test_a_broker_with_a_failed_partition_stops_cleanly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fails(partition: Partition, *given: Any) -> None:
-        raise Bug
+    FailingElections(monkeypatch, ("bad", 0))
 
     async def scenario(cluster: SimCluster) -> None:
         client = await PeerConnection.open("b1", 9092)
-        monkeypatch.setattr(Partition, "make_leader", fails)
         await create(client, name="bad", assignments=[[2]])
         broker = cluster[2].broker
         assert broker is not None
         await until(lambda: bool(broker.replicas.failed))
         assert await cluster[2].machine.spawn(broker.stop())
+        retrying = broker.replicas._retrying
+        assert retrying is not None
+        assert retrying.done()
+
+    run(scenario)
+
+
+def test_a_partition_that_fails_while_its_broker_stops_leaves_no_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The session ends in that moment."""
+    stop = BrokerLifecycle.stop
+
+    def fails(_partition: Partition) -> None:
+        raise Bug
+
+    async def lose_session_and_stop(lifecycle: BrokerLifecycle) -> None:
+        lifecycle._clear_epoch()
+        await stop(lifecycle)
+
+    async def scenario(cluster: SimCluster) -> None:
+        client = await PeerConnection.open("b1", 9092)
+        await create(client, name="bad", assignments=[[2]])
+        broker = cluster[2].broker
+        assert broker is not None
+        monkeypatch.setattr(Partition, "stop_leading", fails)
+        monkeypatch.setattr(BrokerLifecycle, "stop", lose_session_and_stop)
+        await cluster[2].machine.spawn(broker.stop())
+        assert broker.replicas.failed
         retrying = broker.replicas._retrying
         assert retrying is not None
         assert retrying.done()

@@ -487,13 +487,14 @@ class Broker:
         await self._failure_detector.stop()
         await self._follower.stop()
         self._metadata_position.write()
-        await self.replicas.stop()
         for listener in self.listeners:
             await listener.stop()
         await self._loss_reports.stop()
         await self._forwarding.stop()
         await self.controller_election.stop()
         await self._lifecycle.stop()
+        # Last: until here images and the registration may change roles.
+        await self.replicas.stop()
 
     def _mark_for_deletion(self, path: str) -> None:
         self._deletion.delete_dir(path, self.config.topic.file_delete_delay_ms / 1000)
