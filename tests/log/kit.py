@@ -89,7 +89,7 @@ class Bench:
         recovery_point: int = 0,
         start_offset: int = 0,
         leader_epoch_max: int | None = None,
-        is_foreign: bool = False,
+        is_adopted: bool = False,
     ) -> PartitionLog:
         self.files = FileCache(self.disk, self.open_files_max)
         self.state = DirectoryState(self.dir)
@@ -99,7 +99,7 @@ class Bench:
             start_offset=Offset(start_offset),
             recovery_point=Offset(recovery_point),
             leader_epoch_max=None if leader_epoch_max is None else LeaderEpoch(leader_epoch_max),
-            is_foreign=is_foreign,
+            is_adopted=is_adopted,
         )
         self._log = run_steps(
             opening_log(self.files, self.dir, PARTITION, self.config, self.state, options)

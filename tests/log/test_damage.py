@@ -218,7 +218,7 @@ def test_a_gap_between_compacted_segments_of_apache_kafka_does_not_end_the_log(
             bench.log.roll(NOW_MS, Offset(base + 10))
     assert [s.base_offset for s in bench.log.segments()] == [0, 11, 41]
     bench.disk = bench.sim.crash()
-    bench.open(clean=False, recovery_point=recovery_point, is_foreign=True)
+    bench.open(clean=False, recovery_point=recovery_point, is_adopted=True)
     assert [h.base_offset for h in bench.headers()] == [0, 1, 30, 31, 60]
 
 

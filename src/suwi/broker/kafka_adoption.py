@@ -119,7 +119,7 @@ async def _open(
     opened = {}
     for index, directory in partitions.items():
         tp = TopicPartition(name, PartitionIndex(index))
-        steps = directory.opening(tp, topic_id, config, None, is_foreign=True)
+        steps = directory.opening(tp, topic_id, config, None, is_adopted=True)
         opened[index] = await loop.run_in_executor(None, run_steps, steps)
         # Above the recovery point the next start would take gaps between segments for damage.
         await sync_log(opened[index])

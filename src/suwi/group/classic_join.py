@@ -231,7 +231,7 @@ class ClassicJoin:
         old, new = subscription, member.metadata_for(protocol)
         if old != new and (read_topics(old) is None or read_topics(old) != read_topics(new)):
             return False
-        # Nobody would assign what the old one did not come back to give up.
+        # It was to give up partitions and to join again: without a rebalance they have no owner.
         if group.protocol_type == PROTOCOL_TYPE and is_revoking(old, member.assignment):
             return False
         return decision.has_room_for(GroupMetadataKey(group.group_id), group.value())

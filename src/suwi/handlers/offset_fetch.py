@@ -27,7 +27,7 @@ _GROUPS_FROM: Final = 8
 _MEMBER_FROM: Final = 9
 _TOPIC_ID_FROM: Final = 10
 _FOR_EACH: Final = {ErrorCode.coordinator_not_available: ErrorCode.not_coordinator}
-"""aiokafka knows no other for partitions, and looks for the coordinator again."""
+"""aiokafka retries a partition with NOT_COORDINATOR, and fails with COORDINATOR_NOT_AVAILABLE."""
 
 
 class _Group(NamedTuple):

@@ -183,7 +183,7 @@ class LogDirectory:
         leader_epoch_max: LeaderEpoch | None,
         *,
         has_other_replicas: bool = False,
-        is_foreign: bool = False,
+        is_adopted: bool = False,
     ) -> Steps[PartitionLog]:
         """The partition's log, opened (and recovered after an unclean shutdown) at the first call.
 
@@ -210,7 +210,7 @@ class LogDirectory:
             recovery_point=self.checkpoints.recovery_point_of(partition),
             leader_epoch_max=leader_epoch_max,
             was_compacted=partition in self.checkpoints.cleaned_to,
-            is_foreign=is_foreign,
+            is_adopted=is_adopted,
         )
         opened = yield from opening_log(
             self._files, directory, partition, config, self.state, options

@@ -54,8 +54,9 @@ class OpenOptions(NamedTuple):
     """The newest leader epoch in the image; a batch with a later one is damaged."""
     was_compacted: bool = False
     """Whether the log may have gaps although it is not compacted now."""
-    is_foreign: bool = False
-    """Whether Apache Kafka wrote the log: then compaction also left gaps between segments."""
+    is_adopted: bool = False
+    """Whether Apache Kafka may have written the log: its compaction also leaves gaps between
+    segments."""
 
 
 def opening_log(
@@ -262,7 +263,7 @@ class Recovery:
         self._files = files
         self._dir = directory
         self._has_gaps = config.is_compacted or options.was_compacted
-        self._is_foreign = options.is_foreign
+        self._is_adopted = options.is_adopted
         self._epoch_max = options.leader_epoch_max
         self._recovery_point = options.recovery_point
         self._epochs = epochs
@@ -306,7 +307,7 @@ class Recovery:
             return following.base_offset >= end
         first = self._first_of(following)
         is_far = first is not None and first.last_offset - end > RELATIVE_OFFSET_MAX
-        return is_far or self._is_foreign
+        return is_far or self._is_adopted
 
     def _loading_producers_before(
         self, segments: list[Segment], number: int
