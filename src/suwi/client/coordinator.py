@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from kio.schema.errors import ErrorCode
 
 from suwi.client.cluster import Cluster
-from suwi.client.errors import error_from, is_transient
+from suwi.client.errors import Unreachable, error_from, is_transient
 from suwi.client.retry import Retry
 from suwi.client.versioned_connection import VersionedConnection
 from suwi.model.errors import BrokerError, LeaderNotAvailable, UnsupportedVersion
@@ -75,7 +75,8 @@ class Coordinator:
         return error_from(code, message)
 
     async def ask(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """Repeat what fails for reasons that may pass, until patience ends."""
+        """Repeat what fails for reasons that may pass, until patience ends. Where no broker has
+        ever answered, the addresses are likely wrong: `Unreachable` at once."""
         retry = Retry(self.cluster.settings, self.cluster.random)
         while True:
             try:
@@ -83,7 +84,8 @@ class Coordinator:
             except UnsupportedVersion:
                 raise
             except (BrokerError, OSError) as error:
-                if not is_transient(error):
+                never_answered = isinstance(error, Unreachable) and not self.cluster.brokers
+                if never_answered or not is_transient(error):
                     raise
                 await retry.pause_or_raise(error)
 
