@@ -6,6 +6,7 @@ v1: may refuse to change the replication factor (KIP-860).
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_api import ControllerApi
+from suwi.handlers.deadline import deadline_of, in_time
 from suwi.handlers.errors import error_of, reply
 from suwi.model.errors import BrokerError
 from suwi.model.ids import PartitionIndex, TopicPartition
@@ -30,9 +31,10 @@ class AlterPartitionReassignments:
         error, message = ErrorCode.none, None
         results: dict[TopicPartition, BrokerError | None] = {}
         try:
-            results = await self._controller.reassignments.reassign(
-                targets, allow_replication_factor_change=allows_change
-            )
+            async with in_time(deadline_of(request)):
+                results = await self._controller.reassignments.reassign(
+                    targets, allow_replication_factor_change=allows_change
+                )
         except BrokerError as problem:
             error, message = error_of(problem)
         topics: dict[str, list[dict[str, object]]] = {}

@@ -5,6 +5,7 @@ from collections import Counter
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_api import ControllerApi
+from suwi.handlers.deadline import deadline_of, in_time
 from suwi.handlers.errors import error_of, reply
 from suwi.model.errors import BrokerError, InvalidRequest
 from suwi.net.answers import Reply
@@ -19,18 +20,20 @@ class CreatePartitions:
         asked = request.message
         times_named = Counter(topic.name for topic in asked.topics)
         results = {}
+        deadline_s = deadline_of(request)
         for topic in asked.topics:
             error, message = ErrorCode.none, None
             try:
                 if times_named[topic.name] > 1:
                     raise InvalidRequest(f"topic {topic.name!r} is named more than once")
                 assignments = topic.assignments
-                await self._controller.topics.add_partitions(
-                    topic.name,
-                    topic.count,
-                    None if not assignments else [a.broker_ids for a in assignments],
-                    validate_only=asked.validate_only,
-                )
+                async with in_time(deadline_s):
+                    await self._controller.topics.add_partitions(
+                        topic.name,
+                        topic.count,
+                        None if not assignments else [a.broker_ids for a in assignments],
+                        validate_only=asked.validate_only,
+                    )
             except BrokerError as problem:
                 error, message = error_of(problem)
             results[topic.name] = {

@@ -9,6 +9,7 @@ from suwi.controller.config_view import ConfigView
 from suwi.controller.controller_api import ControllerApi
 from suwi.controller.topic_control import NewTopic
 from suwi.handlers.config_fields import setting_fields
+from suwi.handlers.deadline import deadline_of, in_time
 from suwi.handlers.errors import error_of, reply
 from suwi.metadata.image import Topic
 from suwi.model.broker_config import BrokerConfig
@@ -42,6 +43,7 @@ class CreateTopics:
         partitions = sum(map(self._partitions, asked.topics))
         is_too_large = len(asked.topics) > 1 and partitions > _PARTITIONS_PER_REQUEST_MAX
         answers = {}
+        deadline_s = deadline_of(request)
         for topic in asked.topics:
             refusal: BrokerError | None = None
             if times_named[topic.name] > 1:
@@ -50,7 +52,9 @@ class CreateTopics:
                 refusal = PolicyViolation(
                     f"one request creates at most {_PARTITIONS_PER_REQUEST_MAX} partitions"
                 )
-            answers[topic.name] = await self._create(topic, refusal, asked.validate_only)
+            answers[topic.name] = await self._create(
+                topic, refusal, asked.validate_only, deadline_s
+            )
         return reply(request, {"throttle_time": 0, "topics": list(answers.values())})
 
     def _partitions(self, asked: Any) -> int:
@@ -59,13 +63,14 @@ class CreateTopics:
         )
 
     async def _create(
-        self, asked: Any, refusal: BrokerError | None, validate_only: bool
+        self, asked: Any, refusal: BrokerError | None, validate_only: bool, deadline_s: float
     ) -> dict[str, Any]:
         try:
             if refusal is not None:
                 raise refusal
             new = self._new_topic(asked)
-            topic = await self._controller.topics.create(new, validate_only=validate_only)
+            async with in_time(deadline_s):
+                topic = await self._controller.topics.create(new, validate_only=validate_only)
         except BrokerError as error:
             code, message = error_of(error)
             return {

@@ -7,6 +7,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_api import ControllerApi
+from suwi.handlers.deadline import deadline_of, in_time
 from suwi.handlers.errors import error_of, reply
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError, InvalidRequest, TopicDeletionDisabled
@@ -25,6 +26,7 @@ class DeleteTopics:
 
     async def __call__(self, request: Request) -> Reply:
         responses = []
+        deadline_s = deadline_of(request)
         for (name, topic_id), times_named in Counter(_asked(request)).items():
             try:
                 if times_named > 1:
@@ -33,7 +35,8 @@ class DeleteTopics:
                     raise _disabled(request.version)
                 if (name is None) == (topic_id is None):
                     raise InvalidRequest("name a topic either by its name or by its id")
-                topic = await self._controller.topics.delete(name, topic_id)
+                async with in_time(deadline_s):
+                    topic = await self._controller.topics.delete(name, topic_id)
                 responses.append(_answer(topic.name, topic.id, ErrorCode.none, None))
             except BrokerError as error:
                 responses.append(_answer(name, topic_id, *error_of(error)))

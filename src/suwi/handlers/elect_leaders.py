@@ -5,6 +5,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_api import ControllerApi
+from suwi.handlers.deadline import deadline_of, in_time
 from suwi.handlers.errors import error_of, reply
 from suwi.model.errors import BrokerError, InvalidRequest
 from suwi.model.ids import PartitionIndex, TopicPartition
@@ -25,7 +26,8 @@ class ElectLeaders:
         try:
             if kind not in (_PREFERRED, _UNCLEAN):
                 raise InvalidRequest(f"election type {kind} is unknown")
-            results = await self._controller.partitions.elect(asked, unclean=kind == _UNCLEAN)
+            async with in_time(deadline_of(request)):
+                results = await self._controller.partitions.elect(asked, unclean=kind == _UNCLEAN)
         except BrokerError as error:
             results = dict.fromkeys(asked or (), error)
             return _reply(request, results, error_of(error)[0])

@@ -6,6 +6,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_api import ControllerApi
 from suwi.controller.feature_control import FeatureUpdate, UpgradeType
+from suwi.handlers.deadline import deadline_of, in_time
 from suwi.handlers.errors import error_of, reply
 from suwi.model.errors import BrokerError
 from suwi.net.answers import Reply
@@ -23,7 +24,8 @@ class UpdateFeatures:
         validate_only = getattr(request.message, "validate_only", False)
         code, message = ErrorCode.none, None
         try:
-            await self._controller.features.update(updates, validate_only=validate_only)
+            async with in_time(deadline_of(request)):
+                await self._controller.features.update(updates, validate_only=validate_only)
         except BrokerError as error:
             code, message = error_of(error)
         results = [
