@@ -75,6 +75,19 @@ def test_connections_with_requests_at_hand_are_served_round_robin() -> None:
     run(scenario)
 
 
+def test_connections_that_are_read_in_one_iteration_of_the_loop_share_the_time_of_one_turn() -> (
+    None
+):
+    async def scenario() -> None:
+        turns = Turns(requests_max=128, ms_max=2.0)
+        assert turns.limits(10.0) == (128, 10.002)
+        assert turns.limits(10.001) == (128, 10.002)
+        await asyncio.sleep(0)
+        assert turns.limits(11.0) == (128, 11.002)
+
+    run(scenario)
+
+
 def test_of_several_connections_that_can_send_one_sends_in_each_iteration_of_the_loop() -> None:
     async def scenario() -> None:
         budget = Budget(Limits(), poison=True)

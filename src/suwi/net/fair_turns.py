@@ -6,7 +6,7 @@ turn, so that sockets and timers are handled in between. Replies of which the so
 than a turn's bytes (`senders`), and requests whose work goes in slices (`slices`), have queues of
 their own.
 Invariants: while others are queued, a connection with new bytes serves one request and is queued;
-each queue gives one turn in an iteration.
+each queue gives one turn in an iteration; connections that are not queued share the time of one.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class TurnQueue:
 class Turns(TurnQueue):
     """The connections with requests to serve; beside it those that send, and work in slices."""
 
-    __slots__ = ("_requests_max", "_s_max", "senders", "slices")
+    __slots__ = ("_requests_max", "_s_max", "_shared_end_s", "senders", "slices")
 
     def __init__(self, requests_max: int, ms_max: float) -> None:
         super().__init__()
@@ -85,9 +85,19 @@ class Turns(TurnQueue):
         self.slices = SliceTurns()
         self._requests_max = requests_max
         self._s_max = ms_max / 1000
+        self._shared_end_s: float | None = None
+        """Until when connections that are not queued may serve in this iteration of the loop."""
 
     def limits(self, began_s: float) -> tuple[int, float]:
         """The maximum number of requests and the end time of a turn that began at `began_s`."""
-        if self.waiting and not self._is_taking:
+        if self._is_taking:
+            return self._requests_max, began_s + self._s_max
+        if self.waiting:
             return 1, began_s
-        return self._requests_max, began_s + self._s_max
+        if self._shared_end_s is None:
+            self._shared_end_s = began_s + self._s_max
+            asyncio.get_running_loop().call_soon(self._end_iteration)
+        return self._requests_max, self._shared_end_s
+
+    def _end_iteration(self) -> None:
+        self._shared_end_s = None
