@@ -267,6 +267,18 @@ def test_no_leader_is_elected_before_all_positions_are_known() -> None:
     assert elect_longest_log(state, ALL, known).state.leader == 1
 
 
+def test_an_unclean_election_takes_the_longest_of_the_logs_that_are_known() -> None:
+    state = partition(NO_NODE, (1, 2, 3), unclean_shutdown_replicas=(1, 2, 3))
+    assert elect_longest_log(state, ALL, {}, unclean=True).state is state
+    known = {B1: Position(LeaderEpoch(3), Offset(80)), B3: Position(LeaderEpoch(3), Offset(90))}
+    elected, election = elect_longest_log(state, ALL, known, unclean=True)
+    assert (elected.leader, elected.isr, election) == (3, (3,), Election.UNCLEAN)
+    assert elected.is_recovering
+    known[B2] = Position(LeaderEpoch(2), Offset(99))
+    elected, election = elect_longest_log(state, ALL, known, unclean=True)
+    assert (elected.leader, election) == (3, Election.SUSPECT)
+
+
 def test_hazard_12_after_an_unclean_shutdown_an_elr_member_is_elected() -> None:
     """Nothing was committed with a single replica in the ISR: the other one has all that was."""
     single = partition(NO_NODE, (1,), elr=(2,))

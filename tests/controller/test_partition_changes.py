@@ -39,7 +39,9 @@ def test_a_broker_failure_changes_exactly_its_partitions() -> None:
         a=[led_by(B1, B2), led_by(B2, B1), led_by(B2, B3)],
         b=[led_by(B3, B2), led_by(B1)],
     )
-    decided = compute_changes(image, BrokerLiveness(frozenset((B2, B3))), lambda _: Rules())
+    decided = compute_changes(
+        image.topics.values(), BrokerLiveness(frozenset((B2, B3))), lambda _: Rules()
+    )
     assert {str(partition): s.leader for partition, s in decided.states.items()} == {
         "a-0": 2,
         "a-1": 2,
@@ -53,7 +55,7 @@ def test_rules_are_those_of_the_topic() -> None:
         careful=[led_by(B1, B2)._replace(isr=(B1,))], careless=[led_by(B1, B2)._replace(isr=(B1,))]
     )
     decided = compute_changes(
-        image,
+        image.topics.values(),
         BrokerLiveness(frozenset((B2, B3))),
         lambda topic: Rules(unclean=topic.name == "careless"),
     )

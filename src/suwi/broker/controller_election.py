@@ -11,7 +11,7 @@ the controller carries its controller epoch (hazard 11).
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -29,8 +29,8 @@ from suwi.controller.scram_control import ScramControl
 from suwi.controller.topic_control import TopicControl
 from suwi.env import Env
 from suwi.env.tasks import RESTART, STOP_BROKER, Tasks, cancel_and_wait
-from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
-from suwi.metadata.image import Topic
+from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig, topic_config_of
+from suwi.metadata.image import BrokerInfo, Topic
 from suwi.metadata.metadata_follower import BROKERS, MetadataFollower
 from suwi.metadata.store import (
     Closed,
@@ -42,12 +42,14 @@ from suwi.metadata.store import (
 )
 from suwi.model.errors import BrokerError, NotController
 from suwi.model.ids import NodeId
-from suwi.model.topic_config import parse_topic_config
 
 log = logging.getLogger(__name__)
 
 _CHECK_INTERVAL_S = 1.0
 _RETRY_S = 0.1
+_PATIENT_ATTEMPTS = 10
+"""So often all replicas are asked for their positions; then those that answer are enough where a
+topic allows unclean elections."""
 
 
 class ControllerElection:
@@ -75,7 +77,10 @@ class ControllerElection:
         self._active: ActiveController | None = None
         self._session: Session | None = None
         self._is_active = asyncio.Event()
-        self._registered_event = asyncio.Event()
+        self._brokers: Mapping[NodeId, BrokerInfo] = {}
+        """As they were when elections after a power loss were last looked at."""
+        self._may_elect = asyncio.Event()
+        """Brokers or the rules of topics have changed since."""
         self._task: asyncio.Task[None] | None = None
 
     # -- operations of the active controller -----------------------------------------------------
@@ -213,6 +218,7 @@ class ControllerElection:
             if not await self._is_still_controller(active_controller.epoch):
                 return False
             await self._process_registrations(active_controller)
+            self._notice_brokers()
             if self._active is None:
                 await self._unfence_itself(active_controller)
                 self._activate(active_controller, background)
@@ -233,7 +239,9 @@ class ControllerElection:
         return ActiveController(
             epoch,
             TopicControl(writer, follower, self._env.random, self._config.static.topic),
-            ConfigurationControl(writer, follower, self._config.static),
+            ConfigurationControl(
+                writer, follower, self._config.static, partial(self._reconsider, partitions)
+            ),
             ScramControl(writer, follower),
             FeatureControl(writer, follower),
             partitions,
@@ -262,8 +270,12 @@ class ControllerElection:
 
     def _rules_of(self, topic: Topic) -> Rules:
         """The topic's configuration for elections, with the current cluster-wide defaults."""
-        config = parse_topic_config(topic.configs, self._config.cluster_wide.topic)
+        config = topic_config_of(topic, self._config.cluster_wide.topic)
         return Rules(config.unclean_leader_election_enable, config.min_insync_replicas)
+
+    async def _reconsider(self, partitions: ReplicationControl, topics: Iterable[str]) -> None:
+        await partitions.reconsider(topics)
+        self._may_elect.set()
 
     async def _unfence_itself(self, active_controller: ActiveController) -> None:
         """Unfence this broker if the previous controller fenced it by mistake.
@@ -289,7 +301,13 @@ class ControllerElection:
         registered = await self._registered()
         if not active_controller.partitions.are_registrations_applied(registered):
             await active_controller.partitions.apply_registrations(registered)
-            self._registered_event.set()
+
+    def _notice_brokers(self) -> None:
+        """Also of changes whose write was not known to have succeeded, and of unfenced brokers."""
+        brokers = self._follower.image.registered_brokers
+        if brokers != self._brokers:
+            self._brokers = brokers
+            self._may_elect.set()
 
     async def _registered(self) -> Mapping[NodeId, Registered]:
         registrations = await self._store.registrations(BROKERS)
@@ -306,17 +324,21 @@ class ControllerElection:
         Such a partition waits until all those replicas are back and report their log end offsets.
         """
         while True:
-            self._registered_event.clear()
+            self._may_elect.clear()
+            attempts = 0
             try:
                 while active_controller.partitions.awaiting_positions():
-                    await active_controller.partitions.elect_longest_log()
+                    attempts += 1
+                    await active_controller.partitions.elect_longest_log(
+                        is_last_resort=attempts > _PATIENT_ATTEMPTS
+                    )
                     if active_controller.partitions.awaiting_positions():
                         await asyncio.sleep(_CHECK_INTERVAL_S)
             except BrokerError as error:
                 log.info("election after power loss deferred", extra={"reason": str(error)})
                 await asyncio.sleep(_CHECK_INTERVAL_S)
                 continue
-            await self._registered_event.wait()
+            await self._may_elect.wait()
 
     async def _balance_leaders(self, active_controller: ActiveController) -> None:
         """Elect preferred leaders at regular intervals, where they are in sync."""

@@ -14,15 +14,13 @@ from suwi.wire.versions import ApiKey
 
 log = logging.getLogger(__name__)
 
-_TIMEOUT_S = 1.0
-
 
 class ReplicaStateQuery:
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
 
     async def query_replica_states(
-        self, asked: Asked, brokers: Mapping[NodeId, BrokerInfo]
+        self, asked: Asked, brokers: Mapping[NodeId, BrokerInfo], timeout_s: float
     ) -> Answers:
         """The states of these partitions' replicas on these brokers; without those of brokers that
         do not respond within the timeout."""
@@ -32,7 +30,7 @@ class ReplicaStateQuery:
                 topics.setdefault(node, {})[tp.topic] = None
         answers: dict[TopicPartition, dict[NodeId, ReplicaFacts]] = {tp: {} for tp in asked}
         responses = await asyncio.gather(
-            *(self._query(brokers[node], list(names)) for node, names in topics.items())
+            *(self._query(brokers[node], list(names), timeout_s) for node, names in topics.items())
         )
         for node, facts in zip(topics, responses, strict=True):
             for tp, state in facts.items():
@@ -41,10 +39,10 @@ class ReplicaStateQuery:
         return answers
 
     async def _query(
-        self, broker: BrokerInfo, topics: list[str]
+        self, broker: BrokerInfo, topics: list[str], timeout_s: float
     ) -> dict[TopicPartition, ReplicaFacts]:
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 connection = await self._peers.connect_to(broker)
                 try:
                     body = json.dumps({"topics": topics}).encode()

@@ -5,7 +5,7 @@
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import NamedTuple
@@ -36,6 +36,7 @@ from suwi.model.topic_config import IGNORED_TOPIC_KEYS, TOPIC_KEYS, parse_topic_
 log = logging.getLogger(__name__)
 
 _MIN_ISR = "min.insync.replicas"
+_ELECTION_KEYS = (_MIN_ISR, "unclean.leader.election.enable")
 
 
 class Resource(IntEnum):
@@ -63,15 +64,23 @@ class _Plan(NamedTuple):
     writes: list[Operation]
     """The resource's own entry is the last."""
     configs: dict[str, str]
+    rules_changed: Sequence[str] = ()
+    """The topics whose leaders may be elected by other rules."""
 
 
 class ConfigurationControl:
     def __init__(
-        self, writer: MetadataWriter, follower: MetadataFollower, config: BrokerConfig
+        self,
+        writer: MetadataWriter,
+        follower: MetadataFollower,
+        config: BrokerConfig,
+        reconsider: Callable[[Iterable[str]], Awaitable[None]],
     ) -> None:
+        """`reconsider` elects leaders of topics whose rules for it have changed."""
         self._writer = writer
         self._follower = follower
         self._config = config
+        self._reconsider = reconsider
         self._plans = {
             Resource.TOPIC: self._plan_topic,
             Resource.BROKER: self._plan_broker,
@@ -91,7 +100,7 @@ class ConfigurationControl:
         group, which need not exist yet. `replace` removes those not in `alterations`."""
 
         async def change() -> None:
-            writes, configs = self._plans[resource](name, alterations, replace)
+            writes, configs, rules_changed = self._plans[resource](name, alterations, replace)
             for write in writes[-1:]:
                 check_fits(write)
             if writes and not validate_only:
@@ -99,6 +108,8 @@ class ConfigurationControl:
                 kind = resource.name.lower()
                 extra = {kind: name or ALL_BROKERS, "configs": configs}
                 log.info("configuration changed", extra=extra)
+                if rules_changed:
+                    await self._reconsider(rules_changed)
 
         await self._writer.run_exclusively(change)
 
@@ -111,7 +122,9 @@ class ConfigurationControl:
         with _invalid_config():
             parse_topic_config(configs, self._config.topic)
         put = Put(TOPICS + name, encode_topic(Topic(name, topic.id, configs, topic.partitions)))
-        return _Plan([*self._clear_elr(topic.configs, configs, [name]), put], configs)
+        writes: list[Operation] = [*self._clear_elr(topic.configs, configs, [name]), put]
+        is_other = _concerns_elections(topic.configs, configs, alterations)
+        return _Plan(writes, configs, [name] if is_other else ())
 
     def _plan_broker(self, name: str, alterations: Sequence[Alteration], replace: bool) -> _Plan:
         image = self._follower.image
@@ -126,7 +139,10 @@ class ConfigurationControl:
         with _invalid_config():
             parse_broker_config({**self._config.given, **configs})
         put = Put(BROKER_CONFIGS + entry, json.dumps(configs).encode())
-        return _Plan([*self._clear_elr(present, configs, list(image.topics)), put], configs)
+        topics = list(image.topics)
+        writes: list[Operation] = [*self._clear_elr(present, configs, topics), put]
+        is_other = _concerns_elections(present, configs, alterations)
+        return _Plan(writes, configs, topics if is_other else ())
 
     def _plan_group(self, name: str, alterations: Sequence[Alteration], replace: bool) -> _Plan:
         if not name:
@@ -152,6 +168,14 @@ class ConfigurationControl:
             return []
         image = self._follower.image
         return shard_puts(image, without_elr(image, topics))
+
+
+def _concerns_elections(
+    before: Mapping[str, str], after: Mapping[str, str], alterations: Sequence[Alteration]
+) -> bool:
+    """Also if nothing changes: it may be a second attempt, after a time-out."""
+    named = [alteration.name for alteration in alterations]
+    return any(key in named or before.get(key) != after.get(key) for key in _ELECTION_KEYS)
 
 
 @contextmanager

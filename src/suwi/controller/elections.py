@@ -150,14 +150,22 @@ def awaits_positions(state: PartitionState, live: Collection[NodeId]) -> bool:
 
 
 def elect_longest_log(
-    state: PartitionState, live: Collection[NodeId], positions: Mapping[NodeId, Position]
+    state: PartitionState,
+    live: Collection[NodeId],
+    positions: Mapping[NodeId, Position],
+    *,
+    unclean: bool = False,
 ) -> PartitionChange:
-    """Of replicas that all had an unclean shutdown, elect the one with the longest log."""
+    """Of replicas that all had an unclean shutdown, elect the one with the longest log; `unclean`:
+    even if the positions of some are unknown, which may have more."""
     candidates = [n for n in state.replicas if n in state.isr or n in state.elr]
-    if not awaits_positions(state, live) or any(node not in positions for node in candidates):
+    known = [node for node in candidates if node in positions]
+    lacks_some = len(known) < len(candidates)
+    if not awaits_positions(state, live) or not known or (lacks_some and not unclean):
         return PartitionChange(state)
-    longest = max(candidates, key=lambda node: positions[node])
-    return PartitionChange(_next(state, longest, (longest,), is_election=True), Election.SUSPECT)
+    longest = max(known, key=lambda node: positions[node])
+    elected = _next(state, longest, (longest,), is_election=True, unclean=lacks_some)
+    return PartitionChange(elected, Election.UNCLEAN if lacks_some else Election.SUSPECT)
 
 
 def elect_preferred(state: PartitionState, live: Collection[NodeId]) -> PartitionState | None:

@@ -1,6 +1,7 @@
 """Changes of many partitions at once, and the store entries for them. Pure.
 
-`compute_changes` gives the changes after a registration, unregistration or fencing;
+`compute_changes` gives the changes after a registration, unregistration or fencing, and after the
+rules of topics have changed;
 `elect_preferred_all` elects preferred leaders; `shard_puts` makes the store entries.
 """
 
@@ -61,12 +62,12 @@ class PartitionChanges:
 
 
 def compute_changes(
-    image: ClusterImage, liveness: BrokerLiveness, rules_of: RulesOf
+    topics: Iterable[Topic], liveness: BrokerLiveness, rules_of: RulesOf
 ) -> PartitionChanges:
-    """The changes of all partitions after registrations, unregistrations and fencing."""
+    """The changes of all partitions of these topics."""
     decided = PartitionChanges()
     steady = liveness.live - liveness.restarted
-    for topic in image.topics.values():
+    for topic in topics:
         rules: Rules | None = None
         for tp, state in partitions_of(topic):
             if state.leader in steady and not state.elr and steady.issuperset(state.isr):

@@ -25,8 +25,11 @@ class ReplicaFacts(NamedTuple):
 
 Answers: TypeAlias = Mapping[TopicPartition, Mapping[NodeId, ReplicaFacts]]
 Asked: TypeAlias = Mapping[TopicPartition, Collection[NodeId]]
-QueryReplicaStates: TypeAlias = Callable[[Asked, Mapping[NodeId, BrokerInfo]], Awaitable[Answers]]
-"""Queries the given brokers for their replicas; leaves out those that do not respond in time."""
+QueryReplicaStates: TypeAlias = Callable[
+    [Asked, Mapping[NodeId, BrokerInfo], float], Awaitable[Answers]
+]
+"""Queries the given brokers for their replicas; leaves out those that do not respond within so many
+seconds."""
 
 
 def lost_at_least(answers: Mapping[NodeId, ReplicaFacts], leader: NodeId) -> tuple[int, int] | None:

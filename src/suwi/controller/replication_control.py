@@ -39,7 +39,12 @@ from suwi.controller.partition_changes import (
     shard_puts,
 )
 from suwi.controller.proposed_isr import ProposedIsr, check_sender, validate
-from suwi.controller.replica_state_query import Answers, QueryReplicaStates, lost_at_least
+from suwi.controller.replica_state_query import (
+    Answers,
+    QueryReplicaStates,
+    ReplicaFacts,
+    lost_at_least,
+)
 from suwi.env import Clock
 from suwi.metadata.image import (
     DELETIONS,
@@ -68,6 +73,9 @@ log = logging.getLogger(__name__)
 _PREFERRED_AT_ONCE_MAX = 1000
 _LOSSES_REPORTED_MAX = 50
 """Per decision."""
+_LOSSES_TIMEOUT_S = 1.0
+"""Short: other decisions wait meanwhile."""
+_AWAITED_TIMEOUT_S = 10.0
 _ELECTIONS_LOGGED_MAX = 10
 """If one decision has more, only their number is logged."""
 
@@ -168,7 +176,7 @@ class ReplicationControl:
         image = self._follower.image
         before = image.registered_brokers
         liveness = BrokerLiveness.of(before, after, list(unclean_shutdown_replicas))
-        decided = compute_changes(image, liveness, self._rules_of)
+        decided = compute_changes(image.topics.values(), liveness, self._rules_of)
         registrations: list[Operation] = [
             Put(f"{LIVE}{node}", encode_broker(broker))
             for node, broker in after.items()
@@ -188,6 +196,14 @@ class ReplicationControl:
 
     # -- elections -------------------------------------------------------------------------------
 
+    async def reconsider(self, topics: Iterable[str]) -> None:
+        """Elect leaders where the new rules of these topics allow it. Part of the decision that has
+        changed the rules."""
+        image = self._follower.image
+        present = [image.topics[name] for name in topics if name in image.topics]
+        liveness = BrokerLiveness.of(image.registered_brokers, image.registered_brokers)
+        await self.write(compute_changes(present, liveness, self._rules_of))
+
     async def balance(self) -> int:
         """Elect preferred leaders; returns the number of changed partitions."""
         return await self._writer.run_exclusively(lambda: self._balance())
@@ -201,17 +217,18 @@ class ReplicationControl:
         self, requested: Sequence[TopicPartition] | None, *, unclean: bool
     ) -> dict[TopicPartition, BrokerError | None]:
         """Serve ElectLeaders; `requested` None: all partitions. Returns the result of each."""
-        return await self._writer.run_exclusively(lambda: self._elect(requested, unclean))
+        answers = await self._query_awaited() if unclean else {}
+        return await self._writer.run_exclusively(lambda: self._elect(requested, unclean, answers))
 
     async def _elect(
-        self, requested: Sequence[TopicPartition] | None, unclean: bool
+        self, requested: Sequence[TopicPartition] | None, unclean: bool, answers: Answers
     ) -> dict[TopicPartition, BrokerError | None]:
         image = self._follower.image
         decided = PartitionChanges()
         results: dict[TopicPartition, BrokerError | None] = {}
         for tp in _all_partitions(image) if requested is None else requested:
             try:
-                state, election = self._elected(image, tp, unclean)
+                state, election = self._elected(image, tp, unclean, answers.get(tp, {}))
                 decided.states[tp] = state
                 decided.elections[tp] = election
                 results[tp] = None
@@ -224,7 +241,11 @@ class ReplicationControl:
         return results
 
     def _elected(
-        self, image: ClusterImage, tp: TopicPartition, unclean: bool
+        self,
+        image: ClusterImage,
+        tp: TopicPartition,
+        unclean: bool,
+        known: Mapping[NodeId, ReplicaFacts],
     ) -> tuple[PartitionState, Election]:
         state = image.partition(tp)
         if state is None:
@@ -245,20 +266,30 @@ class ReplicationControl:
             state, BrokerLiveness.of(image.registered_brokers, image.registered_brokers), rules
         )
         if changed.leader == NO_NODE:
+            positions = {node: facts.position for node, facts in known.items()}
+            live = image.unfenced_brokers
+            changed, election = elect_longest_log(changed, live, positions, unclean=True)
+        if changed.leader == NO_NODE:
             raise EligibleLeadersNotAvailable(f"no replica of {tp} can lead")
         return changed, election
 
     def awaiting_positions(self) -> dict[TopicPartition, PartitionState]:
         return awaiting_positions(self._follower.image)
 
-    async def elect_longest_log(self) -> None:
+    async def elect_longest_log(self, *, is_last_resort: bool = False) -> None:
         """Elect leaders for partitions whose replicas all had an unclean shutdown, if all of those
-        replicas can be queried."""
-        awaited = {tp: (*state.isr, *state.elr) for tp, state in self.awaiting_positions().items()}
-        answers = await self._query_replica_states(awaited, self._follower.image.unfenced_brokers)
-        await self._writer.run_exclusively(lambda: self._elect_longest_log(answers))
+        replicas can be queried; `is_last_resort`: or if the topic allows unclean elections."""
+        answers = await self._query_awaited()
+        await self._writer.run_exclusively(lambda: self._elect_longest_log(answers, is_last_resort))
 
-    async def _elect_longest_log(self, answers: Answers) -> None:
+    async def _query_awaited(self) -> Answers:
+        awaited = {tp: (*state.isr, *state.elr) for tp, state in self.awaiting_positions().items()}
+        if not awaited:
+            return {}
+        live = self._follower.image.unfenced_brokers
+        return await self._query_replica_states(awaited, live, _AWAITED_TIMEOUT_S)
+
+    async def _elect_longest_log(self, answers: Answers, is_last_resort: bool) -> None:
         image = self._follower.image
         decided = PartitionChanges()
         for tp, known in answers.items():
@@ -266,7 +297,10 @@ class ReplicationControl:
             if state is None:
                 continue
             positions = {node: facts.position for node, facts in known.items()}
-            changed, election = elect_longest_log(state, image.unfenced_brokers, positions)
+            unclean = is_last_resort and self._rules_of(image.topics[tp.topic]).unclean
+            changed, election = elect_longest_log(
+                state, image.unfenced_brokers, positions, unclean=unclean
+            )
             if election is not Election.NONE:
                 decided.states[tp] = changed
                 decided.elections[tp] = election
@@ -369,7 +403,9 @@ class ReplicationControl:
             replicas = {tp: decided.states[tp].replicas for tp in lossy}
             # Query before the write: afterwards the followers truncate the records that the new
             # leader lacks.
-            answers = await self._query_replica_states(replicas, brokers or image.unfenced_brokers)
+            answers = await self._query_replica_states(
+                replicas, brokers or image.unfenced_brokers, _LOSSES_TIMEOUT_S
+            )
         events = self._losses(decided, answers or {})
         writes = [*shard_puts(image, decided.states), *operations(image, events), *registrations]
         if not writes:
