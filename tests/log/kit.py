@@ -134,8 +134,7 @@ class Bench:
         return self.open(clean=False)
 
     def sync(self) -> None:
-        job = self.log.sync_job()
-        if job is not None:
+        while (job := self.log.sync_job()) is not None:
             job.run()
             self.log.synced(job)
 

@@ -149,3 +149,19 @@ def test_a_roll_writes_a_producer_snapshot_at_the_new_segments_start(bench: Benc
     bench.append(batch_of(3, producer=(7, 0, 0)))
     bench.log.roll(NOW_MS)
     assert names.offset_name(Offset(3)) + names.SNAPSHOT in bench.names()
+
+
+def test_very_many_segments_are_synced_in_parts(bench: Bench) -> None:
+    """Their files are opened on the event loop: thousands at once would stop everything."""
+    _configure(bench, segment_bytes=len(batch_of()))
+    bench.append_many(130)
+    ends = []
+    while (job := bench.log.sync_job(Offset(125))) is not None:
+        job.run()
+        bench.log.synced(job)
+        ends.append(job.end_offset)
+        assert len(job.files) <= 3 * 50
+    assert ends == [50, 99, 125]
+    assert bench.log.recovery_point == 125
+    bench.sync()
+    assert bench.log.recovery_point == 130

@@ -17,6 +17,8 @@ from suwi.log.partition_directory import PartitionDirectory
 from suwi.log.sync_job import SyncJob
 from suwi.model.ids import Offset
 
+_SEGMENTS_PER_JOB = 50
+
 
 class LogDurability:
     __slots__ = (
@@ -65,13 +67,19 @@ class LogDurability:
             self.recovery_point = min(self.recovery_point, segments.end_offset)
 
     def sync_job(self, up_to: Offset | None = None) -> SyncJob | None:
-        """What to sync so that everything below `up_to` (default: the end) survives a power loss.
+        """What to sync so that everything below `up_to` (default: the end) survives a power loss;
+        of very many segments the first ones, so that opening their files takes no long time.
 
         Raises KafkaStorageError if the files cannot be opened.
         """
-        end_offset = self._segments.end_offset if up_to is None else up_to
+        end_offset = (
+            self._segments.end_offset if up_to is None else min(up_to, self._segments.end_offset)
+        )
         if end_offset <= self.recovery_point and self.truncation_is_safe:
             return None
+        if self.truncation_is_safe:
+            first_part = self._segments.end_to_sync(self.recovery_point, _SEGMENTS_PER_JOB)
+            end_offset = min(end_offset, first_part)
         directory = self._directory
         directory.check()
         self._epochs.write()

@@ -100,15 +100,22 @@ class LogSegments:
         number = bisect_right(self.bases, segment.base_offset)
         return self.bases[number] if number < len(self.bases) else self.end_offset
 
+    def end_to_sync(self, synced_to: Offset, segments_max: int) -> Offset:
+        """The offset up to which so many segments are to be synced next."""
+        after = self._first_to_sync(synced_to) + segments_max
+        return self.bases[after] if after < len(self.bases) else self.end_offset
+
+    def _first_to_sync(self, synced_to: Offset) -> int:
+        # If a segment starts at the recovery point, the one before it is included: it may have been
+        # finished or truncated since.
+        return max(bisect_left(self.bases, synced_to) - 1, 0)
+
     def paths_to_sync(
         self, synced_to: Offset, end_offset: Offset, *, was_truncated: bool
     ) -> Iterator[str]:
         """The files that changed since everything below `synced_to` was synced. Raises OSError if
         one is not written completely and cannot be now."""
-        # If a segment starts at the recovery point, the one before it is included: it may have been
-        # finished or truncated since.
-        first = max(bisect_left(self.bases, synced_to) - 1, 0)
-        for segment in self.all[first:]:
+        for segment in self.all[self._first_to_sync(synced_to) :]:
             if segment.base_offset >= end_offset and not was_truncated:
                 return
             yield segment.log_path

@@ -95,15 +95,18 @@ async def sync_log(partition_log: PartitionLog, up_to: Offset | None = None) -> 
     Raises KafkaStorageError. If the caller is cancelled, the sync continues in its thread: its
     files stay pinned until it ends, and its result is still recorded.
     """
+    end_offset = partition_log.end_offset if up_to is None else up_to
     job = partition_log.sync_job(up_to)
     if job is None:
         return False
-    running = start_in_sync_thread(job.run)
-    running.add_done_callback(partial(_ended, partition_log, job))
-    try:
-        await asyncio.shield(running)
-    except OSError as error:
-        raise KafkaStorageError(f"{partition_log.partition}: {error}") from error
+    while job is not None:
+        running = start_in_sync_thread(job.run)
+        running.add_done_callback(partial(_ended, partition_log, job))
+        try:
+            await asyncio.shield(running)
+        except OSError as error:
+            raise KafkaStorageError(f"{partition_log.partition}: {error}") from error
+        job = partition_log.sync_job(end_offset) if job.end_offset < end_offset else None
     return True
 
 
@@ -119,15 +122,14 @@ def _ended(partition_log: PartitionLog, job: SyncJob, running: "asyncio.Future[N
 
 def syncing(partition_log: PartitionLog) -> Steps[None]:
     """Sync after a change: the follower's next fetch acknowledges what is in the log."""
-    job = partition_log.sync_job()
-    if job is None:
-        return
-    try:
-        yield job.run
-    except OSError as error:
-        partition_log.sync_failed(job, error)
-        raise KafkaStorageError(f"{partition_log.partition}: {error}") from error
-    except BaseException:  # An unexpected error, or the generator is closed.
-        partition_log.sync_abandoned(job)
-        raise
-    partition_log.synced(job)
+    end_offset = partition_log.end_offset
+    while (job := partition_log.sync_job(end_offset)) is not None:
+        try:
+            yield job.run
+        except OSError as error:
+            partition_log.sync_failed(job, error)
+            raise KafkaStorageError(f"{partition_log.partition}: {error}") from error
+        except BaseException:  # An unexpected error, or the generator is closed.
+            partition_log.sync_abandoned(job)
+            raise
+        partition_log.synced(job)
