@@ -7,15 +7,19 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from suwi.cli.zookeeper_settings import zookeeper_settings
 from suwi.env import local_env
-from suwi.metadata.store import Applied, Put, Unavailable
+from suwi.metadata import zookeeper_connection
+from suwi.metadata.store import Applied, Put, SessionLost, Unavailable
 from suwi.metadata.zookeeper import ZookeeperStore
-from suwi.metadata.zookeeper_connection import AccessDenied, ZookeeperSettings
-from suwi.metadata.zookeeper_format import Paths
+from suwi.metadata.zookeeper_connection import AccessDenied, Connection, ZookeeperSettings
+from suwi.metadata.zookeeper_format import Paths, encode_number
+from suwi.metadata.zookeeper_session import ZookeeperSession
 from suwi.model.broker_config import parse_broker_config
 from suwi.model.config_kinds import BadConfig
 from suwi.model.ids import NodeId
@@ -228,3 +232,48 @@ def test_twenty_thousand_topics_with_long_names_are_listed_in_small_packets(
         await store.close()
 
     run(scenario, 10 * PATIENCE_S)
+
+
+# -- sessions and lost data, without a server ------------------------------------------------------
+
+
+class _Elsewhere:
+    """A connection that has gone on in another session by itself."""
+
+    session_id = 8
+
+
+def test_a_session_that_was_replaced_is_lost_at_once() -> None:
+    """What says so may still be on its way: whoever tries again at once must not try for ever."""
+
+    async def scenario() -> None:
+        store: Any = SimpleNamespace(subscribe=lambda _: lambda: None)
+        connection: Any = _Elsewhere()
+        session = ZookeeperSession(7, store, connection, Paths("/suwi"))
+        with pytest.raises(SessionLost):
+            await session.campaign(NodeId(1))
+        assert session.lost.is_set()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("head", "is_lost"), [(100, False), (99, True)])
+def test_data_is_lost_if_the_ensemble_has_less_than_was_seen_before_it_was_asked(
+    monkeypatch: pytest.MonkeyPatch, head: int, is_lost: bool
+) -> None:
+    async def scenario() -> None:
+        connection = Connection(ZookeeperSettings("127.0.0.1:1"), lambda *_: None)
+        connection.saw(100)
+
+        def read(_path: str) -> tuple[bytes, None]:
+            connection.saw(101)  # The other client has reconnected, and has written.
+            return encode_number(head), None
+
+        probe = SimpleNamespace(
+            start=lambda _: None, sync=lambda _: None, get=read, stop=bool, close=bool
+        )
+        monkeypatch.setattr(zookeeper_connection, "_make_client", lambda *_: probe)
+        connection._probe()
+        assert bool(connection._rolled_back) is is_lost
+
+    run(scenario)

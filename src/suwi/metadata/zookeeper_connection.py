@@ -330,12 +330,13 @@ class Connection:
 
     def _probe(self) -> None:
         """Called on the owner's thread."""
-        settings = self._settings
+        settings, seen = self._settings, self.head_seen  # The head may move on meanwhile.
         client = _make_client(
             settings, _Sockets(settings.connect_timeout_s, settings.make_tls_context)
         )
         try:
             client.start(settings.connect_timeout_s)
+            client.sync(self._root)  # The server may lag behind the one that was read from before.
             head = fmt.decode_number(client.get(fmt.Paths(self._root).head)[0])
         except NoNodeError:
             head = 0
@@ -344,8 +345,8 @@ class Connection:
         finally:
             client.stop()
             client.close()
-        if head < self.head_seen:
-            self._rolled_back = fmt.rolled_back(head, self.head_seen)
+        if head < seen:
+            self._rolled_back = fmt.rolled_back(head, seen)
             self.call_on_loop(self._on_state, SessionState.DISCONNECTED, None)
 
     @property

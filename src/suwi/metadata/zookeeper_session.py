@@ -93,6 +93,8 @@ class ZookeeperSession(SessionBase):
 
     def _check_own(self) -> None:
         """Hazard Z9: kazoo continues in a new session by itself; nodes created there do not belong
-        to this one."""
+        to this one. What kazoo says of it may still be on its way: whoever tries again must not
+        find this session in order."""
         if self._connection.session_id not in (None, self._id):
+            self.move_to(SessionState.EXPIRED)
             raise SessionLost(self._id)
