@@ -9,8 +9,8 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, Consumer, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from suwi.model.ids import NO_PRODUCER_ID
-from suwi.records.builder import build_batch
-from suwi.records.record import Record
+from suwi.records.builder import build_batch, build_marker
+from suwi.records.record import MarkerType, Record
 from suwi.transaction.transaction_metadata import prepared
 from suwi.transaction.transaction_records import TRANSACTION_RECORDS
 from suwi.wire.primitives import compact_string, uvarint
@@ -165,6 +165,23 @@ def forget_metadata(data: Path) -> None:
     (data / "suwi-metadata.sqlite").unlink()
 
 
+def write_marker(broker: BrokerProcess, coordinator_epoch: int) -> None:
+    """Append a marker to `orders`, as a coordinator does that dies before it has written all."""
+    (segment,) = broker.partition_dir("orders").glob("*.log")
+    last, _ = list(broker.stored("orders"))[-1]
+    marker = build_marker(
+        MarkerType.COMMIT,
+        producer_id=last.producer_id,
+        producer_epoch=last.producer_epoch,
+        coordinator_epoch=coordinator_epoch,
+        timestamp=last.max_timestamp,
+        base_offset=last.next_offset,
+        leader_epoch=last.partition_leader_epoch,
+    )
+    with segment.open("ab") as log:
+        log.write(marker)
+
+
 def decide_to_commit(broker: BrokerProcess, transactional_id: str) -> None:
     """Append PrepareCommit to the log, as a coordinator does that dies before it writes markers."""
     (segment,) = broker.partition_dir("__transaction_state").glob("*.log")
@@ -238,6 +255,21 @@ def test_an_adopted_transaction_that_was_decided_is_committed(tmp_path: Path) ->
             time.sleep(0.1)
         seen = read(broker.address, "orders", "read_committed")
         assert [value for _, value in seen] == [b"decided"]
+
+
+def test_an_adopted_transaction_is_completed_whatever_the_epoch_of_its_last_coordinator(
+    tmp_path: Path,
+) -> None:
+    with BrokerProcess(tmp_path / "data", *TRANSACTION_SETTINGS) as broker:
+        begin_transaction(broker.address, "copier", "decided")
+        broker.kill()
+    decide_to_commit(broker, "copier")
+    write_marker(broker, coordinator_epoch=54)
+    forget_metadata(broker.data)
+    with BrokerProcess(broker.data, *TRANSACTION_SETTINGS, options=["--adopt"]) as broker:
+        command = Suwi(broker.address)
+        while command.json("transactions", "describe", "copier")[0]["state"] != "CompleteCommit":
+            time.sleep(0.1)
 
 
 def test_new_producers_do_not_get_producer_ids_of_adopted_transactional_ids(

@@ -1,13 +1,19 @@
 """Dynamic configuration takes effect at once."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from suwi.client.connection import ConnectionLost, PeerConnection
 from suwi.controller.configuration_control import AlterOperation, Resource
+from suwi.metadata.dynamic_broker_config import topic_config_of
+from suwi.metadata.image import Topic
 from suwi.model.broker_config import KEYS_WITHOUT_EFFECT
+from suwi.model.ids import TopicId
+from suwi.model.topic_config import TopicConfig
 from suwi.records.record import Record
 from suwi.sim import Simulation
 from suwi.wire.versions import ApiKey
@@ -209,3 +215,9 @@ def test_log_cleaner_enable_cannot_be_changed_at_run_time() -> None:
         assert await alter(client, Resource.BROKER, "", "log.cleaner.enable", "false") == 40
 
     _run(scenario)
+
+
+def test_a_setting_of_another_version_is_ignored_and_the_rest_of_its_topic_is_not() -> None:
+    topic = Topic(TOPIC, TopicId(UUID(int=1)), {"retention.ms": "5", "of.tomorrow": "x"}, ())
+    config = topic_config_of(topic, TopicConfig())
+    assert config == replace(TopicConfig(), retention_ms=5)

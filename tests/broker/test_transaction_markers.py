@@ -218,6 +218,23 @@ def test_what_comes_up_during_a_request_is_in_the_next_one() -> None:
     in_world(scenario)
 
 
+def test_very_many_markers_go_in_several_requests() -> None:
+    async def scenario(world: World) -> None:
+        topics = [f"t{number}" for number in range(300)]
+        world.lead(**dict.fromkeys(topics, OTHER))
+        world.answers.clear()
+        first = world.send("t0")
+        await asyncio.sleep(1)
+        sent = [world.send(*topics, producer=each) for each in range(10, 20)]
+        await asyncio.sleep(1)
+        world.answers.set()
+        await asyncio.sleep(1)
+        assert [len(request) for request in world.requests] == [1, 4, 4, 2]
+        assert world.written == [first, *sent]
+
+    in_world(scenario)
+
+
 def test_t11_what_a_retry_can_mend_is_retried() -> None:
     for error in (
         ErrorCode.kafka_storage_error,

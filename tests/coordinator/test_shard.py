@@ -21,6 +21,7 @@ from suwi.model.topic_config import TopicConfig
 from suwi.replica.partition import Partition
 from tests.coordinator.world import (
     ISR_SILENCE_S_MAX,
+    REPLY,
     Notes,
     Request,
     World,
@@ -349,6 +350,18 @@ def test_a_timer_that_expires_while_too_few_replicas_are_in_sync_waits() -> None
         world.shrink(0, ONE, TWO, version=101)
         await asyncio.sleep(1.1)
         assert world.machine.expirations == ["a"]
+
+    in_world(scenario)
+
+
+def test_a_timer_that_only_replies_needs_no_replicas() -> None:
+    async def scenario(world: World) -> None:
+        world.need_replicas(2)
+        await world.serve()
+        world.arm(REPLY, 2_000)
+        world.shrink(0, ONE)
+        await asyncio.sleep(2.1)
+        assert world.machine.expirations == [REPLY]
 
     in_world(scenario)
 

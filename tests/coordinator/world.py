@@ -29,6 +29,8 @@ UNREADABLE = b"?"
 """The key of a record that cannot be decoded."""
 POISON = "poison"
 """The key of a record whose replay raises."""
+REPLY = "reply"
+"""The key of a timer that appends nothing."""
 
 
 class Notes:
@@ -97,9 +99,15 @@ class Notes:
         self.resignations += 1
         self.waiting.clear()
 
+    def only_replies(self, key: TimerKey) -> bool:
+        return key == REPLY
+
     def expired(self, key: TimerKey, now_ms: int, decision: Decision) -> None:
         self.expirations.append(key)
-        decision.append(f"expired {key!s}", "yes")
+        if key == REPLY:
+            self.release(decision)
+        else:
+            decision.append(f"expired {key!s}", "yes")
 
 
 class NotesCodec:

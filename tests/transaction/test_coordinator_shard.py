@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from suwi.transaction.held_requests import HELD
 from suwi.transaction.transaction_records import TransactionState
 from tests.transaction.driver import (
     EXPIRATION_MS,
@@ -217,6 +218,15 @@ def test_a_held_request_is_refused_after_a_while() -> None:
     assert [driver.error_of(token) for token in tokens] == [CONCURRENT] * 3
     driver.write_markers()
     assert driver.state is S.COMPLETE_COMMIT
+
+
+def test_a_held_request_is_refused_without_an_append_and_released_with_one() -> None:
+    driver = in_state(S.PREPARE_COMMIT)
+    driver.start_init()
+    (key,) = [key for key in driver.timers if isinstance(key, tuple) and key[0] == HELD]
+    assert driver.machine.only_replies(key)
+    driver.write_markers()
+    assert not driver.machine.only_replies(key)
 
 
 def test_a_broker_that_asks_for_many_is_not_held_for_long() -> None:

@@ -302,6 +302,18 @@ def test_many_transactions_time_out_and_many_ids_expire_in_slices() -> None:
     assert not driver.machine.transactions
 
 
+def test_a_transaction_that_is_too_large_to_be_aborted_does_not_hold_up_the_others() -> None:
+    driver = in_state(S.ONGOING)
+    partitions = frozenset(tp(0, f"a-topic-with-a-long-name-{index}") for index in range(50))
+    driver.put(replace(driver.metadata, partitions=partitions), "large")
+    driver.put(driver.metadata, "other")
+    driver.resign_and_return()
+    driver.batch_bytes_max = 1_000
+    driver.sleep(TIMEOUT_MS + ABORT_INTERVAL_MS)
+    states = {name: each.state for name, each in driver.machine.transactions.items()}
+    assert (states["large"], states["other"]) == (S.ONGOING, S.PREPARE_ABORT)
+
+
 def test_t21_what_is_not_persisted_is_dropped_with_leadership() -> None:
     driver = in_state(S.PREPARE_COMMIT)
     driver.start_add(1)

@@ -25,9 +25,8 @@ from suwi.log.partition_log import PartitionLog
 from suwi.log.sliced_work import run_steps
 from suwi.metadata.image import PartitionState, Topic
 from suwi.metadata.store import MetadataStore
-from suwi.model.config_kinds import BadConfig
 from suwi.model.ids import LeaderEpoch, NodeId, PartitionIndex, TopicId, TopicPartition
-from suwi.model.topic_config import TopicConfig, parse_topic_config
+from suwi.model.topic_config import TopicConfig, parse_topic_config, supported_settings
 from suwi.records.record import Marker
 from suwi.replica.log_sync import sync_log
 from suwi.transaction.producer_ids import ProducerIds
@@ -79,6 +78,7 @@ async def adopt(
             log.warning("topic not adopted: partitions are missing", extra={"topic": name})
             del found[name]
     producer_ids = ProducerIds(store)
+    coordinator_epoch = -1
     # Its coordinator writes markers at once, and gives up those for topics that do not exist (T11).
     for name in sorted(found, key=lambda name: (name == TRANSACTION_STATE_TOPIC, name)):
         partitions = found[name]
@@ -92,7 +92,10 @@ async def adopt(
         config = _usable(name, configs[name], defaults) if name in configs else unknown_config
         logs = await _open(name, topic_id, partitions, parse_topic_config(config, defaults))
         await producer_ids.skip(await _last_producer_id(name, logs))
-        topic = Topic(name, topic_id, config, _partition_states(logs, node_id))
+        coordinator_epoch = max(coordinator_epoch, _last_coordinator_epoch(logs))
+        # Markers of a coordinator with an older epoch than that of the last marker are refused.
+        epoch_min = coordinator_epoch + 1 if name == TRANSACTION_STATE_TOPIC else 0
+        topic = Topic(name, topic_id, config, _partition_states(logs, node_id, epoch_min))
         await admin.adopt(topic)
         log.info(
             "topic adopted",
@@ -157,22 +160,30 @@ class _UsedProducerIds:
         """`__transaction_state` has none."""
 
 
-def _partition_states(logs: dict[int, PartitionLog], node_id: NodeId) -> tuple[PartitionState, ...]:
+def _last_coordinator_epoch(logs: dict[int, PartitionLog]) -> int:
+    """The highest of the coordinators that have written markers; -1 if there are none."""
+    epochs = (
+        producer.coordinator_epoch
+        for opened in logs.values()
+        for producer in opened.producers.all()
+    )
+    return max(epochs, default=-1)
+
+
+def _partition_states(
+    logs: dict[int, PartitionLog], node_id: NodeId, epoch_min: int
+) -> tuple[PartitionState, ...]:
     states = []
     for index in range(max(logs) + 1):
         # The next leader epoch must be greater than every epoch in the log.
-        epoch = LeaderEpoch(logs[index].epochs.latest + 1 if index in logs else 0)
-        states.append(PartitionState(node_id, epoch, 0, (node_id,), (node_id,)))
+        epoch = max(logs[index].epochs.latest + 1 if index in logs else 0, epoch_min)
+        states.append(PartitionState(node_id, LeaderEpoch(epoch), 0, (node_id,), (node_id,)))
     return tuple(states)
 
 
 def _usable(topic: str, config: dict[str, str], defaults: TopicConfig) -> dict[str, str]:
     """The settings that Suwi supports; each of the others is logged."""
-    usable = {}
-    for key, value in config.items():
-        try:
-            parse_topic_config({key: value}, defaults)
-            usable[key] = value
-        except BadConfig as error:
-            log.warning("setting not adopted", extra={"topic": topic, "reason": str(error)})
+    usable, reasons = supported_settings(config, defaults)
+    for reason in reasons:
+        log.warning("setting not adopted", extra={"topic": topic, "reason": reason})
     return usable

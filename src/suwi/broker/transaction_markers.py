@@ -33,6 +33,8 @@ _RESPONSE_S_MAX: Final = 10.0
 _RETRY_S_MIN: Final = 0.05
 _RETRY_S_MAX: Final = 1.0
 _SYNC_S_MAX: Final = 5.0
+_PARTITIONS_PER_REQUEST: Final = 1_000
+"""About: so that the answer comes in time however many transactions end at once."""
 
 _DROPPED: Final = frozenset(
     {
@@ -108,6 +110,17 @@ class _Unwritten:
 
 
 _Queue = dict[_Unwritten, list[TopicPartition]]
+_Batch = list[tuple[_Unwritten, list[TopicPartition]]]
+
+
+def _first_part(batch: _Batch) -> tuple[_Batch, _Batch]:
+    """What goes in one request, and the rest."""
+    partitions = 0
+    for number, (_, led) in enumerate(batch, start=1):
+        partitions += len(led)
+        if partitions >= _PARTITIONS_PER_REQUEST:
+            return batch[:number], batch[number:]
+    return batch, []
 
 
 class TransactionMarkers:
@@ -276,18 +289,17 @@ class TransactionMarkers:
                 for unwritten, partitions in queue.items()
                 if self._is_wanted(unwritten.markers)
             ]
-            if batch:
+            while batch:
+                part, batch = _first_part(batch)
                 try:
-                    await self._write(node, batch)
+                    await self._write(node, part)
                 except Exception:
-                    for unwritten, partitions in batch:
+                    for unwritten, partitions in [*part, *batch]:
                         self._retry(unwritten, partitions)
                     raise
         del self._workers[node]
 
-    async def _write(
-        self, node: NodeId, batch: list[tuple[_Unwritten, list[TopicPartition]]]
-    ) -> None:
+    async def _write(self, node: NodeId, batch: _Batch) -> None:
         if node == NO_NODE:
             await self._drop_deleted(batch)
             return

@@ -317,11 +317,12 @@ class Shard:
             self._handle(decide)
 
     def _expire(self, key: TimerKey) -> None:
-        try:
-            self.partition.check_enough_replicas(None)
-        except BrokerError:
-            self._timers.arm(key, _RETRY_TIMER_S)
-            return
+        if not self.machine.only_replies(key):
+            try:
+                self.partition.check_enough_replicas(None)
+            except BrokerError:
+                self._timers.arm(key, _RETRY_TIMER_S)
+                return
         self._handle(lambda machine, now_ms, decision: machine.expired(key, now_ms, decision))
 
     def _handle(self, decide: Decide) -> None:

@@ -29,6 +29,9 @@ class Machine(Protocol):
     def resigned(self) -> None:
         """This replica serves no more: only what a replay would give is kept."""
 
+    def only_replies(self, key: TimerKey) -> bool:
+        """Whether what this timer does needs no append."""
+
     def expired(self, key: TimerKey, now_ms: int, decision: Decision) -> None: ...
 
 

@@ -212,6 +212,9 @@ class GroupCoordinatorShard:
                 self.groups.classic[group_id] = ClassicGroup(group_id)
                 self.groups.classic[group_id].apply(persisted)
 
+    def only_replies(self, _key: TimerKey) -> bool:
+        return False
+
     def expired(self, key: TimerKey, now_ms: int, decision: Decision) -> None:
         assert isinstance(key, tuple)
         if key == EXPIRY:

@@ -38,17 +38,23 @@ class ProduceVerification:
         self._unverified: dict[Place, TopicPartition] = {}
 
     def begin(self, find: FindPartition) -> bool:
-        """Whether the coordinator must be asked. What is wrong with a partition or with a batch is
-        not found here: the append finds it."""
+        """Whether the coordinator must be asked. A malformed batch is found by the append; a
+        partition that is not led here now is refused, even if it is by then."""
         for topic_number, (name, topic_id, partitions) in enumerate(self._asked.topics):
             for number, (index, records) in enumerate(partitions):
                 try:
                     header = read_header(records or b"")
-                    if header.is_transactional:
-                        partition = find(name, topic_id, index)
-                        self._begin_one((topic_number, number), partition, header)
                 except BrokerError:
                     continue
+                if not header.is_transactional:
+                    continue
+                place = topic_number, number
+                try:
+                    partition = find(name, topic_id, index)
+                except BrokerError as error:
+                    self.verified[place] = error
+                else:
+                    self._begin_one(place, partition, header)
         return bool(self._unverified)
 
     def _begin_one(self, place: Place, partition: Partition, header: BatchHeader) -> None:

@@ -262,6 +262,21 @@ IGNORED_TOPIC_KEYS = frozenset(
 )
 
 
+def supported_settings(
+    overrides: Mapping[str, str], defaults: TopicConfig
+) -> tuple[dict[str, str], list[str]]:
+    """The settings that this version knows, and why it refuses each of the others."""
+    supported: dict[str, str] = {}
+    reasons: list[str] = []
+    for name, value in overrides.items():
+        try:
+            parse_topic_config({name: value}, defaults)
+            supported[name] = value
+        except BadConfig as error:
+            reasons.append(str(error))
+    return supported, reasons
+
+
 def parse_topic_config(overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
     """The defaults overridden by a topic's own settings. Raises `BadConfig`."""
     changes: dict[str, object] = {}

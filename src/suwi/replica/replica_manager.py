@@ -17,7 +17,7 @@ from uuid import UUID
 from suwi.env import Clock
 from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
 from suwi.log.log_directories import LogDirectories
-from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
+from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig, topic_config_of
 from suwi.metadata.image import ClusterImage, PartitionState, Topic, partitions_of
 from suwi.model.errors import (
     BrokerError,
@@ -33,7 +33,7 @@ from suwi.model.ids import (
     TopicId,
     TopicPartition,
 )
-from suwi.model.topic_config import TopicConfig, parse_topic_config
+from suwi.model.topic_config import TopicConfig
 from suwi.replica.alter_partition_manager import AlterPartitionManager
 from suwi.replica.leader_state import UNKNOWN_EPOCH, Proposal
 from suwi.replica.log_preparation import Turns
@@ -236,7 +236,7 @@ class ReplicaManager:
     def _topic_steps(
         self, topic: Topic, first_new: int | None = None, applied: Sequence[PartitionState] = ()
     ) -> Iterator[tuple[TopicPartition, Callable[[], None]]]:
-        config = parse_topic_config(topic.configs, self._config.current.topic)
+        config = topic_config_of(topic, self._config.current.topic)
         for tp, state in partitions_of(topic):
             index = tp.partition
             if index < len(applied) and state == applied[index] and tp not in self.failed:

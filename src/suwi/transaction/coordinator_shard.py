@@ -17,7 +17,7 @@ from suwi.coordinator.record import CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.model.ids import NO_PRODUCER_ID, ProducerEpoch
 from suwi.records.record import Marker
-from suwi.transaction.held_requests import Held, HeldRequests
+from suwi.transaction.held_requests import HELD, Held, HeldRequests
 from suwi.transaction.messages import (
     NEEDS_PRODUCER_ID,
     AddPartitionsRequest,
@@ -317,9 +317,14 @@ class TransactionCoordinatorShard:
             if aborted == _ABORTED_PER_EVENT:
                 next_ms = now_ms
                 break
+            ended = fenced(metadata, now_ms)
+            if not decision.has_room_for(TransactionLogKey(transactional_id), ended):
+                # The topic's maximum was lowered since. It stays open until that is raised again,
+                # and the others do not wait for it.
+                continue
             aborted += 1
             self._last_epochs.pop(transactional_id, None)
-            self._prepare(transactional_id, fenced(metadata, now_ms), decision)
+            self._prepare(transactional_id, ended, decision)
         decision.arm(_ABORT_TIMED_OUT, next_ms)
 
     def _remove_expired(self, now_ms: int, decision: Decision) -> None:
@@ -378,6 +383,9 @@ class TransactionCoordinatorShard:
         self._sending.clear()
         self._held.clear()
         self._expiry_left.clear()
+
+    def only_replies(self, key: TimerKey) -> bool:
+        return isinstance(key, tuple) and key[0] == HELD and key[1] in self._prepared
 
     def expired(self, key: TimerKey, now_ms: int, decision: Decision) -> None:
         if key == _ABORT_TIMED_OUT:
