@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -172,6 +173,9 @@ async def _run(
         stats = [NetStats() if metrics is not None else None for _ in configs]
         brokers = _make_brokers(env, configs, stores, stats, adopt=adopt)
         await _start(brokers)
+        # Thousands of partitions were loaded, and most of them stay: garbage collection, which
+        # stops everything, does not look at them again.
+        gc.freeze()
         stop = asyncio.Event()
         _on_signals(lambda _: stop.set())
         servers = []
