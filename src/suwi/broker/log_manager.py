@@ -157,7 +157,9 @@ class LogManager:
                         continue
             except BrokerError as error:
                 # Its log directory is offline; partitions in other directories are still synced.
-                log.warning("log flush failed", extra={"partition": str(tp), "reason": str(error)})
+                if not partition.is_closed:  # Else it was deleted meanwhile.
+                    extra = {"partition": str(tp), "reason": str(error)}
+                    log.warning("log flush failed", extra=extra)
             except Exception as error:
                 self._tasks.count(_SYNC, error)  # Retried after the partition's next append.
             del self._unsynced[tp]
