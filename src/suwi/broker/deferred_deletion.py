@@ -5,6 +5,7 @@ by their names at the next start.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -51,5 +52,5 @@ class DeferredDeletion:
 
     def _delete_files(self, paths: list[str]) -> None:
         for path in paths:
-            if self._disk.exists(path):
+            with contextlib.suppress(FileNotFoundError):  # Their directory may be deleted, too.
                 self._disk.remove(path)
