@@ -157,8 +157,12 @@ def check_fits(operation: Operation) -> None:
 
 def _split(operations: Sequence[Operation]) -> list[list[Operation]]:
     writes: list[list[Operation]] = [[]]
+    size_bytes = 0
     for operation in operations:
-        if writes[-1] and write_bytes([*writes[-1], operation]) > WRITE_BYTES_MAX:
+        added_bytes = write_bytes([operation])
+        if writes[-1] and size_bytes + added_bytes > WRITE_BYTES_MAX:
             writes.append([])
+            size_bytes = 0
         writes[-1].append(operation)
+        size_bytes += added_bytes
     return writes
