@@ -1,11 +1,17 @@
 """When logs are synced, in simulated time."""
 
 import asyncio
+import errno
+
+from kio.schema.errors import ErrorCode
 
 from suwi.client.connection import PeerConnection
 from suwi.sim import Simulation
+from suwi.sim.cluster import SimCluster
 from suwi.wire.versions import ApiKey
 from tests.broker.simulated import SimBroker, create_topic, produce
+from tests.broker.test_simulated_cluster import run, until
+from tests.broker.test_simulated_losses import create_orders, write
 
 TOPIC = "orders"
 _TOPIC_RESOURCE = 2
@@ -48,3 +54,22 @@ def test_an_idle_log_is_synced_after_flush_ms_is_changed() -> None:
         assert log.recovery_point == 1
 
     simulation.run(scenario())
+
+
+def test_a_follower_that_cannot_sync_acknowledges_nothing() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await create_orders(cluster, [1, 2], flush_messages="1", min_insync_replicas="2")
+        faults = cluster[2].machine.disk.faults
+        faults.fail("sync", errno.EMFILE, path="*orders-0*", times=None)
+        leader = cluster[1].broker
+        assert leader is not None
+        partition = leader.replicas.leader_of(TOPIC, 0)
+        writing = asyncio.ensure_future(write(cluster, 1, [b"a"]))
+        await until(lambda: partition.log.end_offset == 1)
+        await asyncio.sleep(3)
+        assert partition.high_watermark == 0
+        assert await writing == ErrorCode.not_enough_replicas_after_append
+        faults.clear()
+        await until(lambda: partition.high_watermark == 1)
+
+    run(scenario, 1)

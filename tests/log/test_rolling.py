@@ -165,3 +165,19 @@ def test_very_many_segments_are_synced_in_parts(bench: Bench) -> None:
     assert bench.log.recovery_point == 125
     bench.sync()
     assert bench.log.recovery_point == 130
+
+
+def test_a_recovered_log_is_synced_in_parts_and_safe_after_the_last() -> None:
+    bench = Bench(config=dataclasses.replace(TopicConfig(), segment_bytes=len(batch_of())))
+    bench.append_many(130)
+    bench.crash()
+    jobs = 0
+    while (job := bench.log.sync_job()) is not None:
+        assert len(job.files) <= 3 * 50
+        assert not bench.log.truncation_is_safe
+        job.run()
+        bench.log.synced(job)
+        jobs += 1
+    assert jobs == 3
+    assert bench.log.truncation_is_safe
+    assert bench.lose_power().end_offset == 130

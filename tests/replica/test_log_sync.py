@@ -19,8 +19,9 @@ from suwi.records.batch import read_header
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
 from suwi.replica.log_sync import sync_log
+from suwi.sim import SimDisk
 from tests.log.kit import Bench
-from tests.replica.alone import ONE, make_partition
+from tests.replica.alone import ONE, make_partition, partition_and_directory
 
 
 @pytest.fixture(autouse=True)
@@ -201,6 +202,33 @@ def test_the_only_replica_commits_nothing_unsynced_when_a_new_epoch_begins() -> 
         partition.make_leader(PartitionState(ONE, LeaderEpoch(1), 1, (ONE,), (ONE,)), 1)
         assert partition.high_watermark == 0
         thread.let_go.set()
+        await until(lambda: partition.high_watermark == 1)
+
+    asyncio.run(scenario())
+
+
+def test_a_sync_that_lacks_descriptors_is_repeated_and_the_directory_stays_online() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.sim.faults.fail("open", errno.EMFILE, path="*/leader-epoch-checkpoint")
+        with pytest.raises(KafkaStorageError):
+            await sync_log(bench.log)
+        assert bench.state.offline_because is None
+        assert bench.log.recovery_point == 0
+        assert await sync_log(bench.log)
+        assert bench.log.recovery_point == 3
+
+    run(scenario)
+
+
+def test_a_leader_repeats_a_sync_that_has_failed_without_another_append() -> None:
+    async def scenario() -> None:
+        disk = SimDisk()
+        partition, _ = partition_and_directory(disk=disk)
+        partition.configure(TopicConfig(flush_messages=1))
+        partition.make_leader(PartitionState(ONE, LeaderEpoch(0), 0, (ONE,), (ONE,)), 1)
+        disk.faults.fail("sync", errno.EMFILE, times=1)
+        batch = build_batch([Record(value=b"a", timestamp=0)])
+        partition.append(memoryview(batch), read_header(memoryview(batch)), 0)
         await until(lambda: partition.high_watermark == 1)
 
     asyncio.run(scenario())

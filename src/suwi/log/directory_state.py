@@ -14,7 +14,8 @@ from suwi.model.errors import KafkaStorageError
 log = logging.getLogger(__name__)
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+"""A file cannot be opened now; nothing is wrong with the disk."""
 
 
 class DirectoryState:
@@ -38,7 +39,7 @@ class DirectoryState:
                 self.is_full = True
                 log.warning("disk full", extra={"dir": self.path})
             return KafkaStorageError(f"{self.path}: no space left on the device")
-        if isinstance(error, OSError) and error.errno in _NO_DESCRIPTORS:
+        if isinstance(error, OSError) and error.errno in NO_DESCRIPTORS:
             # The process lacks file descriptors; the data on the disk is intact.
             log.warning("out of file descriptors", extra={"dir": self.path})
             return KafkaStorageError(f"{self.path}: {error.strerror}")

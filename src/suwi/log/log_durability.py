@@ -11,6 +11,7 @@ from posixpath import dirname
 
 from suwi.env import File
 from suwi.log import names
+from suwi.log.directory_state import NO_DESCRIPTORS
 from suwi.log.epoch_checkpoint import EpochCheckpoint
 from suwi.log.log_segments import LogSegments
 from suwi.log.partition_directory import PartitionDirectory
@@ -68,25 +69,28 @@ class LogDurability:
 
     def sync_job(self, up_to: Offset | None = None) -> SyncJob | None:
         """What to sync so that everything below `up_to` (default: the end) survives a power loss;
-        of very many segments the first ones, so that opening their files takes no long time.
+        of very many segments the first ones, so that opening their files takes no long time. After
+        a truncation everything up to the end is to be synced.
 
         Raises KafkaStorageError if the files cannot be opened.
         """
-        end_offset = (
-            self._segments.end_offset if up_to is None else min(up_to, self._segments.end_offset)
-        )
-        if end_offset <= self.recovery_point and self.truncation_is_safe:
-            return None
+        segments = self._segments
+        end_offset = segments.end_offset
         if self.truncation_is_safe:
-            first_part = self._segments.end_to_sync(self.recovery_point, _SEGMENTS_PER_JOB)
-            end_offset = min(end_offset, first_part)
+            end_offset = end_offset if up_to is None else min(up_to, end_offset)
+            if end_offset <= self.recovery_point:
+                return None
+        end_offset = min(end_offset, segments.end_to_sync(self.recovery_point, _SEGMENTS_PER_JOB))
+        reaches_end = end_offset == segments.end_offset
         directory = self._directory
         directory.check()
         self._epochs.write()
         path = directory.path
         names_changed = directory.names_version > self._names_synced
-        paths = self._segments.paths_to_sync(
-            self.recovery_point, end_offset, was_truncated=not self.truncation_is_safe
+        paths = segments.paths_to_sync(
+            self.recovery_point,
+            end_offset,
+            was_truncated=reaches_end and not self.truncation_is_safe,
         )
         return SyncJob(
             end_offset,
@@ -96,6 +100,7 @@ class LogDurability:
             tuple(f"{path}/{name}" for name in names.SMALL_FILES) if names_changed else (),
             (path, dirname(path)) if names_changed else (),
             directory.names_version,
+            reaches_end,
         )
 
     def _pin_all(self, paths: Iterable[str]) -> tuple[File, ...]:
@@ -116,11 +121,16 @@ class LogDurability:
         self.recovery_point = max(self.recovery_point, job.end_offset)
         if job.dirs:
             self._names_synced = max(self._names_synced, job.names_version)
+        if job.reaches_end and self._names_synced >= job.names_version:
             self.truncation_is_safe = True
 
     def sync_failed(self, job: SyncJob, error: OSError) -> None:
-        """For any reason, even a full disk: unsynced data may be lost."""
+        """For nearly any reason, even a full disk: unsynced data may be lost."""
         self.sync_abandoned(job)
+        if error.errno in NO_DESCRIPTORS:
+            # A file could not be opened; that says nothing about what was written.
+            self._directory.state.failed(error)
+            return
         self._directory.failed(error, job.generation, always_offline=True)
 
     def sync_abandoned(self, job: SyncJob) -> None:

@@ -20,6 +20,8 @@ class SyncJob(NamedTuple):
     dirs: tuple[str, ...]
     """Directories whose entries may have changed, the inner one first."""
     names_version: int
+    reaches_end: bool
+    """Whether nothing of the log is left to be synced after it."""
 
     def run(self) -> None:
         """Raises OSError: then the state on the disk is unknown."""

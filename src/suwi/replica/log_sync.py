@@ -16,6 +16,8 @@ from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import Offset
 from suwi.replica.replica_log import ReplicaLog
 
+_RETRY_S = 1.0
+
 
 class LogSyncer:
     """Syncs the log of one replica, one sync at a time, as leader or follower."""
@@ -56,7 +58,11 @@ class LogSyncer:
                         return
                 except KafkaStorageError as error:
                     replica_log.delayed.fail(error)
-                    return
+                    if not partition_log.is_usable:
+                        return
+                    # What is committed may not be visible before it is synced.
+                    await asyncio.sleep(_RETRY_S)
+                    continue
                 if replica_log.leader_replica is not None:
                     replica_log.leader_replica.log_synced(partition_log)
                 if partition_log.config.flush_messages > 1:
@@ -106,7 +112,10 @@ async def sync_log(partition_log: PartitionLog, up_to: Offset | None = None) -> 
             await asyncio.shield(running)
         except OSError as error:
             raise KafkaStorageError(f"{partition_log.partition}: {error}") from error
-        job = partition_log.sync_job(end_offset) if job.end_offset < end_offset else None
+        is_done = job.reaches_end or (
+            job.end_offset >= end_offset and partition_log.truncation_is_safe
+        )
+        job = None if is_done else partition_log.sync_job(end_offset)
     return True
 
 

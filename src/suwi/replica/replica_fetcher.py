@@ -58,6 +58,8 @@ class PartitionFetchState:
     is_caught_up: bool = False
     """Whether the last response reached the leader's high watermark; only known of partitions
     with a quota."""
+    must_sync: bool = False
+    """A sync has failed: the next fetch, which would acknowledge what was not synced, waits."""
 
     @property
     def is_current(self) -> bool:
@@ -77,6 +79,7 @@ class _SentFetch:
     wanted: dict[Key, FetchPartition] = field(default_factory=dict)
     preparing: int = 0
     """The number of other logs that are being opened or truncated."""
+    to_sync: list[PartitionFetchState] = field(default_factory=list)
 
 
 class ReplicaFetcher:
@@ -197,6 +200,8 @@ class ReplicaFetcher:
     async def _fetch(self, connection: PeerConnection) -> None:
         sent = self._build_fetch()
         self._has_new = False
+        for unsynced in sent.to_sync:
+            await self._sync(unsynced)
         if not sent.wanted:
             return  # All are backing off or not ready yet.
         config = self._config
@@ -223,7 +228,7 @@ class ReplicaFetcher:
             self._is_waiting = False
         response = decode_fetch_response(_VERSION, body)
         self._session.answered(response)
-        synced: list[Partition] = []
+        synced: list[PartitionFetchState] = []
         processed_bytes = 0
         for topic in response.topics:
             assert topic.topic_id is not None
@@ -236,7 +241,7 @@ class ReplicaFetcher:
                     is_applied = await self._process_in_slices(state, sent.wanted[key], fetched)
                     processed_bytes += _COST_BYTES + len(_records(fetched))
                     if state.partition.syncer.must_sync_first:
-                        synced.append(state.partition)
+                        synced.append(state)
                 if not is_applied:
                     # The leader assumes that this follower received its high watermark: a full
                     # request makes it send all partitions again.
@@ -244,8 +249,8 @@ class ReplicaFetcher:
                 if processed_bytes >= _BYTES_A_TURN:
                     processed_bytes = 0
                     await asyncio.sleep(0)
-        for partition in synced:
-            await self._sync(partition)
+        for appended in synced:
+            await self._sync(appended)
 
     def _build_fetch(self) -> _SentFetch:
         """The partitions to fetch: all that are not backing off and whose log is ready."""
@@ -267,6 +272,9 @@ class ReplicaFetcher:
                     continue
                 partition_log = state.partition.log
                 partition_log.check()
+                if state.must_sync:
+                    sent.to_sync.append(state)
+                    continue
             except BrokerError as error:
                 self._pause(state, error)
                 continue
@@ -364,17 +372,22 @@ class ReplicaFetcher:
                 },
             )
 
-    async def _sync(self, partition: Partition) -> None:
+    async def _sync(self, state: PartitionFetchState) -> None:
         """Sync before the next fetch acknowledges the end offset; see `must_sync_first`."""
+        partition = state.partition
+        state.must_sync = True
         try:
             await partition.syncer.sync_once(partition.log)
+            state.must_sync = False
         except BrokerError as error:
             log.error(
                 "log sync failed",
                 extra={"partition": str(partition.partition), "reason": str(error)},
             )
+            self._pause(state, error)
         except Exception as error:
             self._tasks.count(TASK, error)
+            self._pause(state, error)
 
 
 def _count_copied(
