@@ -134,10 +134,6 @@ class PartitionLog:
         """Raises KafkaStorageError if the log was deleted or its data directory is offline."""
         self.directory.check()
 
-    @property
-    def is_usable(self) -> bool:
-        return not self.directory.is_closed and self.state.offline_because is None
-
     # -- writing -------------------------------------------------------------------------------
 
     def append_as_leader(

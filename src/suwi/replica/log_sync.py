@@ -58,7 +58,7 @@ class LogSyncer:
                         return
                 except KafkaStorageError as error:
                     replica_log.delayed.fail(error)
-                    if not partition_log.is_usable:
+                    if partition_log.directory.is_closed or partition_log.state.offline_because:
                         return
                     # What is committed may not be visible before it is synced.
                     await asyncio.sleep(_RETRY_S)
