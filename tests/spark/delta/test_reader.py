@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,30 @@ def test_columns_and_rows_are_chosen_and_files_passed_over(tmp_path: Path) -> No
     ):
         with pytest.raises(BadOption, match=problem):
             batch(tmp_path, **wrong)
+
+
+def test_decimals_and_floats_choose_files_by_their_exact_bounds(tmp_path: Path) -> None:
+    """In a batch, where delta-rs reads the statistics, and in a stream, where they are JSON."""
+    schema = schema_of("n long, price decimal(10,2), f float")
+    commit(options_of(tmp_path), schema, [])
+    for low in (0, 10):
+        given = [
+            {"n": n, "price": Decimal(n) / 10, "f": float(n) / 10} for n in range(low, low + 10)
+        ]
+        commit(options_of(tmp_path), schema, given[:1])
+        commit(options_of(tmp_path), schema, given[1:])
+        given = [{**row, "n": row["n"] + 100} for row in given]
+        data = pa.Table.from_pylist(given, pa.schema(DeltaTable(tmp_path).schema().to_arrow()))
+        write_deltalake(tmp_path, data, mode="append")
+    for column in ("price", "f"):
+        for n in range(20):
+            options = {"where": f"{column} = {n / 10}", "columns": "n"}
+            assert sorted(row["n"] for row in batch(tmp_path, **options)) == [n, n + 100]
+            stream = Query(tmp_path, startingVersion="0", **options)
+            assert stream.batch() == [n, n + 100]
+    found = source(tmp_path, where="price = 0.5")
+    tasks = found.reader(found.schema()).partitions()
+    assert sum(len(task.files) for task in tasks) == 2  # type: ignore[attr-defined]
 
 
 def test_partitions_are_columns_and_choose_files(tmp_path: Path) -> None:
