@@ -403,6 +403,18 @@ def test_a_first_batch_that_is_run_again_reads_the_same(tmp_path: Path) -> None:
     assert again.batch() == [2]
 
 
+def test_a_first_batch_of_a_table_that_was_made_anew_is_not_run_again(tmp_path: Path) -> None:
+    add(tmp_path / "a", 1)
+    query = Query(tmp_path / "a")
+    assert query.plan()
+    add(tmp_path / "b", 2)
+    again = Query(tmp_path / "b")
+    again.start = again.start or json.dumps(again.reader.initialOffset())
+    again.end = query.end
+    with pytest.raises(OtherTable, match="this checkpoint belongs to another table"):
+        again.run()
+
+
 def test_a_batch_has_no_more_files_than_it_may(tmp_path: Path, spark_release: str) -> None:
     if spark_release == "old":
         add(tmp_path, 1)

@@ -126,6 +126,7 @@ class _StreamReader(DataSourceStreamReader):
             return []
         log, _ = self._follow()
         self._check_table(start)
+        self._check_table(end)  # Of a first batch that is run again, the start is not in the log.
         first, last = Place.of(dict(beginning(start, end))), Place.of(end)
         files = list(self._files(first, last))
         log.forget_before(first.version)
