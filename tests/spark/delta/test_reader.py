@@ -390,6 +390,43 @@ def test_new_columns_stop_a_stream_and_are_there_when_it_is_started_again(tmp_pa
     assert Query(tmp_path, query.start, columns="n").batch() == [2]
 
 
+INNER = pa.struct([("x", pa.int64())])
+WIDER = pa.struct([("x", pa.int64()), ("y", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("kind", "wider", "old", "new"),
+    [
+        (INNER, WIDER, {"x": 1}, {"x": 1, "y": "new"}),
+        (pa.list_(INNER), pa.list_(WIDER), [{"x": 1}], [{"x": 1, "y": "new"}]),
+        (
+            pa.map_(pa.string(), INNER),
+            pa.map_(pa.string(), WIDER),
+            [("k", {"x": 1})],
+            [("k", {"x": 1, "y": "new"})],
+        ),
+    ],
+    ids=["struct", "array", "map"],
+)
+def test_new_fields_inside_of_a_column_stop_a_stream(
+    tmp_path: Path, kind: pa.DataType, wider: pa.DataType, old: Any, new: Any
+) -> None:
+    def write(number: int, value: pa.Array) -> None:
+        data = pa.table({"n": [number], "v": value, "other": value})
+        write_deltalake(tmp_path, data, mode="append", schema_mode="merge")
+
+    write(1, pa.array([old], kind))
+    queries = [Query(tmp_path), Query(tmp_path, columns="n,v"), Query(tmp_path, columns="n")]
+    assert [query.batch() for query in queries] == [[1]] * 3
+    write(2, pa.array([new], wider))
+    with pytest.raises(SchemaChanged, match=r"has new columns: v\.y, other\.y\. Start the query"):
+        queries[0].batch()
+    with pytest.raises(SchemaChanged, match=r"has new columns: v\.y\. Start the query"):
+        queries[1].batch()
+    assert queries[2].batch() == [2]
+    assert Query(tmp_path, queries[0].start).batch() == [2]
+
+
 def test_a_first_batch_that_is_run_again_reads_the_same(tmp_path: Path) -> None:
     """A driver killed in its first batch: the log has where that ends, not where it began."""
     add(tmp_path, 1)
