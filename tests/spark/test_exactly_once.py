@@ -393,6 +393,30 @@ def test_ids_are_used_again_whatever_the_number_of_tasks(query: Query) -> None:
     assert len(query.committed()) == sum(batch % tasks_max + 1 for batch in range(24))
 
 
+def test_a_batch_without_rows_keeps_the_ids(query: Query) -> None:
+    query.do(0, ["0"], ["0"])
+    for batch in range(1, 12):
+        query.do(batch, *([[f"{batch}"]] * 2 if batch % 3 == 0 else [[], []]))
+    assert len(query.ids()) <= 3 + 2, "three ids for two tasks, the driver's, the counter"
+    assert query.committed() == sorted(["0", "3", "6", "9"] * 2)
+    assert query.open() == 0
+
+
+def test_a_batch_without_rows_that_is_run_again_stays_empty(query: Query) -> None:
+    query.do(0, ["a"])
+    query.do(1, [])
+    query.run = "run 2"
+    query.do(1, [])
+    query.do(2, ["b"])
+    assert query.committed() == ["a", "b"]
+
+
+def test_a_batch_without_rows_may_take_long(query: Query) -> None:
+    sent = query.write(0, [], [])
+    query.options["kafka.transaction.timeout.ms"] = "1"
+    query.commit(sent, 0)
+
+
 def test_a_list_is_split_over_partitions_and_read_as_it_was() -> None:
     opened = tuple(
         OpenTransaction(

@@ -186,7 +186,7 @@ class BatchTransactions:
     ) -> None:
         """Raises what `prepare` does, `BatchTooLong`, `TooManyTasks`."""
         took_ms = self._clock.now_ms() - handout.prepared_ms
-        if took_ms > _TIMEOUT_SHARE * self._timeout_ms:
+        if transactions and took_ms > _TIMEOUT_SHARE * self._timeout_ms:
             raise BatchTooLong(
                 f"the batch took {took_ms / 1000:.0f} s: with kafka.transaction.timeout.ms="
                 f"{self._timeout_ms} it may take {_TIMEOUT_SHARE:.0%} of that"
