@@ -14,10 +14,12 @@ pytest.importorskip("pyspark", reason="PySpark is not installed: pip install .[s
 pytest.importorskip("pyarrow", reason="PyArrow is not installed: pip install .[spark]")
 
 import pyarrow as pa
+from kio.schema.errors import ErrorCode
 from pyspark.sql.types import StringType, StructField, StructType
 
 from suwi.client.addresses import parse_addresses
 from suwi.client.cluster import Cluster
+from suwi.client.errors import error_from
 from suwi.client.fetching import ReadSettings
 from suwi.client.identity import Identity
 from suwi.client.offsets import LATEST, list_offsets
@@ -27,7 +29,7 @@ from suwi.client.transactions import TransactionalProducer
 from suwi.env import local_env
 from suwi.model.errors import BrokerError
 from suwi.model.ids import Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicPartition
-from suwi.spark import session, topic_writer
+from suwi.spark import exactly_once, session, topic_writer
 from suwi.spark.exactly_once import (
     AnotherDriver,
     BatchTooLong,
@@ -366,6 +368,34 @@ def test_a_listed_transaction_that_is_lost_stops_the_query_by_name(
             query.prepare()
 
 
+def test_a_listed_batch_whose_ids_have_expired_is_not_taken_for_committed(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They expire after a commit, and also after the time-out has aborted what was open."""
+
+    async def expired(*args: Any, **named: Any) -> None:
+        raise error_from(ErrorCode.invalid_producer_id_mapping)
+
+    query.do(0, ["a"])
+    with monkeypatch.context() as patch:
+        patch.setattr(exactly_once, "end_transaction", expired)
+        sent = query.write(1, ["b"])
+    query.commit(sent, 1)
+    assert query.committed() == ["a", "b"], "the batch before is known to be committed"
+    sent = query.write(2, ["c"])
+    with monkeypatch.context() as patch:
+        crash_at(patch, "_end")
+        with pytest.raises(Crash):
+            query.commit(sent, 2)
+    query.run = "run 2"
+    with monkeypatch.context() as patch:
+        patch.setattr(exactly_once, "end_transaction", expired)
+        with pytest.raises(TransactionsLost, match="transactional ids of batch 2 have expired"):
+            query.write(2, ["c"])
+    with pytest.raises(TransactionsLost, match="transactional ids of batch 2 have expired"):
+        query.write(2, ["c"])  # A restart does not hide it.
+
+
 def test_a_batch_that_takes_too_long_is_not_committed(query: Query) -> None:
     sent = query.write(0, ["a"])
     query.options["kafka.transaction.timeout.ms"] = "1"
@@ -393,6 +423,30 @@ def test_ids_are_used_again_whatever_the_number_of_tasks(query: Query) -> None:
     assert len(query.committed()) == sum(batch % tasks_max + 1 for batch in range(24))
 
 
+def test_a_batch_without_rows_keeps_the_ids(query: Query) -> None:
+    query.do(0, ["0"], ["0"])
+    for batch in range(1, 12):
+        query.do(batch, *([[f"{batch}"]] * 2 if batch % 3 == 0 else [[], []]))
+    assert len(query.ids()) <= 3 + 2, "three ids for two tasks, the driver's, the counter"
+    assert query.committed() == sorted(["0", "3", "6", "9"] * 2)
+    assert query.open() == 0
+
+
+def test_a_batch_without_rows_that_is_run_again_stays_empty(query: Query) -> None:
+    query.do(0, ["a"])
+    query.do(1, [])
+    query.run = "run 2"
+    query.do(1, [])
+    query.do(2, ["b"])
+    assert query.committed() == ["a", "b"]
+
+
+def test_a_batch_without_rows_may_take_long(query: Query) -> None:
+    sent = query.write(0, [], [])
+    query.options["kafka.transaction.timeout.ms"] = "1"
+    query.commit(sent, 0)
+
+
 def test_a_list_is_split_over_partitions_and_read_as_it_was() -> None:
     opened = tuple(
         OpenTransaction(
@@ -403,6 +457,8 @@ def test_a_list_is_split_over_partitions_and_read_as_it_was() -> None:
     )
     spare = tuple(one.token for one in opened[:7])
     listed = CommitList(5, b"q" * 16, b"r" * 16, b"s" * 16, 2**40, opened, spare)
+    unsure = listed._replace(is_unsure=True)
+    assert decode_list(5, encode_list(unsure)) == unsure
     chunks = encode_list(listed)
     assert [len(chunk) <= 4096 for chunk in chunks] == [True, True]
     assert decode_list(5, chunks) == listed

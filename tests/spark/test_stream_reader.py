@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import DataSourceStreamReader
 
+from suwi.model.errors import UnknownTopicOrPartition
 from suwi.spark import topic_reader as module
 from suwi.spark.data_loss import CheckpointMismatch, DataLoss
 from suwi.spark.options import BadOption
@@ -161,9 +162,8 @@ def test_a_topic_that_was_made_anew_is_reported(broker: BrokerProcess) -> None:
     old = json.loads(query.start)
     connectors = json.dumps({topic: old[topic]})
     strict = Query(stream_reader(broker, **options), ended_at=connectors)
-    assert strict.plan()
     with pytest.raises(DataLoss, match=f"{topic}-0 ended at 10 and now ends at 1"):
-        strict.run()
+        strict.plan()
 
 
 def test_a_topic_that_was_made_anew_with_more_records_is_read_from_its_beginning(
@@ -236,6 +236,98 @@ def test_topics_that_a_pattern_no_longer_finds_are_reported(broker: BrokerProces
         query.plan()
     careless = Query(stream_reader(broker, failOnDataLoss="false", **options), ended_at=query.start)
     assert careless.batch() == ["moo"]
+
+
+@pytest.fixture(params=["new", "old"])
+def each_spark(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As PySpark 4.2 and newer ask for offsets, and as 4.1 does."""
+    if request.param == "old":
+        monkeypatch.setattr(module, "HAS_ADMISSION_CONTROL", False)
+    elif not HAS_ADMISSION_CONTROL:
+        pytest.skip("needs PySpark 4.2")
+
+
+@pytest.mark.parametrize("by", ["subscribe", "assign"])
+def test_a_topic_that_was_deleted_is_reported_or_left_out(
+    by: str, broker: BrokerProcess, each_spark: None
+) -> None:
+    kept, lost = make_topic(broker.address), make_topic(broker.address)
+    options = {
+        by: f"{kept},{lost}" if by == "subscribe" else json.dumps({kept: [0], lost: [0]}),
+        "partition.metadata.cache.ttl.ms": "-1",
+        "fetchOffset.retryIntervalMs": "1",
+    }
+    query = Query(stream_reader(broker, **options))
+    query.batch()
+    careless = Query(stream_reader(broker, failOnDataLoss="false", **options))
+    careless.batch()
+    fill(broker.address, kept, [b"a"])
+    fill(broker.address, lost, [b"b"])
+    planned = Query(stream_reader(broker, **options), ended_at=query.start)
+    assert planned.plan()
+    delete_topic(broker.address, lost)
+    close_sessions()  # A task in a new worker.
+    with pytest.raises(DataLoss, match=f"topic '{lost}' was deleted: offsets 0 to 0"):
+        planned.run()
+    for _ in range(2):
+        with pytest.raises(DataLoss, match=f"partitions are gone: {lost}-0"):
+            query.plan()
+    assert careless.batch() == ["a"]
+    assert not careless.plan()
+    fill(broker.address, kept, [b"c"])
+    assert careless.batch() == ["c"]
+    make_topic(broker.address, name=lost)
+    fill(broker.address, lost, [b"new"])
+    assert careless.batch() == ["new"]
+    delete_topic(broker.address, lost)
+    never_read = Query(stream_reader(broker, **options), ended_at=json.dumps({kept: {"0": 0}}))
+    with pytest.raises(UnknownTopicOrPartition, match=lost):
+        never_read.plan()
+
+
+def test_a_topic_that_was_deleted_while_a_batch_was_run_is_left_out(
+    broker: BrokerProcess, each_spark: None
+) -> None:
+    topic = make_topic(broker.address)
+    options = {"subscribe": topic, "fetchOffset.retryIntervalMs": "1", "failOnDataLoss": "false"}
+    query = Query(stream_reader(broker, **options))
+    query.batch()
+    fill(broker.address, topic, [b"a"])
+    assert query.plan()
+    delete_topic(broker.address, topic)
+    close_sessions()
+    assert query.run() == []
+    assert query.batch() == []
+    assert not query.plan()
+
+
+def test_a_topic_that_is_added_begins_with_what_it_has(
+    broker: BrokerProcess, each_spark: None
+) -> None:
+    first, second = make_topic(broker.address), make_topic(broker.address)
+    fill(broker.address, second, NUMBERS)
+    delete_before(broker.address, second, 3)
+    query = Query(stream_reader(broker, subscribe=first))
+    query.batch()
+    both = Query(stream_reader(broker, subscribe=f"{first},{second}"), ended_at=query.start)
+    assert both.batch() == [number.decode() for number in NUMBERS[3:]]
+
+
+def test_an_end_before_the_start_is_reported_before_spark_logs_it(
+    broker: BrokerProcess, each_spark: None
+) -> None:
+    topic = make_topic(broker.address)
+    fill(broker.address, topic, NUMBERS[:2])
+    options = {"subscribe": topic, "fetchOffset.retryIntervalMs": "1"}
+    beyond = json.dumps({topic: {"0": 5}})
+    for _ in range(2):
+        query = Query(stream_reader(broker, **options), ended_at=beyond)
+        with pytest.raises(DataLoss, match=f"{topic}-0 ended at 5 and now ends at 2"):
+            query.plan()
+    careless = Query(stream_reader(broker, failOnDataLoss="false", **options), ended_at=beyond)
+    assert careless.batch() == []
+    fill(broker.address, topic, [b"new"])
+    assert careless.batch() == ["new"]
 
 
 @needs_4_2

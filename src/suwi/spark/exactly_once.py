@@ -48,6 +48,8 @@ _T = TypeVar("_T")
 
 _RANDOM_BYTES: Final = 6
 _HEADER: Final = Struct(">16s16s16sqII")
+_UNSURE: Final = 1 << 31
+"""A bit of the number of transactions."""
 _OPEN: Final = Struct(">I6sqh")
 _SPARE: Final = Struct(">I6s")
 _METADATA_MAX: Final = 4096
@@ -61,14 +63,15 @@ _FENCED: Final = frozenset(
         ErrorCode.invalid_txn_state,
     }
 )
-# An id expires only while no transaction of it is open: what was in the list has been committed.
-_LOST: Final = _FENCED - {ErrorCode.invalid_producer_id_mapping}
+# An id expires some days after its transaction was committed, or was aborted by its time-out.
+_EXPIRED: Final = ErrorCode.invalid_producer_id_mapping
 # A batch that takes longer than this part of the transactions' time-out is not committed.
 _TIMEOUT_SHARE: Final = 0.8
 
 
 class TransactionsLost(Exception):
-    """Transactions that are in the list were aborted by their time-out: rows are missing."""
+    """Transactions that are in the list were aborted by their time-out, or may have been: rows are
+    missing, or may be."""
 
 
 class TooManyTasks(Exception):
@@ -110,13 +113,15 @@ class CommitList(NamedTuple):
     """Of the batch before."""
     batch: int = -1
     open: tuple[OpenTransaction, ...] = ()
-    """Those of the batch; empty: another batch is prepared."""
+    """Those of the batch; empty: it had no rows, or another batch is prepared."""
     spare: tuple[Token, ...] = ()
     """Ids of the pool that the batch did not use."""
+    is_unsure: bool = False
+    """Whether ids of the batch have expired, so that nobody knows how its transactions ended."""
 
     def has(self, origin: Origin) -> bool:
         """Whether the batch is committed. Raises `AnotherDriver` if it cannot be a replay: a driver
-        replays only the batch that it begins with."""
+        replays only the batch that it begins with. Raises `TransactionsLost` if it is not known."""
         if self.query != _digest(origin.app_id) or self.batch < origin.version:
             return False
         run = _digest(origin.run_id or "")
@@ -124,6 +129,14 @@ class CommitList(NamedTuple):
             raise AnotherDriver(
                 f"batch {origin.version} of query {origin.app_id} was written by another run while "
                 f"run {origin.run_id} was at it: two drivers use one checkpoint, and this one stops"
+            )
+        if self.is_unsure:
+            # Of an earlier batch it would not matter: Spark goes on only when one is committed.
+            raise TransactionsLost(
+                f"the query stood still for so long that transactional ids of batch {self.batch} "
+                "have expired: nobody knows whether it was committed. With the offsets of the "
+                "group PREFIX-transactions deleted the batch is written again, whole, and what is "
+                "there of it is there twice"
             )
         return True
 
@@ -162,10 +175,10 @@ class BatchTransactions:
             await driver.init_transactions()
             places = await self._places()
             last = await self._read()
-            await self._commit_listed(driver, last)
+            is_unsure = await self._commit_listed(driver, last) or last.is_unsure
             # Versions rise even if the brokers have forgotten the last one.
             version = max(last.version + 1, prepared_ms // 1000)
-            prepared = last._replace(version=version, open=(), spare=())
+            prepared = last._replace(version=version, open=(), spare=(), is_unsure=is_unsure)
             await self._store(driver, prepared, places)
             tokens = [one.token for one in last.open] + list(last.spare)
             pool = await _all(self._take_over(token) for token in tokens)
@@ -186,7 +199,7 @@ class BatchTransactions:
     ) -> None:
         """Raises what `prepare` does, `BatchTooLong`, `TooManyTasks`."""
         took_ms = self._clock.now_ms() - handout.prepared_ms
-        if took_ms > _TIMEOUT_SHARE * self._timeout_ms:
+        if transactions and took_ms > _TIMEOUT_SHARE * self._timeout_ms:
             raise BatchTooLong(
                 f"the batch took {took_ms / 1000:.0f} s: with kafka.transaction.timeout.ms="
                 f"{self._timeout_ms} it may take {_TIMEOUT_SHARE:.0%} of that"
@@ -292,15 +305,15 @@ class BatchTransactions:
         old = (token for token in sorted(tokens - pool) if token.version < version)
         await _all(self._take_over(token) for token in old)
 
-    async def _end(self, one: OpenTransaction, *, commit: bool) -> bool:
-        """False if it cannot be ended so any more."""
+    async def _end(self, one: OpenTransaction, *, commit: bool) -> ErrorCode | None:
+        """None, or why it cannot be ended so any more."""
         try:
             await end_transaction(self._cluster, self._id(one.token), one.producer, commit=commit)
         except BrokerError as error:
             if error.code not in _FENCED:
                 raise
-            return error.code not in _LOST
-        return True
+            return error.code
+        return None
 
     # -- the list --------------------------------------------------------------------------------
 
@@ -346,9 +359,10 @@ class BatchTransactions:
                 f"another driver has begun to write with transactionalIdPrefix={self._prefix}"
             ) from None
 
-    async def _commit_listed(self, driver: TransactionalProducer, listed: CommitList) -> None:
+    async def _commit_listed(self, driver: TransactionalProducer, listed: CommitList) -> bool:
+        """Whether ids have expired. Raises `TransactionsLost`."""
         ended = await _all(self._end(one, commit=True) for one in listed.open)
-        lost = ended.count(False)
+        lost = sum(code not in (None, _EXPIRED) for code in ended)
         if lost:
             # Unless another driver has committed them since, and gone on. Then this one is fenced.
             again = listed._replace(version=listed.version + 1)
@@ -359,6 +373,7 @@ class BatchTransactions:
                 f"{self._topic!r}. With the offsets of group {self._group!r} deleted the "
                 "batch is written again, whole, and what is there of it is there twice"
             )
+        return _EXPIRED in ended
 
 
 def encode_list(listed: CommitList) -> list[str]:
@@ -369,7 +384,7 @@ def encode_list(listed: CommitList) -> list[str]:
             listed.run,
             listed.run_before,
             listed.batch,
-            len(listed.open),
+            len(listed.open) | (_UNSURE if listed.is_unsure else 0),
             len(listed.spare),
         )
     ]
@@ -381,7 +396,8 @@ def encode_list(listed: CommitList) -> list[str]:
 
 def decode_list(version: int, chunks: Iterable[str]) -> CommitList:
     data = b64decode("".join(chunks))
-    query, run, run_before, batch, open_count, spare_count = _HEADER.unpack_from(data)
+    query, run, run_before, batch, flagged_count, spare_count = _HEADER.unpack_from(data)
+    open_count = flagged_count & ~_UNSURE
     spare_at = _HEADER.size + open_count * _OPEN.size
     end = spare_at + spare_count * _SPARE.size
     assert len(data) == end, "the list of transactions is not whole"
@@ -394,7 +410,8 @@ def decode_list(version: int, chunks: Iterable[str]) -> CommitList:
         )
     )
     spare = tuple(Token(*fields) for fields in _SPARE.iter_unpack(data[spare_at:end]))
-    return CommitList(version, query, run, run_before, batch, opened, spare)
+    is_unsure = flagged_count != open_count
+    return CommitList(version, query, run, run_before, batch, opened, spare, is_unsure)
 
 
 def _entries_max(partitions: int) -> int:

@@ -7,7 +7,7 @@ offsets. A question that fails is asked again for a while.
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from suwi.client.cluster import Cluster
@@ -42,22 +42,39 @@ class OffsetResolver:
         self._options = options
         self._partitions: frozenset[TopicPartition] = frozenset()
         self._asked_s = float("-inf")
+        self._left_out: frozenset[str] = frozenset()
+        """Topics that the query had begun to read, and that were missing since."""
         self.topic_ids: dict[str, str] = {}
         """Of the topics that were found last, where brokers have ids."""
 
-    async def partitions(self, *, fresh: bool = True) -> frozenset[TopicPartition]:
-        """What the query reads now. Raises `UnknownTopicOrPartition`, `Unreachable`."""
+    async def partitions(
+        self, *, fresh: bool = True, may_be_missing: Collection[str] = ()
+    ) -> frozenset[TopicPartition]:
+        """What the query reads now. Raises `UnknownTopicOrPartition`, `Unreachable`.
+
+        may_be_missing: topics that are left out, now and later, where they are not there.
+        """
         now_s = asyncio.get_running_loop().time()
         age_ms = (now_s - self._asked_s) * 1000
         if fresh or age_ms > self._options.partitions_age_ms_max:
-            found = await self._insist(lambda: self._find(self._options.selection))
+            try:
+                found = await self._find_again(self._left_out)
+            except UnknownTopicOrPartition:
+                if not may_be_missing:
+                    raise
+                found = await self._find_again(self._left_out.union(may_be_missing))
             self._partitions, self._asked_s = frozenset(found), now_s
         return self._partitions
 
-    async def _find(self, selection: Selection) -> list[TopicPartition]:
+    async def _find_again(self, may_be_missing: frozenset[str]) -> list[TopicPartition]:
+        return await self._insist(lambda: self._find(self._options.selection, may_be_missing))
+
+    async def _find(
+        self, selection: Selection, may_be_missing: frozenset[str]
+    ) -> list[TopicPartition]:
         match selection:
             case Subscribed(topics):
-                return await self._all_of(topics)
+                return await self._all_of(topics, may_be_missing)
             case Matching(pattern):
                 found = re.compile(pattern)
                 return await self._all_of(
@@ -66,11 +83,22 @@ class OffsetResolver:
                     if not topic.is_internal and found.search(topic.name)
                 )
             case Assigned(partitions):
-                there = set(await self._all_of(dict.fromkeys(tp.topic for tp in partitions)))
+                names = dict.fromkeys(tp.topic for tp in partitions)
+                there = set(await self._all_of(names, may_be_missing))
                 return [tp for tp in partitions if tp in there]
 
-    async def _all_of(self, names: Iterable[str]) -> list[TopicPartition]:
-        topics = [await self._cluster.topic(name, fresh=True) for name in names]
+    async def _all_of(
+        self, names: Iterable[str], may_be_missing: frozenset[str] = frozenset()
+    ) -> list[TopicPartition]:
+        topics, missing = [], set()
+        for name in names:
+            try:
+                topics.append(await self._cluster.topic(name, fresh=True))
+            except UnknownTopicOrPartition:
+                if name not in may_be_missing:
+                    raise
+                missing.add(name)
+        self._left_out = frozenset(missing)
         self.topic_ids = {topic.name: str(topic.id) for topic in topics if topic.id != NO_TOPIC_ID}
         return [
             TopicPartition(topic.name, partition.index)
@@ -89,6 +117,7 @@ class OffsetResolver:
 
         A broker that lags behind may name an end that lies before what was read: it is asked
         again a few times, and then believed, since a topic may have been created anew.
+        A topic of `known` that is missing as often has no end: `check_continuity` reports it.
         """
         found: Offsets = {}
         for attempt in range(self._options.offset_attempts):
@@ -97,9 +126,10 @@ class OffsetResolver:
             try:
                 found = await self.latest(await self.partitions(fresh=attempt > 0))
             except UnknownTopicOrPartition:
-                if attempt + 1 == self._options.offset_attempts:
-                    raise
-                continue  # It was deleted a moment ago; perhaps only one of several.
+                if attempt + 1 < self._options.offset_attempts:
+                    continue  # It was deleted a moment ago; perhaps only one of several.
+                topics = {tp.topic for tp in known}
+                return await self.latest(await self.partitions(may_be_missing=topics))
             if all(known.get(tp, 0) <= end for tp, end in found.items()):
                 break
         return found

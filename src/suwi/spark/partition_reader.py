@@ -101,18 +101,22 @@ class _RangeReader:
             yield from table.combine_chunks().to_batches()
 
     def _is_replaced(self) -> bool:
-        """Whether another topic has the name now. Raises `DataLoss`."""
+        """Whether another topic has the name now, or none. Raises `DataLoss`."""
         wanted, name = self._range.topic_id, self._partition.topic
         if wanted is None:
             return False
         cluster = self._session.cluster
-        for fresh in (False, True):  # What this process knows may be older than the plan.
-            topic = self._session.run(cluster.topic(name, fresh=fresh))
-            if str(topic.id) == wanted:
-                return False
+        what = "was deleted and created again"
+        try:
+            for fresh in (False, True):  # What this process knows may be older than the plan.
+                topic = self._session.run(cluster.topic(name, fresh=fresh))
+                if str(topic.id) == wanted:
+                    return False
+        except UnknownTopicOrPartition:
+            what = "was deleted"
         self._loss.report(
-            f"topic {name!r} was deleted and created again: offsets {self._range.start} to "
-            f"{self._range.end - 1} of the former {self._partition} are gone"
+            f"topic {name!r} {what}: offsets {self._range.start} to {self._range.end - 1} of the "
+            f"former {self._partition} are gone"
         )
         return True
 

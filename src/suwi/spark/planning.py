@@ -58,12 +58,25 @@ def check_continuity(
     gone = {partition for partition in known.keys() - found.keys() if partition.topic not in other}
     if gone:
         loss.report(f"partitions are gone: {describe(gone)}")
-    for topic in sorted(replaced_topics(start, ids)):
+    anew = replaced_topics(start, ids)
+    for partition in sorted(known.keys() & found.keys()):
+        if found[partition] < known[partition] and partition.topic not in anew:
+            _report_backwards(loss, partition, known[partition], found[partition])
+    for topic in sorted(anew):
         loss.report(
             f"topic {topic!r} was deleted and created again: what the former had after the "
             "checkpoint's offsets is gone, and the new one is read from its beginning",
             'To do so, set the option failOnDataLoss to "false"',
         )
+
+
+def _report_backwards(
+    loss: LossReporter, partition: TopicPartition, start: Offset, end: Offset
+) -> None:
+    loss.report(
+        f"{partition} ended at {start} and now ends at {end}: it was deleted and created again, or "
+        "the query was told to start beyond its end"
+    )
 
 
 def _names(topics: Iterable[str]) -> str:
@@ -85,32 +98,37 @@ async def plan_stream(
     gone = start.keys() - end.keys()
     if gone:
         loss.report(f"partitions are gone: {describe(gone)}")
-    added = await _beginnings(resolver, end.keys() - start.keys(), loss)
+    added = await _beginnings(resolver, start, end, loss)
     start = {**start, **added}
     ranges = []
     for partition in sorted(end):
         if partition not in start:
             continue
         if end[partition] < start[partition]:
-            loss.report(
-                f"{partition} ended at {start[partition]} and now ends at {end[partition]}: it was "
-                "deleted and created again, or the query was told to start beyond its end"
-            )
+            _report_backwards(loss, partition, start[partition], end[partition])
         id_ = ids.get(partition.topic)
         ranges.append(OffsetRange(partition, start[partition], end[partition], id_))
     return _split([narrowed(each, options.choice.where) for each in ranges], options)
 
 
 async def _beginnings(
-    resolver: OffsetResolver, added: set[TopicPartition], loss: LossReporter
+    resolver: OffsetResolver, start: Offsets, end: Offsets, loss: LossReporter
 ) -> Offsets:
-    """Partitions that were added are read from their first record on."""
-    there = added & await resolver.partitions() if added else set()
+    """Partitions that were added are read from their first record on.
+
+    Of a topic that the query did not read before, what is gone was not for it.
+    """
+    added = end.keys() - start.keys()
+    if not added:
+        return {}
+    topics = {partition.topic for partition in end}
+    there = added & await resolver.partitions(may_be_missing=topics)
     if added - there:
         loss.report(f"partitions are gone before they were read: {describe(added - there)}")
     found = await resolver.earliest(there)
+    read_before = {partition.topic for partition in start}
     for partition, offset in found.items():
-        if offset != 0:
+        if offset != 0 and partition.topic in read_before:
             loss.report(f"{partition} is new and begins at offset {offset} instead of 0")
     return found
 

@@ -133,7 +133,7 @@ class OldStreamReader(_StreamReader):
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
         if self._is_new:
             self.initialOffset()
-        latest = self._ask_latest({})
+        latest = self._ask_latest(from_json(self._planned))
         self._check(self._planned, latest)
         end = to_json(latest, self._ids)
         is_same = latest == from_json(self._planned)

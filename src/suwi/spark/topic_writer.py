@@ -207,12 +207,13 @@ class _Writing:
     def _commit(self, messages: Sequence[TaskSent | None]) -> None:
         """All tasks have flushed."""
         opened = _transactions(messages)
-        if opened:
-            first = messages[0]
-            assert first is not None
-            handout, origin = first.handout, first.origin
-            assert handout is not None
-            assert origin is not None
+        first = messages[0] if messages else None
+        if first is None or first.handout is None:
+            return
+        handout, origin = first.handout, first.origin
+        assert origin is not None
+        # A batch without rows is listed too: the ids that it was given are used again.
+        if opened or not handout.last.has(origin):
             self._run(lambda all_: all_.commit(handout, origin, opened))
 
     def _abort(self, messages: Sequence[TaskSent | None]) -> None:

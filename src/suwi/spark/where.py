@@ -149,7 +149,7 @@ def _fit(column: str, value: Any, kind: "pa.DataType") -> Any:
         if pa.types.is_date(kind) and isinstance(value, str):
             return date.fromisoformat(value)
         if pa.types.is_floating(kind) and isinstance(value, int | Decimal):
-            return float(value)
+            return pa.scalar(float(value), kind).as_py()
         if pa.types.is_binary(kind) and isinstance(value, str):
             return value.encode()
         fitted = pa.scalar(value, kind).as_py()
@@ -214,7 +214,8 @@ def may_match(one: Condition, bounds: Bounds) -> bool:
         case "in":
             return any(may_match(Condition(one.column, "=", value), bounds) for value in one.value)
         case "!=":
-            return low is None or high is None or not low == high == one.value
+            # Bounds say nothing of NaN, which differs from everything.
+            return isinstance(low, float) or low is None or not low == high == one.value
         case "<":
             return low is None or bool(low < one.value)
         case "<=":

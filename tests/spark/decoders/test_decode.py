@@ -175,7 +175,33 @@ def test_times_that_no_sink_can_hold_are_bad_with_their_field(spark: "SparkSessi
     _, bad = decoded(rows(spark, *values), json=schema, lenient=True)
     assert bad[0] == "field 'at' is not in years 1 to 9999"
     good, bad = decoded(rows(spark, *values[4:]), json=schema, max_future="1 day")
-    assert bad == {0: "field 'at' is more than 1 day in the future"}
+    assert bad == {0: "field 'at' is more than 1 day after the record's time"}
+
+
+def test_the_future_begins_at_the_record_and_not_when_it_is_looked_at(
+    spark: "SparkSession",
+) -> None:
+    """Good and bad rows are two queries, and a batch may be run again later."""
+    from pyspark.sql import functions as f
+
+    schema = "at TIMESTAMP, days ARRAY<DATE>"
+    values = [
+        '{"at": "2026-01-01T23:59:59Z"}',
+        '{"at": "2026-01-02T00:00:01Z"}',
+        '{"days": ["2026-01-01", "2026-01-03"]}',
+    ]
+    df = rows(spark, *values)
+    good, bad = decoded(df, json=schema, max_future="1 day")
+    assert list(good) == [0]
+    assert bad == {
+        1: "field 'at' is more than 1 day after the record's time",
+        2: "field 'days' is more than 1 day after the record's time",
+    }
+    for time in (f.timestamp_millis(f.lit(-1)), f.lit(None).cast("timestamp")):
+        good, bad = decoded(df.withColumn("timestamp", time), json=schema, max_future="1 day")
+        assert (list(good), bad) == ([0, 1, 2], {})
+    with pytest.raises(CannotDecode, match="max_future needs the column timestamp"):
+        decoded(df.drop("timestamp"), json=schema, max_future="1 day")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,30 @@ def test_columns_and_rows_are_chosen_and_files_passed_over(tmp_path: Path) -> No
     ):
         with pytest.raises(BadOption, match=problem):
             batch(tmp_path, **wrong)
+
+
+def test_decimals_and_floats_choose_files_by_their_exact_bounds(tmp_path: Path) -> None:
+    """In a batch, where delta-rs reads the statistics, and in a stream, where they are JSON."""
+    schema = schema_of("n long, price decimal(10,2), f float")
+    commit(options_of(tmp_path), schema, [])
+    for low in (0, 10):
+        given = [
+            {"n": n, "price": Decimal(n) / 10, "f": float(n) / 10} for n in range(low, low + 10)
+        ]
+        commit(options_of(tmp_path), schema, given[:1])
+        commit(options_of(tmp_path), schema, given[1:])
+        given = [{**row, "n": row["n"] + 100} for row in given]
+        data = pa.Table.from_pylist(given, pa.schema(DeltaTable(tmp_path).schema().to_arrow()))
+        write_deltalake(tmp_path, data, mode="append")
+    for column in ("price", "f"):
+        for n in range(20):
+            options = {"where": f"{column} = {n / 10}", "columns": "n"}
+            assert sorted(row["n"] for row in batch(tmp_path, **options)) == [n, n + 100]
+            stream = Query(tmp_path, startingVersion="0", **options)
+            assert stream.batch() == [n, n + 100]
+    found = source(tmp_path, where="price = 0.5")
+    tasks = found.reader(found.schema()).partitions()
+    assert sum(len(task.files) for task in tasks) == 2  # type: ignore[attr-defined]
 
 
 def test_partitions_are_columns_and_choose_files(tmp_path: Path) -> None:
@@ -365,6 +390,43 @@ def test_new_columns_stop_a_stream_and_are_there_when_it_is_started_again(tmp_pa
     assert Query(tmp_path, query.start, columns="n").batch() == [2]
 
 
+INNER = pa.struct([("x", pa.int64())])
+WIDER = pa.struct([("x", pa.int64()), ("y", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("kind", "wider", "old", "new"),
+    [
+        (INNER, WIDER, {"x": 1}, {"x": 1, "y": "new"}),
+        (pa.list_(INNER), pa.list_(WIDER), [{"x": 1}], [{"x": 1, "y": "new"}]),
+        (
+            pa.map_(pa.string(), INNER),
+            pa.map_(pa.string(), WIDER),
+            [("k", {"x": 1})],
+            [("k", {"x": 1, "y": "new"})],
+        ),
+    ],
+    ids=["struct", "array", "map"],
+)
+def test_new_fields_inside_of_a_column_stop_a_stream(
+    tmp_path: Path, kind: pa.DataType, wider: pa.DataType, old: Any, new: Any
+) -> None:
+    def write(number: int, value: pa.Array) -> None:
+        data = pa.table({"n": [number], "v": value, "other": value})
+        write_deltalake(tmp_path, data, mode="append", schema_mode="merge")
+
+    write(1, pa.array([old], kind))
+    queries = [Query(tmp_path), Query(tmp_path, columns="n,v"), Query(tmp_path, columns="n")]
+    assert [query.batch() for query in queries] == [[1]] * 3
+    write(2, pa.array([new], wider))
+    with pytest.raises(SchemaChanged, match=r"has new columns: v\.y, other\.y\. Start the query"):
+        queries[0].batch()
+    with pytest.raises(SchemaChanged, match=r"has new columns: v\.y\. Start the query"):
+        queries[1].batch()
+    assert queries[2].batch() == [2]
+    assert Query(tmp_path, queries[0].start).batch() == [2]
+
+
 def test_a_first_batch_that_is_run_again_reads_the_same(tmp_path: Path) -> None:
     """A driver killed in its first batch: the log has where that ends, not where it began."""
     add(tmp_path, 1)
@@ -376,6 +438,18 @@ def test_a_first_batch_that_is_run_again_reads_the_same(tmp_path: Path) -> None:
     again.end = query.end
     assert again.run() == [1]
     assert again.batch() == [2]
+
+
+def test_a_first_batch_of_a_table_that_was_made_anew_is_not_run_again(tmp_path: Path) -> None:
+    add(tmp_path / "a", 1)
+    query = Query(tmp_path / "a")
+    assert query.plan()
+    add(tmp_path / "b", 2)
+    again = Query(tmp_path / "b")
+    again.start = again.start or json.dumps(again.reader.initialOffset())
+    again.end = query.end
+    with pytest.raises(OtherTable, match="this checkpoint belongs to another table"):
+        again.run()
 
 
 def test_a_batch_has_no_more_files_than_it_may(tmp_path: Path, spark_release: str) -> None:

@@ -72,8 +72,8 @@ def decode(
     the tombstones of a compacted topic), or away (`drop`).
 
     Moments and dates outside of the years 1 to 9999 are bad, and with `max_future`, an interval as
-    "1 day", those that are further in the future than that: one of them would move an event-time
-    watermark to where every other record is late.
+    "1 day", those that are later than the record's own `timestamp` by more than that: one of them
+    would move an event-time watermark to where every other record is late.
 
     Raises `CannotDecode` where the arguments do not fit together or a schema cannot be used.
     """
@@ -126,6 +126,8 @@ class _Rows:
                 f"the frame has no column {', '.join(missing or ['value'])}: "
                 "decode what `read_topics` gives, before columns are chosen"
             )
+        if max_future is not None and "timestamp" not in columns:
+            raise CannotDecode("max_future needs the column timestamp: the record's own time")
         self._df = df
         self._nulls = nulls
         self._max_future = max_future

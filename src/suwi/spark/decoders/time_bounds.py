@@ -3,6 +3,8 @@
 Spark holds years up to 294247, Python and most readers of tables up to 9999; one such value moves
 an event-time watermark by centuries, after which every record is late.
 `out_of_bounds` yields a condition for each field that holds moments or dates, at any depth.
+Invariant: conditions depend on the record alone, not on when it is looked at. Good and bad records
+are found by two queries, and a batch may be run again.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ class Fault(NamedTuple):
 
 
 def out_of_bounds(row: Column, schema: StructType, max_future: str | None) -> Iterator[Fault]:
-    """`max_future` is an interval, as `1 day`; None: the year 9999 is the only bound."""
+    """`max_future` is an interval after the column `timestamp`, as `1 day`; None, or a record
+    without a time: the year 9999 is the only bound."""
     for field in schema.fields:
         yield from _field(row[field.name], field.dataType, field.name, max_future)
 
@@ -45,7 +48,7 @@ def _field(value: Column, kind: DataType, path: str, max_future: str | None) -> 
     yield Fault(_surely(_outside(value, kind)), f"field {path!r} is not in years 1 to 9999")
     if max_future is not None:
         late = _surely(_outside(value, kind, max_future))
-        yield Fault(late, f"field {path!r} is more than {max_future} in the future")
+        yield Fault(late, f"field {path!r} is more than {max_future} after the record's time")
 
 
 def _outside(value: Column, kind: DataType, max_future: str | None = None) -> Column | None:
@@ -78,7 +81,10 @@ def _plain(value: Column, kind: DataType, max_future: str | None) -> Column:
     from pyspark.sql import types as t
 
     if max_future is not None:
-        return value > (f.current_timestamp() + f.expr(f"INTERVAL {max_future}"))
+        written = f.col("timestamp")
+        # A record without a time is shown a millisecond before 1970.
+        has_time = written >= f.timestamp_seconds(f.lit(0))
+        return has_time & (value > written + f.expr(f"INTERVAL {max_future}"))
     if isinstance(kind, t.DateType):
         return (value < f.make_date(*map(f.lit, (1, 1, 1)))) | (
             value > f.make_date(*map(f.lit, (9999, 12, 31)))

@@ -34,7 +34,8 @@ class DataFile:
     size_bytes: int
     partition_values: Mapping[str, str | None]
     statistics: Mapping[str, Any]
-    """As in the log: minValues, maxValues, nullCount, numRecords; values may be typed already."""
+    """As in the log: minValues, maxValues, nullCount, numRecords. Values may be typed already;
+    numbers with a point are text, so that nothing is rounded before the type is known."""
     change: str | None = None
     """What has happened to all of its rows; None: they say it themselves, or nobody asks."""
     version: int = 0
@@ -161,7 +162,7 @@ def _file(body: Mapping[str, Any], change: str | None, version: int, timestamp_m
         _plain_path(body["path"]),
         body.get("size") or 0,
         body.get("partitionValues") or {},
-        json.loads(body.get("stats") or "{}"),
+        json.loads(body.get("stats") or "{}", parse_float=str),
         change,
         version,
         timestamp_ms,

@@ -24,6 +24,7 @@ from suwi.spark.delta.errors import (
 )
 from suwi.spark.delta.log import DataFile, Log, files_of, open_for_reading
 from suwi.spark.delta.scan import Scan, read_files, wanted_files
+from suwi.spark.delta.schema import added_fields
 from suwi.spark.offsets import beginning, where_it_began, with_beginning
 from suwi.spark.options import BadOption
 from suwi.spark.releases import HAS_ADMISSION_CONTROL
@@ -126,6 +127,7 @@ class _StreamReader(DataSourceStreamReader):
             return []
         log, _ = self._follow()
         self._check_table(start)
+        self._check_table(end)  # Of a first batch that is run again, the start is not in the log.
         first, last = Place.of(dict(beginning(start, end))), Place.of(end)
         files = list(self._files(first, last))
         log.forget_before(first.version)
@@ -191,10 +193,10 @@ class _StreamReader(DataSourceStreamReader):
         )
 
     def _check_schema(self, version: int, schema: dict[str, Any]) -> None:
-        if self._options.choice.columns:
-            return  # Whoever names columns wants no others.
-        known = self._scan.schema.fieldNames()
-        new = [field["name"] for field in schema["fields"] if field["name"] not in known]
+        chosen = self._options.choice.columns  # Whoever names columns wants no others.
+        fields = [one for one in schema["fields"] if not chosen or one["name"] in chosen]
+        known = self._scan.schema.jsonValue()
+        new = list(added_fields({"type": "struct", "fields": fields}, known))
         if new:
             raise SchemaChanged(
                 f"version {version} of {self._options.uri} has new columns: {', '.join(new)}. "

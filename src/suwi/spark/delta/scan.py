@@ -6,8 +6,10 @@ are narrower in it than in the table are widened.
 """
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from suwi.spark.delta.errors import VersionGone
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _ROWS_MAX: Final = 10_000
+# delta-rs states bounds of decimals as floats, rounded to 53 bits more than once.
+_ROUNDING: Final = Decimal(2) ** -50
 _CHANGES: Final = """
     {"type": "struct", "fields": [
         {"name": "_change_type", "type": "string", "nullable": true, "metadata": {}},
@@ -86,8 +90,9 @@ def wanted_files(
 def bounds_of(file: DataFile, column: str, schema: "pa.Schema") -> Bounds:
     kind = schema.field(column).type
     if column in file.partition_values:
-        value = _value(file.partition_values[column], kind)
-        return Bounds(value, value, has_nulls=value is None, has_values=value is not None)
+        text = file.partition_values[column]
+        value = _value(text, kind)
+        return Bounds(value, value, has_nulls=text is None, has_values=text is not None)
     nulls = file.statistics.get("nullCount", {}).get(column)
     rows = file.statistics.get("numRecords")
     low = _value(file.statistics.get("minValues", {}).get(column), kind)
@@ -97,18 +102,30 @@ def bounds_of(file: DataFile, column: str, schema: "pa.Schema") -> Bounds:
             high += timedelta(milliseconds=1)  # Statistics of other writers cut off microseconds.
         except OverflowError:
             high = None
+    if isinstance(low, Decimal):
+        low -= abs(low) * _ROUNDING
+    if isinstance(high, Decimal):
+        high += abs(high) * _ROUNDING
     return Bounds(low, high, nulls != 0, nulls is None or rows is None or nulls < rows)
 
 
-def _value(text: Any, kind: "pa.DataType") -> Any:
-    """A value of the log as Python has it; None where it is null, or not understood."""
+def _value(stated: Any, kind: "pa.DataType") -> Any:
+    """A value of the log as Python has values of the type; None: it is null, or not understood."""
     import pyarrow as pa
 
-    if not isinstance(text, str):
-        return text if not isinstance(text, dict) else None
+    if stated is None or isinstance(stated, dict):
+        return None
     try:
-        return _scalar(text, kind).as_py()
-    except (pa.ArrowException, ValueError, OverflowError):
+        if pa.types.is_decimal(kind):
+            # It may have an exponent, or more digits than the type: Arrow would refuse it.
+            exact = Decimal(str(stated))
+            return exact if exact.is_finite() else None
+        if pa.types.is_floating(kind):
+            # As the type has it: 0.1 in 32 bits is not Python's 0.1.
+            number = pa.scalar(float(stated), kind).as_py()
+            return None if math.isnan(number) else number
+        return _scalar(stated, kind).as_py() if isinstance(stated, str) else stated
+    except (pa.ArrowException, ValueError, ArithmeticError):
         return None
 
 

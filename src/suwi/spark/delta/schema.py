@@ -7,7 +7,7 @@ Invariant: a column of a file has the table's type, or lacks fields of it.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from suwi.spark.delta.errors import SchemaMismatch
@@ -176,6 +176,26 @@ def _fit_kinds(data: Any, table: Any, path: str, merge: bool, faults: list[str])
             return data, table
     faults.append(f"`{path}` is {describe(table)} in the table and {describe(data)} here")
     return data, table
+
+
+def added_fields(new: Any, known: Any, above: str = "") -> Iterator[str]:
+    """What a type has, at any depth, and an earlier form of it has not: names with their path."""
+    if isinstance(new, str) or isinstance(known, str) or new["type"] != known["type"]:
+        return
+    match new["type"]:
+        case "struct":
+            kinds = {field["name"]: field["type"] for field in known["fields"]}
+            for field in new["fields"]:
+                path = f"{above}{field['name']}"
+                if field["name"] in kinds:
+                    yield from added_fields(field["type"], kinds[field["name"]], f"{path}.")
+                else:
+                    yield path
+        case "array":
+            yield from added_fields(new["elementType"], known["elementType"], above)
+        case "map":
+            for inner in ("keyType", "valueType"):
+                yield from added_fields(new[inner], known[inner], above)
 
 
 def required_columns(table: dict[str, Any]) -> set[str]:
