@@ -60,8 +60,9 @@ class GroupCoordinatorShard:
         self._topics = topics
         self._classic = ClassicCoordinator(config.classic, new_id)
         self._consumer = ConsumerCoordinator(config.consumer_of, new_id)
-        self._jobs: dict[str, Job] = {}
-        """Assignments that take long, by group."""
+        self._jobs: dict[TimerKey, Job] = {}
+        """Work that takes long, by the timer that steps it: of a group an assignment, and the
+        resolution of its regular expressions."""
 
     def group(self, group_id: str) -> Group | None:
         return self.groups.get(group_id)
@@ -222,14 +223,15 @@ class GroupCoordinatorShard:
             return
         kind, group_id, *rest = key
         if kind == _JOB:
-            self._step(group_id, now_ms, decision)
+            self._step(key, now_ms, decision)
             return
         consumer = self.groups.consumer.get(group_id)
         if consumer is not None:
             job = self._consumer.timer_expired(consumer, key, self._topics(), now_ms, decision)
             if job is not None:
-                self._jobs[group_id] = job
-                decision.arm((_JOB, group_id), now_ms)
+                step = (_JOB, group_id, kind)
+                self._jobs[step] = job
+                decision.arm(step, now_ms)
             return
         group = self.groups.classic.get(group_id)
         if group is None:
@@ -244,17 +246,17 @@ class GroupCoordinatorShard:
             self._classic.downgraded(group, Cause(Trigger.DOWNGRADE), now_ms, decision)
         self._drop_if_nothing(group)
 
-    def _step(self, group_id: str, now_ms: int, decision: Decision) -> None:
-        """Go on with an assignment that takes long."""
-        job = self._jobs.get(group_id)
-        group = self.groups.consumer.get(group_id)
+    def _step(self, key: TimerKey, now_ms: int, decision: Decision) -> None:
+        """Go on with work that takes long."""
+        job = self._jobs.get(key)
+        group = self.groups.consumer.get(job.group_id) if job is not None else None
         if job is None or group is None:
-            self._jobs.pop(group_id, None)
+            self._jobs.pop(key, None)
         elif job.run(_SLICES_PER_EVENT):
-            del self._jobs[group_id]
+            del self._jobs[key]
             self._consumer.job_done(group, job, self._topics(), now_ms, decision)
         else:
-            decision.arm((_JOB, group_id), now_ms)
+            decision.arm(key, now_ms)
 
     def _drop_if_nothing(self, group: ClassicGroup) -> None:
         """Ids that were handed out and never used leave nothing behind (hazard G4)."""
