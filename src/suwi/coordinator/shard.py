@@ -21,7 +21,7 @@ from suwi.coordinator.decision import (
     Token,
     TransactionalProducer,
 )
-from suwi.coordinator.log_reader import LogReader
+from suwi.coordinator.log_reader import LogReader, until_committed
 from suwi.coordinator.pending_replies import PendingReplies
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
@@ -196,6 +196,9 @@ class Shard:
                 continue
             if status is Status.LOADING and done:
                 self._activate()
+                if self.status is Status.LOADING:
+                    # Its partition leads no more: another role follows.
+                    await asyncio.sleep(_RETRY_TIMER_S)
             elif done and not self._lags():
                 self._reload_s = _RELOAD_S_MIN
                 break
@@ -219,23 +222,9 @@ class Shard:
         committed = partition.high_watermark
         await reader.replay(machine, end, committed, lambda: machine is self.machine)
         if leads and machine is self.machine:
-            await self._until_committed(end)
+            await until_committed(partition, end)
             machine.committed(end)
         return machine is self.machine and reader.applied >= end
-
-    async def _until_committed(self, end: Offset) -> None:
-        committed = asyncio.get_running_loop().create_future()
-
-        def tell(error: BrokerError | None) -> None:
-            if committed.done():
-                return
-            if error is None:
-                committed.set_result(None)
-            else:
-                committed.set_exception(error)
-
-        self.partition.when_committed(end, tell)
-        await committed
 
     def _activate(self) -> None:
         """Begin to serve. No await since the end of the log was reached."""
