@@ -15,6 +15,13 @@ TimerKey: TypeAlias = Hashable
 """What a timer is for; arming one again replaces it."""
 
 
+class PausableTimerKey(tuple[str, ...]):
+    """Of a timer that waits for a request of a client: it stands still while the coordinator
+    refuses such requests. Equal to the plain tuple."""
+
+    __slots__ = ()
+
+
 RECORD_OVERHEAD_BYTES: Final = 32
 """Lengths, deltas and attributes of a record, at most."""
 

@@ -272,11 +272,17 @@ class Shard:
         `writes`: it may append, so it is refused where an append would be. `prolongs`: its reply
         tells a member that it still is one, so it is refused where another broker may know better.
         """
-        if prolongs:
-            self.check_readable()
         self.check_active()
-        if writes:
-            self.partition.check_enough_replicas(None)
+        try:
+            if prolongs:
+                self.check_readable()
+            if writes:
+                self.partition.check_enough_replicas(None)
+        except BrokerError:
+            self._update_pause()
+            raise
+        if self._timers.is_paused:
+            self._update_pause()
         self._replies.add(token)
         self._handle(decide)
 
@@ -306,13 +312,24 @@ class Shard:
             self._handle(decide)
 
     def _expire(self, key: TimerKey) -> None:
-        if not self.machine.only_replies(key):
-            try:
-                self.partition.check_enough_replicas(None)
-            except BrokerError:
-                self._timers.arm(key, _RETRY_TIMER_S)
-                return
+        is_paused = self._timers.is_paused or self._update_pause()
+        if is_paused and not self.machine.only_replies(key):
+            self._timers.arm(key, _RETRY_TIMER_S)
+            self._update_pause()  # If it is over, this one gets its time, too.
+            return
         self._handle(lambda machine, now_ms, decision: machine.expired(key, now_ms, decision))
+
+    def _update_pause(self) -> bool:
+        """Whether heartbeats of either protocol are refused now: that must cost no member its
+        session."""
+        try:
+            self.check_readable()
+            self.partition.check_enough_replicas(None)
+        except BrokerError:
+            self._timers.pause()
+        else:
+            self._timers.resume()
+        return self._timers.is_paused
 
     def _handle(self, decide: Decide) -> None:
         try:
