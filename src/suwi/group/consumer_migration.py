@@ -3,10 +3,12 @@
 Both are decisions like any other: tombstones of what the group was, records of what it is. Which
 kind a group is follows from its records alone, so that a replay gives the same.
 `upgrade` gives the consumer group as it will be, because the heartbeat that causes it goes on with
-it. After `downgrade` the classic group has to rebalance: `downgrade_timer` fires at once for that.
+it. After `downgrade` the classic group has to rebalance: `downgrade_timer` fires at once for that,
+and the record names no leader, so that whoever loads it knows.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kio.schema.errors import ErrorCode
 
@@ -197,7 +199,8 @@ def downgrade(
     classic.state_since_ms = now_ms
     assignments = {member.member_id: embedded_assignment(member, topics) for member in members}
     append_group_tombstones(decision, group)
-    decision.append(GroupMetadataKey(group.group_id), classic.value(assignments))
+    value = replace(classic.value(assignments), leader=None)
+    decision.append(GroupMetadataKey(group.group_id), value)
     decision.arm(downgrade_timer(group.group_id), now_ms)
 
 

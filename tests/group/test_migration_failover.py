@@ -1,0 +1,34 @@
+"""Upgrades and downgrades as the whole machine decides them: fail-overs, and what does not fit."""
+
+from kio.schema.errors import ErrorCode
+
+from suwi.group.classic_group import ClassicState
+from tests.group.consumer_driver import ConsumerDriver
+
+
+def downgraded() -> tuple[ConsumerDriver, list[str]]:
+    """The last member of the consumer protocol has just left, its partitions with it."""
+    driver = ConsumerDriver()
+    classic = driver.classic_members(2)
+    assert driver.beat("m1", "a0", "a1").error is ErrorCode.none
+    assert driver.consumer.classic_members == 2
+    assert driver.beat("m1", epoch=-1).error is ErrorCode.none
+    return driver, classic
+
+
+def test_a_fail_over_right_after_a_downgrade_does_not_lose_its_rebalance() -> None:
+    driver, classic = downgraded()
+    assert driver.state is ClassicState.STABLE, "it has not begun"
+    driver.fail_over()
+    assert driver.state is ClassicState.PREPARING_REBALANCE
+    for member_id in classic:
+        assert driver.heartbeat(member_id) is ErrorCode.rebalance_in_progress
+
+
+def test_a_fail_over_during_the_rebalance_of_a_downgrade_begins_it_again() -> None:
+    driver, classic = downgraded()
+    driver.sleep(1)
+    assert driver.state is ClassicState.PREPARING_REBALANCE
+    driver.resign_and_return()
+    assert driver.state is ClassicState.PREPARING_REBALANCE
+    assert driver.heartbeat(classic[0]) is ErrorCode.rebalance_in_progress
