@@ -171,6 +171,25 @@ def test_a_record_that_is_too_large_is_refused_and_nothing_else_is() -> None:
     in_world(scenario)
 
 
+def test_what_is_refused_ends_no_timer() -> None:
+    async def scenario(world: World) -> None:
+        await world.serve()
+        world.arm("a", 2_000)
+        request = Request()
+
+        def fill(_: Notes, now_ms: int, decision: Decision) -> None:
+            decision.append("k", "x" * 2_000_000)
+            decision.cancel("a")
+            decision.reply(request, "done")
+
+        world.shard.submit(fill, request)
+        assert isinstance(request.reply, RecordListTooLarge)
+        await world.pass_time(3)
+        assert world.machine.expirations == ["a"]
+
+    in_world(scenario)
+
+
 def test_records_that_need_not_be_together_may_be_more_than_a_batch_holds() -> None:
     async def scenario(world: World) -> None:
         await world.serve()

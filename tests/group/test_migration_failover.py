@@ -4,6 +4,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.group.classic_group import ClassicState
 from tests.group.consumer_driver import ConsumerDriver
+from tests.group.driver import subscription
 
 
 def downgraded() -> tuple[ConsumerDriver, list[str]]:
@@ -32,3 +33,28 @@ def test_a_fail_over_during_the_rebalance_of_a_downgrade_begins_it_again() -> No
     driver.resign_and_return()
     assert driver.state is ClassicState.PREPARING_REBALANCE
     assert driver.heartbeat(classic[0]) is ErrorCode.rebalance_in_progress
+
+
+def test_an_upgrade_that_does_not_fit_a_batch_changes_nothing() -> None:
+    driver = ConsumerDriver()
+    classic = driver.classic_members(2)
+    driver.join(classic[0], protocols=[("range", subscription("a0", user_data=b"x"))])
+    assert driver.state is ClassicState.PREPARING_REBALANCE
+    records, timers, waiting = len(driver.log), dict(driver.timers), dict(driver.waiting)
+    driver.batch_bytes_max = 300
+    assert driver.beat("m1", "a0").error is ErrorCode.unknown_server_error
+    assert (len(driver.log), driver.timers, driver.waiting) == (records, timers, waiting)
+    driver.batch_bytes_max = 1 << 20
+    assert driver.beat("m1", "a0").error is ErrorCode.none
+    assert driver.consumer.classic_members == 2
+
+
+def test_a_group_whose_downgrade_does_not_fit_a_batch_stays_a_consumer_group() -> None:
+    driver = ConsumerDriver()
+    driver.classic_members(20)
+    assert driver.beat("m1", "a0").error is ErrorCode.none
+    driver.batch_bytes_max = 2_000
+    assert driver.beat("m1", epoch=-1).error is ErrorCode.none
+    assert driver.consumer.classic_members == len(driver.consumer.members) == 20
+    sessions = [key for key in driver.timers if key[0] == "consumer-session"]  # type: ignore[index]
+    assert len(sessions) == 20

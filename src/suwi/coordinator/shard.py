@@ -354,6 +354,8 @@ class Shard:
                 self._replies.refuse(decision.replies, error)
                 decision.replies.clear()
                 decision.notices_when_committed.clear()
+                for key in [key for key, at_ms in decision.timers.items() if at_ms is None]:
+                    del decision.timers[key]  # What was to end goes on.
                 if self.status is not Status.ACTIVE:
                     return
             else:
