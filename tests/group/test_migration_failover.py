@@ -3,7 +3,10 @@
 from kio.schema.errors import ErrorCode
 
 from suwi.group.classic_group import ClassicState
+from suwi.model.ids import PartitionIndex, TopicPartition
+from suwi.wire.consumer_protocol import Subscription, encode_assignment, encode_subscription
 from tests.group.consumer_driver import ConsumerDriver
+from tests.group.consumer_world import topic_id
 from tests.group.driver import subscription
 
 
@@ -33,6 +36,22 @@ def test_a_fail_over_during_the_rebalance_of_a_downgrade_begins_it_again() -> No
     driver.resign_and_return()
     assert driver.state is ClassicState.PREPARING_REBALANCE
     assert driver.heartbeat(classic[0]) is ErrorCode.rebalance_in_progress
+
+
+def test_g17_an_upgrade_in_an_interrupted_rebalance_leaves_members_what_they_still_read() -> None:
+    driver = ConsumerDriver()
+    ours = [TopicPartition("a0", PartitionIndex(0))]
+    protocols = [("cooperative-sticky", encode_subscription(Subscription(("a0",), tuple(ours))))]
+    member_id = driver.id_of(driver.join(protocols=protocols))
+    driver.sync(member_id, {member_id: encode_assignment(ours)})
+    driver.join(member_id, protocols=protocols)
+    assert driver.state is ClassicState.COMPLETING_REBALANCE
+    driver.join(protocols=[("cooperative-sticky", subscription("a0"))])
+    assert driver.state is ClassicState.PREPARING_REBALANCE
+    assert driver.group.members[member_id].assignment == b""
+    joined = driver.beat("m1", "a0")
+    assert (joined.error, joined.assignment) == (ErrorCode.none, {})
+    assert driver.consumer.owner(topic_id("a0"), 0) == member_id
 
 
 def test_an_upgrade_that_does_not_fit_a_batch_changes_nothing() -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Decision, TimerKey
-from suwi.group.classic_group import ClassicGroup, ClassicMember, Protocol
+from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
 from suwi.group.classic_group_records import GroupMetadataKey
 from suwi.group.classic_messages import JoinResponse, SyncResponse
 from suwi.group.classic_timers import join_timer, session_timer, sync_timer
@@ -99,7 +99,11 @@ def _to_consumer(
     assignment = decode_assignment(member.assignment)
     if assignment.user_data:
         raise _HasUserData
-    for name, partition in assignment.partitions:
+    partitions = assignment.partitions
+    if not member.assignment and classic.state is not ClassicState.STABLE:
+        # A rebalance that was interrupted has dropped it: a cooperative member still reads this.
+        partitions = subscription.owned
+    for name, partition in partitions:
         topic = topics.by_name(name)
         # G17: an assignor of the client's own may have given one to several.
         if topic is not None and (topic.topic_id, partition) not in claimed:
