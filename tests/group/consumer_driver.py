@@ -30,11 +30,16 @@ class ConsumerDriver(Driver):
         return group
 
     def beat(
-        self, member_id: str, *names: str, regex: str | None = None, epoch: int = 0
+        self,
+        member_id: str,
+        *names: str,
+        regex: str | None = None,
+        epoch: int = 0,
+        group: str = GROUP,
     ) -> HeartbeatResponse:
         """Of the consumer protocol: a member joins, or is in this epoch."""
         request = HeartbeatRequest(
-            GROUP,
+            group,
             member_id,
             epoch,
             rebalance_timeout_ms=30_000,

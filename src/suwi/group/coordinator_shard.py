@@ -36,6 +36,8 @@ from suwi.records.record import Marker
 
 _JOB: Final = "job"
 _SLICES_PER_EVENT: Final = 3
+_COMPARE: Final = ("compare topics",)
+_TOPICS_COMPARED_PER_EVENT: Final = 5_000
 
 
 class GroupConfig(NamedTuple):
@@ -63,6 +65,8 @@ class GroupCoordinatorShard:
         self._jobs: dict[TimerKey, Job] = {}
         """Work that takes long, by the timer that steps it: of a group an assignment, and the
         resolution of its regular expressions."""
+        self._to_compare: list[str] = []
+        """Consumer groups that have not been told of the newest image."""
 
     def group(self, group_id: str) -> Group | None:
         return self.groups.get(group_id)
@@ -161,8 +165,22 @@ class GroupCoordinatorShard:
         """There is a new image; these topics were deleted."""
         if deleted:
             self.offset_requests.topics_deleted(deleted, decision)
-        for group in list(self.groups.consumer):
-            self._consumer.topics_changed(group, topics, now_ms, decision)
+        self._to_compare = [group.group_id for group in self.groups.consumer]
+        self._compare_topics(topics, now_ms, decision)
+
+    def _compare_topics(self, topics: Topics, now_ms: int, decision: Decision) -> None:
+        """Tell some groups of a new image. The others follow in events of their own, or find out
+        with their next heartbeat."""
+        decision.is_atomic = False
+        left = _TOPICS_COMPARED_PER_EVENT
+        while self._to_compare:
+            if left <= 0:
+                decision.arm(_COMPARE, now_ms)
+                return
+            group = self.groups.consumer.get(self._to_compare.pop())
+            if group is not None:
+                left -= 1 + len(group.subscribers)
+                self._consumer.topics_changed(group, topics, now_ms, decision)
 
     # -- the runtime's side ----------------------------------------------------------------------
 
@@ -189,6 +207,7 @@ class GroupCoordinatorShard:
         self.offsets.committed(end_offset)
 
     def elected(self, now_ms: int, decision: Decision) -> None:
+        decision.is_atomic = False
         topics = self._topics()
         for group in self.groups.classic.values():
             self._classic.loaded(group, now_ms, decision)
@@ -199,6 +218,7 @@ class GroupCoordinatorShard:
     def resigned(self) -> None:
         self.offset_requests.stop_expiry()
         self._jobs.clear()
+        self._to_compare.clear()
         for consumer in self.groups.consumer:
             self._consumer.forget(consumer.group_id)
         for group_id, group in list(self.groups.classic.items()):
@@ -220,6 +240,9 @@ class GroupCoordinatorShard:
         assert isinstance(key, tuple)
         if key == EXPIRY:
             self.offset_requests.expire(now_ms, decision)
+            return
+        if key == _COMPARE:
+            self._compare_topics(self._topics(), now_ms, decision)
             return
         kind, group_id, *rest = key
         if kind == _JOB:
