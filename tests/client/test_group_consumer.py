@@ -296,11 +296,20 @@ def test_a_subscription_that_changes_takes_effect_for_all() -> None:
     play(scenario)
 
 
-def test_the_leader_of_a_group_notices_new_partitions() -> None:
+@pytest.mark.parametrize("is_back", [False, True])
+def test_the_leader_of_a_group_notices_new_partitions(is_back: bool) -> None:
+    """KIP-814: also a static one that came back, and was not asked to assign."""
+
     async def scenario(stage: Stage) -> None:
         await stage.start()
-        one = Member(stage, "m1")
+        one = Member(stage, "m1", instance_id="a" if is_back else None)
         await until(lambda: share(one))
+        if is_back:
+            generation = one.consumer.membership.generation
+            one.machine.kill()
+            one = Member(stage, "m1", instance_id="a")
+            await until(lambda: share(one))
+            assert one.consumer.membership.generation == generation
 
         async def grow() -> None:
             async with stage.client("admin") as client:

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from suwi.coordinator.decision import Decision
+from suwi.coordinator.decision import Decision, PausableTimerKey, TimerKey
 from suwi.coordinator.shard_context import Status
 from suwi.model.errors import (
     BrokerError,
@@ -171,6 +171,25 @@ def test_a_record_that_is_too_large_is_refused_and_nothing_else_is() -> None:
     in_world(scenario)
 
 
+def test_what_is_refused_ends_no_timer() -> None:
+    async def scenario(world: World) -> None:
+        await world.serve()
+        world.arm("a", 2_000)
+        request = Request()
+
+        def fill(_: Notes, now_ms: int, decision: Decision) -> None:
+            decision.append("k", "x" * 2_000_000)
+            decision.cancel("a")
+            decision.reply(request, "done")
+
+        world.shard.submit(fill, request)
+        assert isinstance(request.reply, RecordListTooLarge)
+        await world.pass_time(3)
+        assert world.machine.expirations == ["a"]
+
+    in_world(scenario)
+
+
 def test_records_that_need_not_be_together_may_be_more_than_a_batch_holds() -> None:
     async def scenario(world: World) -> None:
         await world.serve()
@@ -330,9 +349,9 @@ def test_a_timer_expires_and_what_it_decides_is_appended() -> None:
     async def scenario(world: World) -> None:
         await world.serve()
         world.arm("a", 2_000)
-        await asyncio.sleep(1.9)
+        await world.pass_time(1.9)
         assert world.machine.expirations == []
-        await asyncio.sleep(0.2)
+        await world.pass_time(0.2)
         assert world.machine.expirations == ["a"]
         assert world.batches_in_log() == [1]
 
@@ -348,7 +367,7 @@ def test_a_timer_that_expires_while_too_few_replicas_are_in_sync_waits() -> None
         await asyncio.sleep(5)
         assert world.machine.expirations == []
         world.shrink(0, ONE, TWO, version=101)
-        await asyncio.sleep(1.1)
+        await world.pass_time(2.1)
         assert world.machine.expirations == ["a"]
 
     in_world(scenario)
@@ -373,8 +392,67 @@ def test_timers_end_with_the_leadership() -> None:
         world.follow(1)
         await asyncio.sleep(1)
         await world.serve(2)
-        await asyncio.sleep(5)
+        await world.pass_time(5)
         assert world.machine.expirations == []
+
+    in_world(scenario)
+
+
+SESSION = PausableTimerKey(("session", "g", "m"))
+
+
+@pytest.mark.parametrize("key", [SESSION, "a"])
+def test_a_timer_that_expires_while_the_isr_does_not_fetch_waits(key: TimerKey) -> None:
+    """Heartbeats are refused then: they cannot have come in time."""
+
+    async def scenario(world: World) -> None:
+        await world.serve()
+        world.arm(key, 5_000)
+        await asyncio.sleep(30)
+        with pytest.raises(NotCoordinator):
+            world.beat()
+        assert world.machine.expirations == []
+        await world.pass_time(60)
+        assert world.machine.expirations == [key]
+
+    in_world(scenario)
+
+
+@pytest.mark.parametrize("cause", ["too few in sync", "no fetches"])
+def test_the_time_in_which_heartbeats_are_refused_counts_for_no_session(cause: str) -> None:
+    async def scenario(world: World) -> None:
+        world.need_replicas(2)
+        await world.serve()
+        world.arm(SESSION, 10_000)
+        await world.pass_time(3)
+        if cause == "too few in sync":
+            world.shrink(0, ONE)
+        await asyncio.sleep(2)
+        with pytest.raises((NotCoordinator, NotEnoughReplicas)):
+            world.beat()
+        await asyncio.sleep(28)
+        world.shrink(0, ONE, TWO, version=101)
+        world.commit()
+        await world.pass_time(4)  # What was left of the session is 5 s.
+        assert world.machine.expirations == []
+        await world.pass_time(40)
+        assert world.machine.expirations == [SESSION], "a member that is gone goes in the end"
+
+    in_world(scenario)
+
+
+def test_refusals_that_come_and_go_do_not_keep_a_member_that_is_gone() -> None:
+    async def scenario(world: World) -> None:
+        await world.serve()
+        world.arm(SESSION, 10_000)
+        for _ in range(5):
+            await world.pass_time(3)
+            await asyncio.sleep(2)
+            with pytest.raises(NotCoordinator):
+                world.beat()
+            world.commit()
+            world.beat()
+        assert world.machine.expirations == [SESSION]
 
     in_world(scenario)
 
@@ -385,21 +463,12 @@ def test_a_leader_that_the_isr_does_not_fetch_from_prolongs_no_sessions() -> Non
     async def scenario(world: World) -> None:
         await world.serve()
 
-        def beat() -> Request:
-            request = Request()
-            world.shard.submit(
-                lambda machine, _now_ms, decision: machine.get("a", request, decision),
-                request,
-                prolongs=True,
-            )
-            return request
-
-        beat()
+        world.beat()
         await asyncio.sleep(2 * ISR_SILENCE_S_MAX)
         with pytest.raises(NotCoordinator):
-            beat()
+            world.beat()
         world.commit()
-        beat()
+        world.beat()
 
     in_world(scenario)
 

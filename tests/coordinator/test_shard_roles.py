@@ -1,6 +1,7 @@
 """Roles of a shard, ordered by leader epoch, and how its log is loaded."""
 
 import asyncio
+from unittest.mock import patch
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -17,12 +18,15 @@ from suwi.records.batch import HEADER_BYTES, read_header
 from suwi.records.builder import build_batch
 from suwi.records.compression import Compression
 from suwi.records.record import Record
+from suwi.replica.partition import Partition
 from tests.coordinator.world import (
     World,
     in_world,
     refusal,
     turns,
 )
+from tests.handlers.world import World as ReplicaWorld
+from tests.handlers.world import led
 
 # -- roles ---------------------------------------------------------------------------------------
 
@@ -170,6 +174,63 @@ def test_a_leader_that_leads_again_in_the_same_epoch_serves_again(is_told: bool)
         assert set(world.machine.values) == {"a"}
 
     in_world(scenario)
+
+
+def test_a_shard_that_loads_while_its_partition_leads_no_more_does_not_stop_the_loop() -> None:
+    async def scenario(world: World) -> None:
+        await world.serve(1)
+        await world.store("a")
+        world.shard.follow(LeaderEpoch(1))
+        world.partition.stop_leading()
+        tries = 0
+        activate = world.shard._activate
+
+        def counted() -> None:
+            nonlocal tries
+            tries += 1
+            assert tries < 100, "it goes round and round"
+            activate()
+
+        with patch.object(world.shard, "_activate", counted):
+            world.shard.lead(LeaderEpoch(1))
+            await asyncio.sleep(10)
+            assert world.failures == []
+            assert refusal(world) is CoordinatorLoadInProgress
+            world.lead(2)
+            await world.until(lambda: world.partition.replica_log.ready_log is not None)
+            world.commit()
+            await world.until(lambda: world.shard.status is Status.ACTIVE)
+        assert world.machine.values == {"a": "v"}
+
+    in_world(scenario)
+
+
+def test_a_coordinator_is_told_that_its_partition_has_failed_and_that_it_leads_again() -> None:
+    async def scenario() -> None:
+        world = ReplicaWorld()
+        roles: list[str] = []
+
+        class Listener:
+            def on_leader(self, partition: Partition) -> None:
+                roles.append("leader")
+
+            def on_follower(self, partition: Partition) -> None:
+                roles.append("follower")
+
+            def on_removed(self, partition: Partition) -> None:
+                roles.append("removed")
+
+        world.add("t", [led()])
+        world.replicas.subscribe(Listener())
+        tp = world.replicas.leader_of("t", 0).partition
+        world.replicas.fail(tp, ZeroDivisionError())
+        world.replicas.fail(tp, ZeroDivisionError())
+        assert roles == ["follower"]
+        world.elect("t", 0, led(epoch=1))
+        assert roles == ["follower", "leader"]
+        await world.replicas.stop()
+
+    asyncio.run(scenario())
 
 
 def test_a_shard_that_is_closed_answers_all_who_wait_and_nobody_afterwards() -> None:

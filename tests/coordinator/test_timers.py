@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwi.coordinator.decision import TimerKey
+from suwi.coordinator.decision import PausableTimerKey, TimerKey
 from suwi.coordinator.timers import Timers
 from suwi.sim import Simulation
 
@@ -130,6 +130,24 @@ def test_who_arms_or_cancels_when_it_is_told_is_obeyed() -> None:
 
     Simulation(0).run(main())
     assert expired == ["again"] * 4
+
+
+def test_a_pause_does_not_count_for_timers_that_can_be_paused() -> None:
+    waits = PausableTimerKey(("waits",))
+
+    async def scenario(timers: Timers, _: Expired) -> None:
+        timers.arm(waits, 10)
+        timers.arm("runs", 12)
+        timers.resume()
+        await asyncio.sleep(1)
+        timers.pause()
+        await asyncio.sleep(2)
+        timers.pause()
+        await asyncio.sleep(3)
+        timers.resume()
+        await asyncio.sleep(20)
+
+    assert run(scenario) == [(12, "runs"), (15, waits)]
 
 
 STEPS = st.lists(

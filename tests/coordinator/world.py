@@ -264,12 +264,30 @@ class World:
         )
         return request
 
+    def beat(self) -> Request:
+        """What prolongs a session, and may write."""
+        request = Request()
+        self.shard.submit(
+            lambda machine, _now_ms, decision: machine.get("a", request, decision),
+            request,
+            prolongs=True,
+        )
+        return request
+
+    async def pass_time(self, seconds: float, *, fetches: bool = True) -> None:
+        """The other replica fetches meanwhile."""
+        end_s = asyncio.get_running_loop().time() + seconds
+        while (left_s := end_s - asyncio.get_running_loop().time()) > 1e-6:
+            await asyncio.sleep(min(left_s, ISR_SILENCE_S_MAX / 3))
+            if fetches:
+                self.commit()
+
     def wait(self) -> Request:
         request = Request()
         self.shard.submit(lambda machine, _now_ms, _decision: machine.wait(request), request)
         return request
 
-    def arm(self, key: str, delay_ms: int) -> None:
+    def arm(self, key: TimerKey, delay_ms: int) -> None:
         self.shard.tell(lambda _machine, now_ms, decision: decision.arm(key, now_ms + delay_ms))
 
     async def until(self, condition: Callable[[], bool]) -> None:

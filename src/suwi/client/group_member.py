@@ -146,8 +146,13 @@ class GroupMember:
         self.membership = self.membership._replace(member_id=answer.member_id)
         assignments: dict[str, bytes] = {}
         self._counts = None
-        if answer.leader == answer.member_id and not getattr(answer, "skip_assignment", False):
-            assignments = await self._assign(answer.protocol_name, answer.members)
+        if answer.leader == answer.member_id:
+            subscriptions = _subscriptions(answer.members)
+            self._counts = counts = await self._count_partitions(_topics_of(subscriptions))
+            # KIP-814: a static leader that is back finds an assignment, and looks after the topics.
+            if not getattr(answer, "skip_assignment", False):
+                assigned = ASSIGNORS[answer.protocol_name].assign(subscriptions, counts)
+                assignments = {each: encode_assignment(to_it) for each, to_it in assigned.items()}
         synced = await self._call(ApiKey.SYNC_GROUP, self._sync_fields(answer, assignments))
         if synced.error_code:
             raise self._coordinator.refused(synced.error_code)
@@ -157,22 +162,6 @@ class GroupMember:
         """A request that is answered when the other members have sent theirs."""
         timeout_s = self._settings.rebalance_timeout_s + _REPLY_S
         return await self._coordinator.call(api, fields, timeout_s=timeout_s)
-
-    async def _assign(self, protocol: str, members: Iterable[Any]) -> dict[str, bytes]:
-        """As the leader: divide everything among all."""
-
-        def by_name(member: Any) -> tuple[bool, str]:
-            instance_id = getattr(member, "group_instance_id", None)
-            return instance_id is None, instance_id or member.member_id
-
-        subscriptions = {
-            member.member_id: decode_subscription(bytes(member.metadata))
-            for member in sorted(members, key=by_name)
-        }
-        topics = sorted({topic for wants in subscriptions.values() for topic in wants.topics})
-        self._counts = counts = await self._count_partitions(topics)
-        assigned = ASSIGNORS[protocol].assign(subscriptions, counts)
-        return {member: encode_assignment(partitions) for member, partitions in assigned.items()}
 
     async def _count_partitions(self, topics: Sequence[str]) -> dict[str, int]:
         """A topic that does not exist has none."""
@@ -260,3 +249,20 @@ class GroupMember:
                 for member_id, assignment in assignments.items()
             ],
         }
+
+
+def _subscriptions(members: Iterable[Any]) -> dict[str, Subscription]:
+    """By member id, static members first."""
+
+    def by_name(member: Any) -> tuple[bool, str]:
+        instance_id = getattr(member, "group_instance_id", None)
+        return instance_id is None, instance_id or member.member_id
+
+    return {
+        member.member_id: decode_subscription(bytes(member.metadata))
+        for member in sorted(members, key=by_name)
+    }
+
+
+def _topics_of(subscriptions: Mapping[str, Subscription]) -> list[str]:
+    return sorted({topic for wants in subscriptions.values() for topic in wants.topics})

@@ -4,6 +4,7 @@ A request that cannot be answered yet is kept by its `Token`; some later decisio
 for it. State changes that must survive go through the records alone (`replay`).
 """
 
+import struct
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -13,6 +14,13 @@ from suwi.replica.partition_transactions import VerificationGuard
 
 TimerKey: TypeAlias = Hashable
 """What a timer is for; arming one again replaces it."""
+
+
+class PausableTimerKey(tuple[str, ...]):
+    """Of a timer that waits for a request of a client: it stands still while the coordinator
+    refuses such requests. Equal to the plain tuple."""
+
+    __slots__ = ()
 
 
 RECORD_OVERHEAD_BYTES: Final = 32
@@ -64,8 +72,21 @@ class Decision:
 
     def has_room_for(self, key: Any, value: Any) -> bool:
         """Whether that record alone can be appended."""
-        size_bytes = len(key.encode()) + len(value.encode()) + RECORD_OVERHEAD_BYTES
-        return size_bytes <= self.batch_bytes_max
+        return _size_bytes(key, value) <= self.batch_bytes_max
+
+    def take_if_it_fits(self, part: "Decision") -> bool:
+        """Add a part that is whole or nothing, if all records can be in one batch."""
+        try:
+            size_bytes = sum(_size_bytes(*record) for record in (*self.records, *part.records))
+        except struct.error:
+            return False  # A string that is too long for a record.
+        if size_bytes > self.batch_bytes_max:
+            return False
+        self.records += part.records
+        self.replies += part.replies
+        self.timers |= part.timers
+        self.notices += part.notices
+        return True
 
     def reply(self, token: Token, response: Any) -> None:
         self.replies.append((token, response))
@@ -75,3 +96,8 @@ class Decision:
 
     def cancel(self, key: TimerKey) -> None:
         self.timers[key] = None
+
+
+def _size_bytes(key: Any, value: Any | None) -> int:
+    value_bytes = 0 if value is None else len(value.encode())
+    return len(key.encode()) + value_bytes + RECORD_OVERHEAD_BYTES

@@ -11,10 +11,11 @@ from typing import Any, Final
 from suwi.coordinator.record import Codec
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.log.partition_log import PartitionLog
-from suwi.model.errors import InvalidRecord
+from suwi.model.errors import BrokerError, InvalidRecord
 from suwi.model.ids import Offset
 from suwi.records.batch import BatchHeader, batches
 from suwi.records.record import iter_records, read_marker
+from suwi.replica.partition import Partition
 from suwi.wire.errors import MalformedMessage
 
 log = logging.getLogger(__name__)
@@ -134,3 +135,19 @@ class LogReader:
             return False
         self._since_turn = 0
         return True
+
+
+async def until_committed(partition: Partition, end: Offset) -> None:
+    """Wait until all below `end` is committed. Raises why that will not be seen here."""
+    committed = asyncio.get_running_loop().create_future()
+
+    def tell(error: BrokerError | None) -> None:
+        if committed.done():
+            return
+        if error is None:
+            committed.set_result(None)
+        else:
+            committed.set_exception(error)
+
+    partition.when_committed(end, tell)
+    await committed

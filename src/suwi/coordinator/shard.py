@@ -21,7 +21,7 @@ from suwi.coordinator.decision import (
     Token,
     TransactionalProducer,
 )
-from suwi.coordinator.log_reader import LogReader
+from suwi.coordinator.log_reader import LogReader, until_committed
 from suwi.coordinator.pending_replies import PendingReplies
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
@@ -196,6 +196,9 @@ class Shard:
                 continue
             if status is Status.LOADING and done:
                 self._activate()
+                if self.status is Status.LOADING:
+                    # Its partition leads no more: another role follows.
+                    await asyncio.sleep(_RETRY_TIMER_S)
             elif done and not self._lags():
                 self._reload_s = _RELOAD_S_MIN
                 break
@@ -219,23 +222,9 @@ class Shard:
         committed = partition.high_watermark
         await reader.replay(machine, end, committed, lambda: machine is self.machine)
         if leads and machine is self.machine:
-            await self._until_committed(end)
+            await until_committed(partition, end)
             machine.committed(end)
         return machine is self.machine and reader.applied >= end
-
-    async def _until_committed(self, end: Offset) -> None:
-        committed = asyncio.get_running_loop().create_future()
-
-        def tell(error: BrokerError | None) -> None:
-            if committed.done():
-                return
-            if error is None:
-                committed.set_result(None)
-            else:
-                committed.set_exception(error)
-
-        self.partition.when_committed(end, tell)
-        await committed
 
     def _activate(self) -> None:
         """Begin to serve. No await since the end of the log was reached."""
@@ -283,11 +272,17 @@ class Shard:
         `writes`: it may append, so it is refused where an append would be. `prolongs`: its reply
         tells a member that it still is one, so it is refused where another broker may know better.
         """
-        if prolongs:
-            self.check_readable()
         self.check_active()
-        if writes:
-            self.partition.check_enough_replicas(None)
+        try:
+            if prolongs:
+                self.check_readable()
+            if writes:
+                self.partition.check_enough_replicas(None)
+        except BrokerError:
+            self._update_pause()
+            raise
+        if self._timers.is_paused:
+            self._update_pause()
         self._replies.add(token)
         self._handle(decide)
 
@@ -317,13 +312,24 @@ class Shard:
             self._handle(decide)
 
     def _expire(self, key: TimerKey) -> None:
-        if not self.machine.only_replies(key):
-            try:
-                self.partition.check_enough_replicas(None)
-            except BrokerError:
-                self._timers.arm(key, _RETRY_TIMER_S)
-                return
+        is_paused = self._timers.is_paused or self._update_pause()
+        if is_paused and not self.machine.only_replies(key):
+            self._timers.arm(key, _RETRY_TIMER_S)
+            self._update_pause()  # If it is over, this one gets its time, too.
+            return
         self._handle(lambda machine, now_ms, decision: machine.expired(key, now_ms, decision))
+
+    def _update_pause(self) -> bool:
+        """Whether heartbeats of either protocol are refused now: that must cost no member its
+        session."""
+        try:
+            self.check_readable()
+            self.partition.check_enough_replicas(None)
+        except BrokerError:
+            self._timers.pause()
+        else:
+            self._timers.resume()
+        return self._timers.is_paused
 
     def _handle(self, decide: Decide) -> None:
         try:
@@ -348,6 +354,8 @@ class Shard:
                 self._replies.refuse(decision.replies, error)
                 decision.replies.clear()
                 decision.notices_when_committed.clear()
+                for key in [key for key, at_ms in decision.timers.items() if at_ms is None]:
+                    del decision.timers[key]  # What was to end goes on.
                 if self.status is not Status.ACTIVE:
                     return
             else:

@@ -10,13 +10,21 @@ import heapq
 from collections.abc import Callable
 from typing import Final
 
-from suwi.coordinator.decision import TimerKey
+from suwi.coordinator.decision import PausableTimerKey, TimerKey
 
 _EXPIRED_PER_TURN: Final = 32
 
 
 class Timers:
-    __slots__ = ("_deadlines", "_expired", "_handle", "_handle_at_s", "_heap", "_sequence")
+    __slots__ = (
+        "_deadlines",
+        "_expired",
+        "_handle",
+        "_handle_at_s",
+        "_heap",
+        "_paused_since_s",
+        "_sequence",
+    )
 
     def __init__(self, expired: Callable[[TimerKey], None]) -> None:
         self._expired = expired
@@ -27,6 +35,7 @@ class Timers:
         self._sequence = 0
         self._handle: asyncio.TimerHandle | None = None
         self._handle_at_s = 0.0
+        self._paused_since_s: float | None = None
 
     def __len__(self) -> int:
         return len(self._deadlines)
@@ -43,9 +52,29 @@ class Timers:
     def cancel(self, key: TimerKey) -> None:
         self._deadlines.pop(key, None)
 
+    @property
+    def is_paused(self) -> bool:
+        return self._paused_since_s is not None
+
+    def pause(self) -> None:
+        """Until `resume`, time does not count for pausable keys. Those that expire are armed again
+        by whoever is told."""
+        if self._paused_since_s is None:
+            self._paused_since_s = asyncio.get_running_loop().time()
+
+    def resume(self) -> None:
+        if self._paused_since_s is None:
+            return
+        pause_s = asyncio.get_running_loop().time() - self._paused_since_s
+        self._paused_since_s = None
+        for key, (deadline_s, at_s) in self._deadlines.items():
+            if isinstance(key, PausableTimerKey):
+                self._deadlines[key] = (deadline_s + pause_s, at_s)
+
     def clear(self) -> None:
         self._deadlines.clear()
         self._heap.clear()
+        self._paused_since_s = None
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

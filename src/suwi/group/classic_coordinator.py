@@ -230,9 +230,13 @@ class ClassicCoordinator:
     # -- load and unload -------------------------------------------------------------------------
 
     def loaded(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
-        """The group comes from the log: sessions begin anew."""
+        """The group comes from the log: sessions begin anew. Without a leader it was downgraded,
+        and what those had who left has no owner."""
         for member in group.members.values():
             reset_session(group, member, now_ms, decision)
+        if group.members and group.leader_id is None:
+            cause = Cause(Trigger.DOWNGRADE)
+            self._rebalances.prepare_rebalance(group, cause, now_ms, decision)
 
     def rebalance_under_way(self, group_id: str) -> Rebalance | None:
         return self._rebalances.under_way(group_id)

@@ -1,19 +1,19 @@
 """The timers of classic groups: a member's silence, the time to join, the time to sync."""
 
-from suwi.coordinator.decision import Decision, TimerKey
+from suwi.coordinator.decision import Decision, PausableTimerKey, TimerKey
 from suwi.group.classic_group import ClassicGroup, ClassicMember
 
 
 def session_timer(group_id: str, member_id: str) -> TimerKey:
-    return ("session", group_id, member_id)
+    return PausableTimerKey(("session", group_id, member_id))
 
 
 def join_timer(group_id: str) -> TimerKey:
-    return ("join", group_id)
+    return PausableTimerKey(("join", group_id))
 
 
 def sync_timer(group_id: str) -> TimerKey:
-    return ("sync", group_id)
+    return PausableTimerKey(("sync", group_id))
 
 
 def reset_session(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from suwi.coordinator.decision import TimerKey
+from suwi.coordinator.decision import PausableTimerKey, TimerKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,12 @@ class ConsumerGroupConfig:
 
 
 def consumer_session_timer(group_id: str, member_id: str) -> TimerKey:
-    return ("consumer-session", group_id, member_id)
+    return PausableTimerKey(("consumer-session", group_id, member_id))
 
 
 def consumer_rebalance_timer(group_id: str, member_id: str) -> TimerKey:
     """A member that has to revoke partitions, or one of the classic protocol that has to join."""
-    return ("consumer-rebalance", group_id, member_id)
+    return PausableTimerKey(("consumer-rebalance", group_id, member_id))
 
 
 def assignment_timer(group_id: str) -> TimerKey:

@@ -191,8 +191,7 @@ class ConsumerCoordinator:
             self._classic.forget(group.group_id, member_id)
         if len(group.members) - group.classic_members <= len(gone):
             left = [m for member_id, m in group.members.items() if member_id not in gone]
-            if can_downgrade(left, self._config_of(group.group_id)):
-                self._downgrade(group, left, topics, now_ms, decision)
+            if self._downgrade(group, left, topics, now_ms, decision):
                 return
         self._updates.remove(group, leaving, cause, topics, now_ms, decision)
 
@@ -203,12 +202,19 @@ class ConsumerCoordinator:
         topics: Topics,
         now_ms: int,
         decision: Decision,
-    ) -> None:
+    ) -> bool:
+        """Whether it could be: the whole classic group has to fit into a batch."""
+        if not can_downgrade(left, self._config_of(group.group_id)):
+            return False
+        conversion = Decision()
         for member_id in group.members:
-            self._updates.cancel_timers(group.group_id, member_id, decision)
-        self._updates.cancel_group_timers(group.group_id, decision)
+            self._updates.cancel_timers(group.group_id, member_id, conversion)
+        self._updates.cancel_group_timers(group.group_id, conversion)
+        downgrade(group, left, topics, now_ms, conversion)
+        if not decision.take_if_it_fits(conversion):
+            return False
         self.forget(group.group_id)
-        downgrade(group, left, topics, now_ms, decision)
+        return True
 
     def delete(self, group: ConsumerGroup, decision: Decision) -> ErrorCode:
         """DeleteGroups."""
@@ -243,11 +249,10 @@ class ConsumerCoordinator:
             return HeartbeatResponse(ErrorCode.group_id_not_found, message)
         group, conversion = upgraded
         response = self.heartbeat(group, request, topics, now_ms, conversion)
-        if response.error is ErrorCode.none:
-            decision.records += conversion.records
-            decision.replies += conversion.replies
-            decision.timers |= conversion.timers
-            decision.notices += conversion.notices
+        if response.error is ErrorCode.none and not decision.take_if_it_fits(conversion):
+            self.forget(classic.group_id)
+            message = f"Group {classic.group_id} is too large to be upgraded."
+            return HeartbeatResponse(ErrorCode.unknown_server_error, message)
         return response
 
     def join(
@@ -266,8 +271,7 @@ class ConsumerCoordinator:
         draft = joining.draft
         left = [*draft.members().values()]
         self._classic.forget(group.group_id, draft.replaced_id or "")
-        if draft.replaced_id is not None and can_downgrade(left, self._config_of(group.group_id)):
-            self._downgrade(group, left, topics, now_ms, decision)
+        if draft.replaced_id is not None and self._downgrade(group, left, topics, now_ms, decision):
             generation = group.epoch
         else:
             self._classic.join(joining, topics, now_ms, decision)

@@ -3,15 +3,17 @@
 Both are decisions like any other: tombstones of what the group was, records of what it is. Which
 kind a group is follows from its records alone, so that a replay gives the same.
 `upgrade` gives the consumer group as it will be, because the heartbeat that causes it goes on with
-it. After `downgrade` the classic group has to rebalance: `downgrade_timer` fires at once for that.
+it. After `downgrade` the classic group has to rebalance: `downgrade_timer` fires at once for that,
+and the record names no leader, so that whoever loads it knows.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Decision, TimerKey
-from suwi.group.classic_group import ClassicGroup, ClassicMember, Protocol
+from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
 from suwi.group.classic_group_records import GroupMetadataKey
 from suwi.group.classic_messages import JoinResponse, SyncResponse
 from suwi.group.classic_timers import join_timer, session_timer, sync_timer
@@ -97,7 +99,11 @@ def _to_consumer(
     assignment = decode_assignment(member.assignment)
     if assignment.user_data:
         raise _HasUserData
-    for name, partition in assignment.partitions:
+    partitions = assignment.partitions
+    if not member.assignment and classic.state is not ClassicState.STABLE:
+        # A rebalance that was interrupted has dropped it: a cooperative member still reads this.
+        partitions = subscription.owned
+    for name, partition in partitions:
         topic = topics.by_name(name)
         # G17: an assignor of the client's own may have given one to several.
         if topic is not None and (topic.topic_id, partition) not in claimed:
@@ -197,7 +203,8 @@ def downgrade(
     classic.state_since_ms = now_ms
     assignments = {member.member_id: embedded_assignment(member, topics) for member in members}
     append_group_tombstones(decision, group)
-    decision.append(GroupMetadataKey(group.group_id), classic.value(assignments))
+    value = replace(classic.value(assignments), leader=None)
+    decision.append(GroupMetadataKey(group.group_id), value)
     decision.arm(downgrade_timer(group.group_id), now_ms)
 
 

@@ -95,6 +95,9 @@ class Regexes:
                 continue
             regexes[regex] = ConsumerGroupRegularExpressionValue(found, job.version, now_ms)
             append_regex(decision, group.group_id, regex, regexes[regex])
+        if not group.regex_subscribers.keys() <= regexes.keys():
+            # An expression came while the job ran.
+            decision.arm(regex_timer(group.group_id), now_ms)
         return regexes if regexes != group.regexes else None
 
     def _arm_refresh(

@@ -36,6 +36,8 @@ from suwi.records.record import Marker
 
 _JOB: Final = "job"
 _SLICES_PER_EVENT: Final = 3
+_COMPARE: Final = ("compare topics",)
+_TOPICS_COMPARED_PER_EVENT: Final = 5_000
 
 
 class GroupConfig(NamedTuple):
@@ -60,8 +62,11 @@ class GroupCoordinatorShard:
         self._topics = topics
         self._classic = ClassicCoordinator(config.classic, new_id)
         self._consumer = ConsumerCoordinator(config.consumer_of, new_id)
-        self._jobs: dict[str, Job] = {}
-        """Assignments that take long, by group."""
+        self._jobs: dict[TimerKey, Job] = {}
+        """Work that takes long, by the timer that steps it: of a group an assignment, and the
+        resolution of its regular expressions."""
+        self._to_compare: list[str] = []
+        """Consumer groups that have not been told of the newest image."""
 
     def group(self, group_id: str) -> Group | None:
         return self.groups.get(group_id)
@@ -160,8 +165,22 @@ class GroupCoordinatorShard:
         """There is a new image; these topics were deleted."""
         if deleted:
             self.offset_requests.topics_deleted(deleted, decision)
-        for group in list(self.groups.consumer):
-            self._consumer.topics_changed(group, topics, now_ms, decision)
+        self._to_compare = [group.group_id for group in self.groups.consumer]
+        self._compare_topics(topics, now_ms, decision)
+
+    def _compare_topics(self, topics: Topics, now_ms: int, decision: Decision) -> None:
+        """Tell some groups of a new image. The others follow in events of their own, or find out
+        with their next heartbeat."""
+        decision.is_atomic = False
+        left = _TOPICS_COMPARED_PER_EVENT
+        while self._to_compare:
+            if left <= 0:
+                decision.arm(_COMPARE, now_ms)
+                return
+            group = self.groups.consumer.get(self._to_compare.pop())
+            if group is not None:
+                left -= 1 + len(group.subscribers)
+                self._consumer.topics_changed(group, topics, now_ms, decision)
 
     # -- the runtime's side ----------------------------------------------------------------------
 
@@ -188,6 +207,7 @@ class GroupCoordinatorShard:
         self.offsets.committed(end_offset)
 
     def elected(self, now_ms: int, decision: Decision) -> None:
+        decision.is_atomic = False
         topics = self._topics()
         for group in self.groups.classic.values():
             self._classic.loaded(group, now_ms, decision)
@@ -198,6 +218,7 @@ class GroupCoordinatorShard:
     def resigned(self) -> None:
         self.offset_requests.stop_expiry()
         self._jobs.clear()
+        self._to_compare.clear()
         for consumer in self.groups.consumer:
             self._consumer.forget(consumer.group_id)
         for group_id, group in list(self.groups.classic.items()):
@@ -220,16 +241,20 @@ class GroupCoordinatorShard:
         if key == EXPIRY:
             self.offset_requests.expire(now_ms, decision)
             return
+        if key == _COMPARE:
+            self._compare_topics(self._topics(), now_ms, decision)
+            return
         kind, group_id, *rest = key
         if kind == _JOB:
-            self._step(group_id, now_ms, decision)
+            self._step(key, now_ms, decision)
             return
         consumer = self.groups.consumer.get(group_id)
         if consumer is not None:
             job = self._consumer.timer_expired(consumer, key, self._topics(), now_ms, decision)
             if job is not None:
-                self._jobs[group_id] = job
-                decision.arm((_JOB, group_id), now_ms)
+                step = (_JOB, group_id, kind)
+                self._jobs[step] = job
+                decision.arm(step, now_ms)
             return
         group = self.groups.classic.get(group_id)
         if group is None:
@@ -244,17 +269,17 @@ class GroupCoordinatorShard:
             self._classic.downgraded(group, Cause(Trigger.DOWNGRADE), now_ms, decision)
         self._drop_if_nothing(group)
 
-    def _step(self, group_id: str, now_ms: int, decision: Decision) -> None:
-        """Go on with an assignment that takes long."""
-        job = self._jobs.get(group_id)
-        group = self.groups.consumer.get(group_id)
+    def _step(self, key: TimerKey, now_ms: int, decision: Decision) -> None:
+        """Go on with work that takes long."""
+        job = self._jobs.get(key)
+        group = self.groups.consumer.get(job.group_id) if job is not None else None
         if job is None or group is None:
-            self._jobs.pop(group_id, None)
+            self._jobs.pop(key, None)
         elif job.run(_SLICES_PER_EVENT):
-            del self._jobs[group_id]
+            del self._jobs[key]
             self._consumer.job_done(group, job, self._topics(), now_ms, decision)
         else:
-            decision.arm((_JOB, group_id), now_ms)
+            decision.arm(key, now_ms)
 
     def _drop_if_nothing(self, group: ClassicGroup) -> None:
         """Ids that were handed out and never used leave nothing behind (hazard G4)."""

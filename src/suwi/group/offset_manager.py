@@ -18,6 +18,8 @@ from suwi.records.record import Marker, MarkerType
 
 EXPIRED_PER_EVENT: Final = 200
 """So many offsets expire in one event; others come in between."""
+EXPIRY_CHECKED_PER_EVENT: Final = 2_000
+"""So many groups and offsets are looked at, as far as whole groups allow."""
 
 
 class OffsetToCommit(NamedTuple):

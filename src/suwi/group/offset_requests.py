@@ -19,7 +19,11 @@ from suwi.group.consumer_protocol import subscribed_topics
 from suwi.group.consumer_records import append_group_tombstones
 from suwi.group.consumer_validation import CommitFence, fence_commit
 from suwi.group.groups import Group, Groups
-from suwi.group.offset_manager import EXPIRED_PER_EVENT, OffsetToCommit
+from suwi.group.offset_manager import (
+    EXPIRED_PER_EVENT,
+    EXPIRY_CHECKED_PER_EVENT,
+    OffsetToCommit,
+)
 from suwi.group.offset_records import OffsetCommitValue
 from suwi.group.offsets import Partition
 
@@ -137,9 +141,8 @@ class OffsetRequests:
         decision.is_atomic = False
         for group_id in list(self._offsets.groups()):
             offsets = self._offsets.of(group_id)
-            for partition in offsets.latest_or_staged() if offsets is not None else ():
-                if partition[0] in topics:
-                    self._offsets.delete(group_id, partition, decision)
+            for partition in offsets.latest_or_staged(topics) if offsets is not None else ():
+                self._offsets.delete(group_id, partition, decision)
 
     # -- expiry ----------------------------------------------------------------------------------
 
@@ -151,11 +154,13 @@ class OffsetRequests:
         decision.is_atomic = False
         if self._expiring is None:
             self._expiring = iter(self._groups.ids())
+        checked = 0
         for group_id in self._expiring:
-            group = self._groups.get(group_id)
+            group, offsets = self._groups.get(group_id), self._offsets.of(group_id)
+            checked += 1 + (len(offsets) if offsets is not None else 0)
             if group is not None:
                 self._expire_group(group, now_ms, decision)
-            if len(decision.records) >= EXPIRED_PER_EVENT:
+            if len(decision.records) >= EXPIRED_PER_EVENT or checked >= EXPIRY_CHECKED_PER_EVENT:
                 decision.arm(EXPIRY, now_ms)
                 return
         self.stop_expiry()

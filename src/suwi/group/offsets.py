@@ -88,9 +88,12 @@ class GroupOffsets:
         for partition, known in self._committed.items():
             yield partition, known.value
 
-    def latest_or_staged(self) -> list[Partition]:
-        staged = [partition for each in self._staged.values() for partition in each]
-        return list(dict.fromkeys([*self._committed, *staged]))
+    def latest_or_staged(self, topics: frozenset[str]) -> list[Partition]:
+        """Those of these topics."""
+        found = [partition for partition in self._committed if partition[0] in topics]
+        for staged in self._staged.values():
+            found += [partition for partition in staged if partition[0] in topics]
+        return list(dict.fromkeys(found))
 
     def has_latest(self, partition: Partition) -> bool:
         return partition in self._committed

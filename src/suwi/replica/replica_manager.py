@@ -63,7 +63,7 @@ class RoleListener(Protocol):
         """This broker leads the partition, under `partition.leader_epoch`."""
 
     def on_follower(self, partition: Partition) -> None:
-        """Another broker leads, or the partition has no leader."""
+        """Another broker leads, the partition has no leader, or it has failed here."""
 
     def on_removed(self, partition: Partition) -> None:
         """The partition was deleted or moved to other brokers."""
@@ -261,12 +261,15 @@ class ReplicaManager:
             self._retrying = self._tasks.start(
                 self._retry_failed, name="retry of failed partitions", on_failure=RESTART
             )
-        self._led.pop(tp, None)
+        led = self._led.pop(tp, None)
         partition = self._partitions.get(tp)
         if partition is not None:
+            was_leader = led is not None or partition.is_leader
             try:
                 self._stop_fetching(partition)
                 partition.stop_leading()
+                if was_leader:
+                    self._notify_role(lambda listener: listener.on_follower(partition))
             except Exception as further:
                 self._tasks.count(TASK, further)
 
