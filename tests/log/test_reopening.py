@@ -427,3 +427,14 @@ def test_the_producer_state_is_that_of_all_batches_on_disk_also_below_the_log_st
     else:
         bench.crash()
     assert bench.append(bytearray(sent)).is_duplicate
+
+
+def test_the_indexes_of_a_segment_with_many_batches_are_rebuilt_in_parts() -> None:
+    bench = Bench()
+    bench.append_many(1_200)
+    (segment,) = bench.log.segments()
+    before = len(segment.offset_index)
+    assert len(list(segment.rebuilding_indexes())) == 2
+    assert len(segment.offset_index) == before
+    bench.reopen()
+    assert len(bench.headers()) == 1_200

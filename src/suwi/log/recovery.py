@@ -209,7 +209,7 @@ def _finding_first_to_recover(
         if not segment.txn_index.is_sane(segment.base_offset):
             return number
         if _lacks_indexes(segment, config):
-            _rebuild(segment)
+            yield from _rebuilding(segment)
         if number % SEGMENTS_AT_ONCE == SEGMENTS_AT_ONCE - 1:
             yield TURN
     if first < len(segments):
@@ -237,10 +237,11 @@ def _lacks_indexes(segment: Segment, config: TopicConfig) -> bool:
         return True
 
 
-def _rebuild(segment: Segment) -> None:
+def _rebuilding(segment: Segment) -> Steps[None]:
     log.warning("index missing, rebuilding it", extra={"path": segment.path("")})
     try:
-        segment.rebuild_indexes()
+        for _ in segment.rebuilding_indexes():
+            yield TURN
     except CorruptMessage as error:
         # The batches before it are indexed. Rebuilding an index does not truncate the log.
         log.warning("batch unreadable", extra={"path": segment.path(""), "reason": str(error)})

@@ -5,7 +5,7 @@ Invariant: `size_bytes` counts whole batches only; the remains of a failed write
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from suwi.env import File
@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 RELATIVE_OFFSET_MAX = 2**31 - 1
 POSITION_MAX = 2**31 - 1
 _NOTHING_APPENDED = Offset(2**63 - 1)
+_BATCHES_AT_ONCE = 500
 
 
 class Located(NamedTuple):
@@ -371,13 +372,15 @@ class Segment:
         """An index entry does not match the log: rebuild both indexes."""
         log.warning("index does not match its log, rebuilding it", extra={"path": self.path("")})
         try:
-            self.rebuild_indexes()
+            for _ in self.rebuilding_indexes():
+                pass
         except CorruptMessage as error:
             # Rebuilding an index does not truncate the log.
             log.warning("batch unreadable", extra={"path": self.log_path, "reason": str(error)})
 
-    def rebuild_indexes(self) -> None:
-        """Rebuild both indexes from the log file, whose batches are not verified.
+    def rebuilding_indexes(self) -> Iterator[None]:
+        """Rebuild both indexes from the log file, whose batches are not verified; yields from time
+        to time, because a segment may have millions of them.
 
         Raises CorruptMessage at bytes that are no batch; the batches before it are indexed.
         """
@@ -385,8 +388,10 @@ class Segment:
         self.reset()
         file = self._files.pin(self.log_path)
         try:
-            for position, header in scan_headers(file, 0, size_bytes):
+            for number, (position, header) in enumerate(scan_headers(file, 0, size_bytes)):
                 self.note(position, header)
+                if number % _BATCHES_AT_ONCE == _BATCHES_AT_ONCE - 1:
+                    yield
             self.finish()
         finally:
             self._files.unpin(file)
