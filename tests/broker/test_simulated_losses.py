@@ -73,6 +73,16 @@ async def make_controller(cluster: SimCluster, number: int) -> None:
     await until(lambda: image(cluster, 1).controller == number)
 
 
+async def lose_all(cluster: SimCluster) -> None:
+    """Both replicas of a topic lose power; the first is started again."""
+    await create_orders(cluster, [1, 2], min_insync_replicas="2")
+    assert await write(cluster, 1, [b"a", b"b"]) == 0
+    cluster[1].power_off()
+    cluster[2].power_off()
+    await until(lambda: state(cluster, seen_by=3).leader == NO_NODE)
+    await cluster[1].start()
+
+
 # -- power loss ----------------------------------------------------------------------------------
 
 
@@ -125,12 +135,7 @@ def test_after_a_power_loss_of_all_replicas_the_longest_log_leads_and_it_is_repo
     seed: int,
 ) -> None:
     async def scenario(cluster: SimCluster) -> None:
-        await create_orders(cluster, [1, 2], min_insync_replicas="2")
-        assert await write(cluster, 1, [b"a", b"b"]) == 0
-        cluster[1].power_off()
-        cluster[2].power_off()
-        await until(lambda: state(cluster, seen_by=3).leader == NO_NODE)
-        await cluster[1].start()
+        await lose_all(cluster)
         await asyncio.sleep(5)
         waiting = state(cluster, seen_by=3)
         assert (waiting.leader, waiting.unclean_shutdown_replicas) == (NO_NODE, (1,))

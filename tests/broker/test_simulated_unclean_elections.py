@@ -20,8 +20,8 @@ from tests.broker.test_simulated_losses import (
     create_orders,
     events_of_kind,
     lead,
+    lose_all,
     make_controller,
-    write,
 )
 
 UNCLEAN = "unclean.leader.election.enable"
@@ -44,17 +44,6 @@ async def elect(cluster: SimCluster) -> ErrorCode:
         answer = await client.call_controller(ApiKey.ELECT_LEADERS, fields)
         (topic,) = answer.replica_election_results
         return ErrorCode(topic.partition_result[0].error_code)
-
-
-async def lose_all(cluster: SimCluster) -> None:
-    """Both replicas lose power and come back; the third broker is the controller."""
-    await make_controller(cluster, 3)
-    await create_orders(cluster, [1, 2], min_insync_replicas="2")
-    assert await write(cluster, 1, [b"a", b"b"]) == 0
-    cluster[1].power_off()
-    cluster[2].power_off()
-    await until(lambda: state(cluster, seen_by=3).leader == NO_NODE)
-    await cluster[1].start()
 
 
 @pytest.mark.parametrize(("resource", "name"), [(TOPIC, "orders"), (BROKER, "")])
@@ -82,6 +71,7 @@ def test_after_a_power_loss_of_all_a_lost_reply_to_the_registration_delays_no_el
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scenario(cluster: SimCluster) -> None:
+        await make_controller(cluster, 3)
         await lose_all(cluster)
         await asyncio.sleep(5)
         apply = ReplicationControl.apply_registrations
@@ -113,6 +103,7 @@ def silent_replica(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("silent_replica")
 def test_an_unclean_election_on_demand_does_not_wait_for_a_replica_that_cannot_be_read() -> None:
     async def scenario(cluster: SimCluster) -> None:
+        await make_controller(cluster, 3)
         await lose_all(cluster)
         await cluster[2].start()
         await asyncio.sleep(30)
@@ -127,6 +118,7 @@ def test_an_unclean_election_on_demand_does_not_wait_for_a_replica_that_cannot_b
 @pytest.mark.usefixtures("silent_replica")
 def test_where_unclean_elections_are_allowed_such_a_replica_is_not_awaited_for_long() -> None:
     async def scenario(cluster: SimCluster) -> None:
+        await make_controller(cluster, 3)
         await lose_all(cluster)
         await cluster[2].start()
         await allow_unclean(cluster, TOPIC, "orders")

@@ -65,7 +65,7 @@ class _Plan(NamedTuple):
     """The resource's own entry is the last."""
     configs: dict[str, str]
     rules_changed: Sequence[str] = ()
-    """The topics whose leaders may be elected by other rules."""
+    """The topics for which keys that elections depend on were set."""
 
 
 class ConfigurationControl:
@@ -123,8 +123,8 @@ class ConfigurationControl:
             parse_topic_config(configs, self._config.topic)
         put = Put(TOPICS + name, encode_topic(Topic(name, topic.id, configs, topic.partitions)))
         writes: list[Operation] = [*self._clear_elr(topic.configs, configs, [name]), put]
-        is_other = _concerns_elections(topic.configs, configs, alterations)
-        return _Plan(writes, configs, [name] if is_other else ())
+        affects_elections = _affects_elections(topic.configs, configs, alterations)
+        return _Plan(writes, configs, [name] if affects_elections else ())
 
     def _plan_broker(self, name: str, alterations: Sequence[Alteration], replace: bool) -> _Plan:
         image = self._follower.image
@@ -141,8 +141,8 @@ class ConfigurationControl:
         put = Put(BROKER_CONFIGS + entry, json.dumps(configs).encode())
         topics = list(image.topics)
         writes: list[Operation] = [*self._clear_elr(present, configs, topics), put]
-        is_other = _concerns_elections(present, configs, alterations)
-        return _Plan(writes, configs, topics if is_other else ())
+        affects_elections = _affects_elections(present, configs, alterations)
+        return _Plan(writes, configs, topics if affects_elections else ())
 
     def _plan_group(self, name: str, alterations: Sequence[Alteration], replace: bool) -> _Plan:
         if not name:
@@ -170,7 +170,7 @@ class ConfigurationControl:
         return shard_puts(image, without_elr(image, topics))
 
 
-def _concerns_elections(
+def _affects_elections(
     before: Mapping[str, str], after: Mapping[str, str], alterations: Sequence[Alteration]
 ) -> bool:
     """Also if nothing changes: it may be a second attempt, after a time-out."""

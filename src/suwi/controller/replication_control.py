@@ -17,6 +17,7 @@ from uuid import UUID
 from suwi.controller.elections import (
     BrokerLiveness,
     Election,
+    Position,
     compute_change,
     elect_longest_log,
     elect_preferred,
@@ -266,9 +267,8 @@ class ReplicationControl:
             state, BrokerLiveness.of(image.registered_brokers, image.registered_brokers), rules
         )
         if changed.leader == NO_NODE:
-            positions = {node: facts.position for node, facts in known.items()}
             live = image.unfenced_brokers
-            changed, election = elect_longest_log(changed, live, positions, unclean=True)
+            changed, election = elect_longest_log(changed, live, _positions(known), unclean=True)
         if changed.leader == NO_NODE:
             raise EligibleLeadersNotAvailable(f"no replica of {tp} can lead")
         return changed, election
@@ -296,10 +296,9 @@ class ReplicationControl:
             state = image.partition(tp)
             if state is None:
                 continue
-            positions = {node: facts.position for node, facts in known.items()}
             unclean = is_last_resort and self._rules_of(image.topics[tp.topic]).unclean
             changed, election = elect_longest_log(
-                state, image.unfenced_brokers, positions, unclean=unclean
+                state, image.unfenced_brokers, _positions(known), unclean=unclean
             )
             if election is not Election.NONE:
                 decided.states[tp] = changed
@@ -420,6 +419,10 @@ class ReplicationControl:
         self._counts.clean += len(decided.elected(Election.CLEAN))
         self._counts.unclean += len(decided.elected(Election.UNCLEAN))
         self._counts.suspect += len(decided.elected(Election.SUSPECT))
+
+
+def _positions(known: Mapping[NodeId, ReplicaFacts]) -> dict[NodeId, Position]:
+    return {node: facts.position for node, facts in known.items()}
 
 
 def _lossy(decided: PartitionChanges) -> list[TopicPartition]:
