@@ -24,6 +24,13 @@ def end_of(cluster: Cluster, partition: int = 0) -> int:
     return cluster.replicas(TOPIC, partition)[leader].high_watermark
 
 
+def wait_end(cluster: Cluster, end: int, partition: int = 0) -> None:
+    """Wait until all of a leader is committed. A new leader may know of an older high watermark."""
+    leader = cluster.wait_leader(TOPIC, partition)
+    assert cluster.replicas(TOPIC, partition)[leader].log_end == end
+    until(lambda: end_of(cluster, partition) == end, lambda: cluster.replicas(TOPIC, partition))
+
+
 def others(cluster: Cluster, *but: int) -> list[int]:
     return [broker for broker in cluster.brokers if broker not in but]
 
@@ -39,7 +46,7 @@ def test_acks_1_loses_records_that_only_the_leader_had() -> None:
         cluster.kill(leader)
         cluster.heal()
         assert cluster.wait_leader(TOPIC) != leader
-        assert end_of(cluster) == 2  # three acknowledged records are lost
+        wait_end(cluster, 2)  # three acknowledged records are lost
         send(cluster.bootstrap_servers, TOPIC, "f")
         cluster.restart(leader)
         cluster.wait_until_healthy()
@@ -59,7 +66,7 @@ def test_acks_all_loses_nothing_in_the_same_scenario() -> None:
         cluster.kill(leader)
         cluster.heal()
         assert cluster.wait_leader(TOPIC) != leader
-        assert end_of(cluster) == 2
+        wait_end(cluster, 2)
 
 
 def test_a_leader_alone_in_the_isr_acknowledges_and_no_other_replica_may_lead() -> None:
@@ -78,7 +85,8 @@ def test_a_leader_alone_in_the_isr_acknowledges_and_no_other_replica_may_lead() 
         assert len(refused) == 1  # they are live, but may not lead
         cluster.restart(leader)
         cluster.wait_until_healthy()
-        assert read(cluster.bootstrap_servers, TOPIC, end_of(cluster)) == ["a", "b", "c"]
+        wait_end(cluster, 3)
+        assert read(cluster.bootstrap_servers, TOPIC, 3) == ["a", "b", "c"]
 
 
 def test_with_min_insync_replicas_2_a_leader_alone_in_the_isr_refuses_records() -> None:
@@ -178,7 +186,7 @@ def _elect_uncleanly(*, watermark_is_written: bool) -> None:
         cluster.partition({controller}, {ahead})
         assert send(cluster.bootstrap_servers, topic, "f", "g") == []
         cluster.wait_isr(TOPIC, partition, {controller})
-        assert end_of(cluster, partition) == 7
+        wait_end(cluster, 7, partition)
         checkpoint = cluster.files(controller) / "replication-offset-checkpoint"
         if watermark_is_written:
             until(lambda: f"{TOPIC} {partition} 7" in checkpoint.read_text())
@@ -191,7 +199,7 @@ def _elect_uncleanly(*, watermark_is_written: bool) -> None:
         assert known["lost_at_least"] == [2, 5]  # the high watermark of `ahead`
         cluster.restart(controller)
         cluster.wait_isr(TOPIC, partition, {1, 2, 3})
-        assert end_of(cluster, partition) == 2
+        wait_end(cluster, 2, partition)
 
         def lost() -> dict[int, list[dict[str, int]]]:
             found = [event.facts for event in cluster.events() if event.kind == RECORDS_LOST]
@@ -201,7 +209,7 @@ def _elect_uncleanly(*, watermark_is_written: bool) -> None:
             controller: [{"epoch": 0, "first": 2, "end": 7}],
             ahead: [{"epoch": 0, "first": 2, "end": 5}],
         }
-        until(lambda: lost() == exactly, lost, timeout_s=5)
+        until(lambda: lost() == exactly, lost)
 
 
 @pytest.mark.parametrize(("flush_messages", "left"), [(1, 3), (1_000_000, 0)])
@@ -215,4 +223,4 @@ def test_a_single_replica_keeps_synced_records_in_a_power_loss(
         cluster.power_loss(1)
         cluster.restart(1)
         cluster.wait_until_healthy()
-        assert end_of(cluster) == left
+        wait_end(cluster, left)
