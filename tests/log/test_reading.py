@@ -1,11 +1,13 @@
 """Lookup of records by offset and by timestamp, within limits."""
 
 import dataclasses
+from itertools import pairwise
 
 import pytest
 
+from suwi.log.log_segments import SEGMENTS_AT_ONCE
 from suwi.log.log_slice import LogSlice
-from suwi.log.time_lookup import batch_at_time, batch_of_max_timestamp
+from suwi.log.time_lookup import batch_at_time, batch_of_max_timestamp, reading_timestamps
 from suwi.log.txn_index import AbortedTxn, TxnIndex
 from suwi.model.errors import CorruptMessage, FencedLeaderEpoch, InvalidRecord, OffsetOutOfRange
 from suwi.model.ids import LeaderEpoch, Offset
@@ -195,6 +197,41 @@ def test_a_timestamp_is_found_anywhere_in_the_log(bench: Bench) -> None:
         assert _at_time(bench, 0) == 0
         assert _at_time(bench, 1000 + 590 + 1) is None
         bench.reopen()
+
+
+def _known(bench: Bench) -> int:
+    return sum(segment.knows_max_timestamp for segment in bench.log.segments())
+
+
+def test_the_timestamps_of_many_segments_are_read_in_slices(bench: Bench) -> None:
+    for i in range(3 * SEGMENTS_AT_ONCE):
+        bench.log.roll(NOW_MS)
+        bench.append(batch_of(timestamps=[1000 + i]))
+    bench.reopen()
+    known = [_known(bench)]
+    known += [_known(bench) for _ in reading_timestamps(bench.log, 1000 + SEGMENTS_AT_ONCE)]
+    known.append(_known(bench))
+    assert known[-1] < 2 * SEGMENTS_AT_ONCE  # no more than it takes to find the timestamp
+    known += [_known(bench) for _ in reading_timestamps(bench.log)]
+    known.append(_known(bench))
+    assert max(after - before for before, after in pairwise(known)) == SEGMENTS_AT_ONCE
+    assert known[-1] == len(bench.log.segments())
+
+
+def test_a_segment_that_is_deleted_while_timestamps_are_read_is_no_disk_error(
+    bench: Bench,
+) -> None:
+    bench.config = dataclasses.replace(TopicConfig(), retention_ms=-1)
+    for i in range(3 * SEGMENTS_AT_ONCE):
+        bench.log.roll(NOW_MS)
+        bench.append(batch_of(timestamps=[1000 + i]))
+    bench.reopen()
+    steps = reading_timestamps(bench.log)
+    next(steps)
+    for path in bench.log.remove_oldest(2 * SEGMENTS_AT_ONCE):
+        bench.disk.remove(path)
+    assert list(steps) == []
+    assert _at_time(bench, 0) == 2 * SEGMENTS_AT_ONCE
 
 
 def test_with_timestamps_out_of_order_the_first_record_that_is_new_enough_is_found(

@@ -1,11 +1,13 @@
 """Which segments retention deletes, and the remaining log."""
 
 import dataclasses
+from itertools import pairwise
 
 import pytest
 
 from suwi.log import names
-from suwi.log.retention import SegmentFacts, count_deletable
+from suwi.log.log_segments import SEGMENTS_AT_ONCE
+from suwi.log.retention import SegmentFacts, applying_retention, count_deletable
 from suwi.model.ids import Offset
 from suwi.model.topic_config import TopicConfig
 from tests.log.kit import NOW_MS, Bench, apply_retention, batch_of
@@ -195,6 +197,18 @@ def test_the_age_of_a_segment_is_known_after_a_restart(bench: Bench) -> None:
     assert bench.log.start_offset == 5
     bench.recover()
     assert bench.log.start_offset == 5
+
+
+def test_the_ages_of_many_segments_are_read_in_slices_after_a_restart(bench: Bench) -> None:
+    _log_with(bench, *[9] * 40, *[1] * 40, retention_ms=3 * DAY_MS)
+    bench.reopen()
+    known = [
+        sum(segment.knows_max_timestamp for segment in bench.log.segments())
+        for _ in applying_retention(bench.log, bench.log.end_offset, NOW_MS, [])
+    ]
+    assert max(after - before for before, after in pairwise([1, *known])) <= SEGMENTS_AT_ONCE
+    assert max(known) <= 42  # also the first that stays, and the active one, which was known
+    assert bench.log.start_offset == 200
 
 
 def test_segments_below_the_start_offset_are_deleted_with_any_policy(bench: Bench) -> None:

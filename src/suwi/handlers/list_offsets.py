@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.handlers.errors import error_of
 from suwi.handlers.slices import SlicedResponse
-from suwi.log.time_lookup import batch_at_time, batch_of_max_timestamp
+from suwi.log.time_lookup import batch_at_time, batch_of_max_timestamp, reading_timestamps
 from suwi.model.errors import (
     InvalidRequest,
     LeaderNotAvailable,
@@ -91,7 +91,7 @@ class ListOffsets:
                 raise UnsupportedVersion(f"timestamp {asked.timestamp} needs a newer version")
             partition = self._replicas.leader_of(topic, asked.partition_index)
             partition.check_epoch(getattr(asked, "current_leader_epoch", NO_EPOCH))
-            timestamp, offset = await self._find(partition, asked.timestamp, _reader_of(request))
+            timestamp, offset = await self._find(request, partition, asked.timestamp)
             error, epoch = ErrorCode.none, NO_EPOCH
             if offset != NO_OFFSET:
                 log = partition.log
@@ -110,10 +110,15 @@ class ListOffsets:
             "leader_epoch": epoch,
         }
 
-    async def _find(self, partition: Partition, timestamp: int, reader: _Reader) -> Found:
+    async def _find(self, request: Request, partition: Partition, timestamp: int) -> Found:
         if partition.replica_log.ready_log is None:
             await wait_until_ready([partition.replica_log], _READY_TIMEOUT_S)
-        log = partition.log
+        if timestamp >= 0 or timestamp == _MAX_TIMESTAMP:
+            until = timestamp if timestamp >= 0 else None
+            for _ in reading_timestamps(partition.log, until):
+                await request.next_slice()
+                partition.check_open()
+        log, reader = partition.log, _reader_of(request)
         limit = _end_offset_for(partition, reader)
         is_known = reader is _Reader.REPLICA or partition.watermark_is_known
         if timestamp == _LATEST:

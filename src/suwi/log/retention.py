@@ -16,6 +16,7 @@ from suwi.log.log_segments import SEGMENTS_AT_ONCE
 from suwi.log.partition_log import PartitionLog
 from suwi.log.segment import Segment
 from suwi.log.sliced_work import TURN, Steps
+from suwi.log.time_lookup import reading_timestamps
 from suwi.model.ids import Offset
 from suwi.model.topic_config import TopicConfig
 
@@ -92,11 +93,14 @@ def applying_retention(
 
     If all segments are to be deleted, a new active one is created first. Raises KafkaStorageError.
     """
+    config = partition_log.config
+    if "delete" in config.cleanup_policy and config.retention_ms >= 0:
+        yield from reading_timestamps(partition_log, now_ms - config.retention_ms)
     with partition_log.directory.guard():
         facts = _facts_of(partition_log)
         count = count_deletable(
             facts,
-            partition_log.config,
+            config,
             now_ms=now_ms,
             start_offset=partition_log.start_offset,
             high_watermark=high_watermark,

@@ -119,6 +119,11 @@ class Segment:
         return self._next_offset
 
     @property
+    def knows_max_timestamp(self) -> bool:
+        """Whether `max_timestamp` need not read files."""
+        return self._max_timestamp is not None
+
+    @property
     def max_timestamp(self) -> int:
         """The newest timestamp in the segment; -1 if there is none."""
         if self._max_timestamp is None:

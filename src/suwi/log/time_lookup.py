@@ -1,8 +1,36 @@
-"""Lookup of batches by timestamp."""
+"""Lookup of batches by timestamp.
 
+A segment written by an earlier process reads its newest timestamp from its files. So that a lookup
+in thousands of segments does not take the event loop, `reading_timestamps` goes first, in slices.
+"""
+
+from suwi.log.log_segments import SEGMENTS_AT_ONCE
 from suwi.log.log_slice import LogSlice
 from suwi.log.partition_log import PartitionLog
+from suwi.log.sliced_work import TURN, Steps
 from suwi.model.ids import Offset
+
+
+def reading_timestamps(partition_log: PartitionLog, until: int | None = None) -> Steps[None]:
+    """Read the newest timestamps of all segments, or up to the first at or after `until`.
+
+    Yields only `TURN`. Raises KafkaStorageError.
+    """
+    while True:
+        read = 0
+        with partition_log.directory.guard():
+            # Segments may have been deleted or replaced in the meantime, hence from the start.
+            for segment in partition_log.segments():
+                if not segment.knows_max_timestamp:
+                    if read == SEGMENTS_AT_ONCE:
+                        break
+                    read += 1
+                newest = segment.max_timestamp
+                if until is not None and newest >= until:
+                    return
+            else:
+                return
+        yield TURN
 
 
 def batch_at_time(
