@@ -17,9 +17,11 @@ from suwi.client.group_offsets import commit_offsets
 from suwi.env import SystemRandom, local_env
 from suwi.metadata.memory import MemoryStore
 from suwi.model.broker_config import parse_broker_config
-from suwi.model.ids import Offset, PartitionIndex, TopicPartition
+from suwi.model.ids import NodeId, Offset, PartitionIndex, TopicPartition
 from suwi.sim import SimRandom
+from suwi.sim.cluster import SimCluster
 from tests.broker.simulated import create_topic, produce
+from tests.broker.test_simulated_cluster import create, run
 
 PLACE = TopicPartition("orders", PartitionIndex(0))
 
@@ -108,3 +110,40 @@ def test_of_many_groups_those_that_are_most_behind_are_told(
         assert found["suwi_groups", "Empty"] == 7
 
     with_broker(tmp_path, scenario)
+
+
+def test_the_lag_of_partitions_that_other_brokers_lead_is_told() -> None:
+    topics = {NodeId(number): f"t{number}" for number in (1, 2, 3)}
+
+    async def lags(figures: GroupFigures) -> dict[str, float]:
+        found = await samples(figures)
+        return {key[2]: lag for key, lag in found.items() if key[0] == "suwi_group_lag"}
+
+    async def scenario(cluster: SimCluster) -> None:
+        async with cluster.client("test") as client:
+            for node, topic in topics.items():
+                await create(client, name=topic, assignments=[[node]])
+                broker = cluster[node].broker
+                assert broker is not None
+                while not broker.replicas.led():  # noqa: ASYNC110 - virtual time costs nothing
+                    await asyncio.sleep(0.05)
+                await produce(await broker.peers.connect(node), topic, [b"a", b"b", b"c"])
+            offsets = {
+                TopicPartition(topic, PartitionIndex(0)): Offset(1) for topic in topics.values()
+            }
+            await commit_offsets(client, "billing", offsets)
+        expected = dict.fromkeys(topics.values(), 2.0)
+        told: dict[NodeId, GroupFigures] = {}
+        for node in topics:
+            broker = cluster[node].broker
+            assert broker is not None
+            figures = GroupFigures(broker)
+            if found := await cluster[node].machine.spawn(lags(figures)):
+                assert found == expected
+                told[node] = figures
+        ((coordinator, figures),) = told.items()
+        cluster[next(node for node in topics if node != coordinator)].kill()
+        await asyncio.sleep(20)  # what is told is gathered again
+        assert await cluster[coordinator].machine.spawn(lags(figures)) == expected
+
+    run(scenario, settings={"offsets.topic.replication.factor": "1"})

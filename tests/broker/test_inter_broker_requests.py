@@ -44,7 +44,7 @@ async def peer(cluster: SimCluster, sender: int, to: int) -> PeerConnection:
     """An authenticated connection from one broker to another."""
     broker = cluster[sender].broker
     assert broker is not None
-    return await broker._peers.connect(NodeId(to))
+    return await broker.peers.connect(NodeId(to))
 
 
 def alter_fields(

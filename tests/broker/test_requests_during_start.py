@@ -227,7 +227,7 @@ def test_other_brokers_are_served_from_the_start() -> None:
         second = world.start(B2)
         await (await second.connect()).close()
         address = BrokerInfo(B2, (Endpoint("PLAINTEXT", "b2", PORT),))
-        peer = await first.broker._peers.connect_to(address)
+        peer = await first.broker.peers.connect_to(address)
         answer = await peer.send(ApiKey.DESCRIBE_BROKER, 0, [b"{}"])
         found = decode_incarnation(bytes(answer))
         assert (found.node, found.epoch, found.stopping) == (2, -1, False)

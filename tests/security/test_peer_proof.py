@@ -192,13 +192,13 @@ def test_a_broker_disconnects_from_a_peer_without_a_proof() -> None:
         # Broker 1 listens there, and claims to be broker 3.
         impostor = BrokerInfo(B3, (Endpoint("PLAINTEXT", "b1", PORT),))
         with pytest.raises(ConnectionError, match="not broker 3 of this cluster"):
-            await broker._peers.connect_to(impostor)
+            await broker.peers.connect_to(impostor)
         machine = cluster.simulation.machine("nobody")
         machine.start()
         await machine.spawn(listen())
         unknown = BrokerInfo(B3, (Endpoint("PLAINTEXT", "nobody", PORT),))
         with pytest.raises(ConnectionLost):
-            await broker._peers.connect_to(unknown)
+            await broker.peers.connect_to(unknown)
 
     async def listen() -> None:
         await asyncio.get_running_loop().create_server(Silent, "nobody", PORT)

@@ -140,14 +140,14 @@ class Broker:
     def _make_peers(self) -> None:
         self._prover = PeerProver(self.node_id, self._env.random)
         self._suspected_brokers = SuspectedBrokers(self._follower)
-        self._peers = Peers(
+        self.peers = Peers(
             self._follower,
             self._inter_broker_listener.name,
             connect_to_peers(self.config, self._inter_broker_listener, self._env),
             prove_to_peers(self._inter_broker_listener, self._prover),
             self._suspected_brokers,
         )
-        self._loss_reports = LossReports(self.node_id, self._peers, self.tasks)
+        self._loss_reports = LossReports(self.node_id, self.peers, self.tasks)
 
     def _make_replicas(self, files: FileCache) -> None:
         env, tasks = self._env, self.tasks
@@ -184,13 +184,13 @@ class Broker:
             self._lifecycle,
             self._env,
             self._dynamic,
-            ReplicaStateQuery(self._peers).query_replica_states,
+            ReplicaStateQuery(self.peers).query_replica_states,
             tasks,
         )
         self._failure_detector = FailureDetector(
-            self.node_id, store, self._peers, follower, self.controller_election, tasks
+            self.node_id, store, self.peers, follower, self.controller_election, tasks
         )
-        self._forwarding = Forwarding(self.controller_election, self._peers, follower)
+        self._forwarding = Forwarding(self.controller_election, self.peers, follower)
 
     def _make_socket_server(self, descriptors_max: int) -> None:
         config = self.config
@@ -225,7 +225,7 @@ class Broker:
             self.tasks,
             lambda: self.replicas.image,
             self._follower,
-            self._peers,
+            self.peers,
             self.txn_markers.append_markers,
             brokers_max=brokers_max,
         )
@@ -234,7 +234,7 @@ class Broker:
             self.node_id,
             lambda: self.replicas.image,
             self.transactions,
-            self._peers,
+            self.peers,
             lambda: self._dynamic.current.transaction_partition_verification_enable,
             self.tasks,
         )
@@ -312,10 +312,8 @@ class Broker:
             Measured(dispatcher, self._stats) if self._stats else dispatcher
         )
         self.replicas.start_replication(
-            ReplicaFetcherManager(
-                self.node_id, self._peers, self.config, self.replicas, self.tasks
-            ),
-            AlterPartitionManager(self.node_id, self._peers, self.replicas, self.tasks),
+            ReplicaFetcherManager(self.node_id, self.peers, self.config, self.replicas, self.tasks),
+            AlterPartitionManager(self.node_id, self.peers, self.replicas, self.tasks),
         )
         await self._lifecycle.join()
         self.controller_election.start()
@@ -448,7 +446,7 @@ class Broker:
         if self.config.controlled_shutdown_enable:
             epoch, image = self._lifecycle.epoch, self.replicas.image
             await controlled_shutdown(
-                self.node_id, epoch, image, self.controller_election, self._peers
+                self.node_id, epoch, image, self.controller_election, self.peers
             )
         # Resign while the listeners are still open: other brokers depose a controller whose port
         # is closed, and this broker would win the next election at once.

@@ -1,8 +1,7 @@
 """Prometheus metrics of the consumer groups that a broker coordinates.
 
 What is told of single groups is gathered in slices, kept for a while, and bounded: a broker may
-have ten thousand groups, and a scrape must not wait for them. End offsets are known of partitions
-that this broker leads: of a group's other partitions no lag is told.
+have ten thousand groups, and a scrape must not wait for them.
 """
 
 import asyncio
@@ -13,12 +12,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from suwi.broker.end_offsets import EndOffsets, Ends
 from suwi.coordinator.shard import Shard
 from suwi.coordinator.shard_context import Status
 from suwi.group.classic_group import ClassicState
 from suwi.group.history import Trigger
 from suwi.model.ids import TopicPartition
-from suwi.replica.partition import Partition
 
 if TYPE_CHECKING:
     from suwi.broker.broker import Broker
@@ -48,6 +47,7 @@ class GroupFigures:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
+        self._end_offsets = EndOffsets(broker.node_id, broker.peers)
         self._states: Counter[str] = Counter()
         self._members = 0
         self._left_out = 0
@@ -62,7 +62,10 @@ class GroupFigures:
             if self._made_s is not None and loop.time() - self._made_s < _KEPT_S:
                 return
             gathered = _Gathered()
-            for _ in gathered.gather(self._broker):
+            for _ in gathered.find_partitions(self._broker):
+                await asyncio.sleep(0)
+            ends = await self._end_offsets.refresh(gathered.partitions, self._broker.replicas)
+            for _ in gathered.gather(self._broker, ends):
                 await asyncio.sleep(0)
             self._states, self._members = gathered.states, gathered.members
             self._text, self._left_out = gathered.text()
@@ -128,27 +131,35 @@ class _Gathered:
     def __init__(self) -> None:
         self.states: Counter[str] = Counter()
         self.members = 0
-        self._led: dict[TopicPartition, Partition] = {}
+        self.partitions: set[TopicPartition] = set()
         self._lags: list[_Lag] = []
         self._sizes: list[_Size] = []
         self._left_out = 0
 
-    def gather(self, broker: "Broker") -> Iterator[None]:
+    def find_partitions(self, broker: "Broker") -> Iterator[None]:
+        """Find the partitions of which a group has committed an offset, in slices."""
+        items = 0
+        for shard, group_id in _groups(broker):
+            offsets = shard.machine.offsets.of(group_id)
+            before = len(self.partitions)
+            if offsets is not None:
+                self.partitions.update(TopicPartition(*each) for each in offsets.partitions())
+            items += 1 + len(self.partitions) - before
+            if items >= _ITEMS_PER_SLICE:
+                items = 0
+                yield
+
+    def gather(self, broker: "Broker", ends: Ends) -> Iterator[None]:
         """Yields after each slice, so that others have a turn."""
         items = 0
-        self._led = {partition.partition: partition for partition in broker.replicas.led()}
-        for shard in broker.groups.runtime.active():
-            machine = shard.machine
-            for group_id in list(machine.groups.ids()):
-                if shard.status is not Status.ACTIVE or shard.machine is not machine:
-                    break
-                items += 1 + self._add(shard, group_id)
-                if items >= _ITEMS_PER_SLICE:
-                    items = 0
-                    self._bound()
-                    yield
+        for shard, group_id in _groups(broker):
+            items += 1 + self._add(shard, group_id, ends)
+            if items >= _ITEMS_PER_SLICE:
+                items = 0
+                self._bound()
+                yield
 
-    def _add(self, shard: Shard, group_id: str) -> int:
+    def _add(self, shard: Shard, group_id: str, ends: Ends) -> int:
         """How many offsets there were to look at."""
         group = shard.machine.group(group_id)
         if group is None:
@@ -163,11 +174,10 @@ class _Gathered:
             self._sizes.append(_Size(len(group.members), group_id))
         partitions = offsets.partitions() if offsets is not None else ()
         for topic, index in partitions:
-            led = self._led.get(TopicPartition(topic, index))
-            # Not used since the start: a scrape must not open its files.
-            if led is not None and led.is_open:
+            end = ends.get(TopicPartition(topic, index))
+            if end is not None:
                 committed = offsets.get((topic, index))
-                lag = max(0, led.watermark_as_it_is - committed.offset)
+                lag = max(0, end - committed.offset)
                 self._lags.append(_Lag(lag, group_id, topic, index))
         return len(partitions)
 
@@ -184,13 +194,13 @@ class _Gathered:
         """And how many series are not in it."""
         lags, sizes = nlargest(SERIES_MAX, self._lags), nlargest(SERIES_MAX, self._sizes)
         left_out = self._left_out + len(self._lags) - len(lags) + len(self._sizes) - len(sizes)
-        lines = [_head("suwi_group_lag", "Records that a group has not read, of partitions led")]
+        lines = [_head("suwi_group_lag", "Records that a group coordinated here has not read")]
         lines += [
             f'suwi_group_lag{{group="{_escaped(group)}",topic="{topic}",partition="{partition}"}} '
             f"{records}\n"
             for records, group, topic, partition in lags
         ]
-        lines.append(_head("suwi_group_members", "Members of a group coordinated"))
+        lines.append(_head("suwi_group_members", "Members of a group coordinated here"))
         lines += [
             f'suwi_group_members{{group="{_escaped(group)}"}} {members}\n'
             for members, group in sizes
@@ -198,8 +208,18 @@ class _Gathered:
         return "".join(lines).encode(), left_out
 
 
+def _groups(broker: "Broker") -> Iterator[tuple[Shard, str]]:
+    """The groups that this broker coordinates, also if that changes between two turns."""
+    for shard in broker.groups.runtime.active():
+        machine = shard.machine
+        for group_id in list(machine.groups.ids()):
+            if shard.status is not Status.ACTIVE or shard.machine is not machine:
+                break
+            yield shard, group_id
+
+
 def _head(name: str, doc: str) -> str:
-    return f"# HELP {name} {doc} here; the {SERIES_MAX} largest.\n# TYPE {name} gauge\n"
+    return f"# HELP {name} {doc}; the {SERIES_MAX} largest.\n# TYPE {name} gauge\n"
 
 
 def _escaped(text: str) -> str:
