@@ -51,6 +51,19 @@ def test_a_new_cluster_has_the_newest_features() -> None:
     run(scenario)
 
 
+def test_java_clients_before_3_8_see_no_feature_that_may_have_the_version_0() -> None:
+    """They send ApiVersions v3, and fail at a smallest version below 1 (KAFKA-17492)."""
+
+    async def scenario(_: SimCluster) -> None:
+        client = await PeerConnection.open("b1", PORT)
+        names = {"client_software_name": "apache-kafka-java", "client_software_version": "3.7.2"}
+        answer = await client.call(ApiKey.API_VERSIONS, 3, names)
+        assert list(answer.supported_features) == []
+        assert {f.name for f in answer.finalized_features} == SUPPORTED.keys()
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_any_broker_downgrades_and_upgrades_a_feature_of_all_brokers(version: int) -> None:
     async def scenario(cluster: SimCluster) -> None:

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from suwi.broker.controller_election import ControllerElection
 from suwi.client.addresses import Address
 from suwi.client.connection import PeerConnection
 from suwi.client.security import connect_securely, read_client_security
+from suwi.controller.controller_api import ActiveController
 from suwi.env import LocalDisk
 from suwi.handlers.create_topics import CreateTopics
 from suwi.handlers.envelope import Envelope
@@ -113,6 +115,30 @@ def envelope(api_key: int, version: int, body: bytes, principal: bytes = b"User:
 _CREATE_NOTHING = encode_request(
     ApiKey.CREATE_TOPICS, 7, {"topics": [], "timeout": 1000, "validate_only": False}
 )
+
+
+def test_a_forwarded_request_waits_until_the_elected_controller_is_active(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = ControllerElection._process_registrations
+
+    async def process_slowly(self: ControllerElection, active: ActiveController) -> None:
+        if not self.is_active_controller:
+            await asyncio.sleep(3)
+        await process(self, active)
+
+    async def scenario(cluster: SimCluster) -> None:
+        monkeypatch.setattr(ControllerElection, "_process_registrations", process_slowly)
+        first = controller(cluster)
+        cluster[first].kill()
+        others = [number for number in (1, 2, 3) if number != first]
+        await until(lambda: all(image(cluster, n).controller in others for n in others))
+        for number in others:  # the elected one sends it to itself
+            client = await PeerConnection.open(f"b{number}", PORT)
+            created = await create(client, name=f"t{number}", assignments=[others])
+            assert created.error_code == 0
+
+    run(scenario)
 
 
 def test_an_envelope_from_a_client_is_refused(served: list[Request]) -> None:

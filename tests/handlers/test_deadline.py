@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from suwi.controller.topic_control import NewTopic
 from suwi.handlers.alter_partition_reassignments import AlterPartitionReassignments
 from suwi.handlers.create_partitions import CreatePartitions
 from suwi.handlers.create_topics import CreateTopics
@@ -58,6 +59,26 @@ ASKED: list[tuple[ApiKey, int, dict[str, Any], str]] = [
     ),
     (ApiKey.UPDATE_FEATURES, 2, {"feature_updates": [], "validate_only": False}, ""),
 ]
+
+
+def test_nothing_is_begun_after_the_deadline() -> None:
+    begun: list[str] = []
+
+    async def create(new: NewTopic, **_: object) -> None:
+        begun.append(new.name)
+        await asyncio.Event().wait()
+
+    controller: Any = SimpleNamespace(topics=SimpleNamespace(create=create))
+
+    async def main() -> None:
+        handler = CreateTopics(NOBODY, controller, CONFIG, NodeId(1))
+        fields = {"topics": TWO, "validate_only": False, "timeout": 20}
+        asked = request(ApiKey.CREATE_TOPICS, 7, fields)
+        response = await response_to(asked, handler(asked))
+        assert [t.error_code for t in response.topics] == [ErrorCode.request_timed_out] * 2
+        assert begun == ["a"]
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize(("api", "version", "fields", "rows"), ASKED)

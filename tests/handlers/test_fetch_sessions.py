@@ -67,6 +67,18 @@ def test_sessions_that_are_no_longer_used_make_room(sessions: FetchSessions) -> 
     assert len(sessions) == 1
 
 
+def test_consumers_make_way_for_the_session_of_a_follower(sessions: FetchSessions) -> None:
+    followers = [request("a", n, 1)._replace(replica_id=n) for n in range(11)]
+    for n in range(10):
+        assert opened(sessions, request("c", n, 1)) is not None
+    assert opened(sessions, request("d", 0, 1)) is None
+    for follower in followers[:10]:
+        assert opened(sessions, follower) is not None
+    assert len(sessions) == 10
+    assert opened(sessions, followers[10]) is None  # no follower loses its session
+    assert opened(sessions, request("d", 0, 1)) is None
+
+
 def test_a_follower_that_had_to_truncate_gets_the_high_watermark_afterwards(
     sessions: FetchSessions,
 ) -> None:

@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
 
 from suwi.controller.topic_control import NewTopic
 from suwi.handlers.describe_configs import DescribeConfigs
@@ -17,6 +18,7 @@ from suwi.handlers.image_replies import SLICE_UNITS, ImageReplies, Steps
 from suwi.handlers.metadata import Metadata
 from suwi.metadata.image import BrokerInfo, ClusterImage, Endpoint, PartitionState, Topic
 from suwi.model.broker_config import parse_broker_config
+from suwi.model.errors import BrokerError, NotController, RequestTimedOut
 from suwi.model.ids import LeaderEpoch, NodeId, TopicId
 from suwi.net import Answer, Exclusive, Reply, Request
 from suwi.net.client_identity import ClientIdentity
@@ -76,7 +78,7 @@ class Handlers:
         self.suspected_brokers = FakeSuspectedBrokers()
         self.created: list[str] = []
         replicas = cast(ReplicaManager, self.holder)
-        config = parse_broker_config({}).config
+        config = parse_broker_config({"node.id": "1"}).config
         self.metadata = Metadata(
             replicas, self._create, config, cast(SuspectedBrokers, self.suspected_brokers)
         )
@@ -201,6 +203,63 @@ def test_a_requested_topic_is_created_although_the_same_request_was_cached_befor
             topics = (await read(asked, handlers.metadata(asked))).topics
             assert [t.error_code for t in topics] == [0, 0]
         assert handlers.created == ["new"]
+
+    asyncio.run(scenario())
+
+
+def test_without_a_controller_clients_are_sent_to_this_broker_which_forwards() -> None:
+    async def scenario() -> None:
+        handlers, asked = Handlers({"a": 1}), metadata(["a"])
+        assert (await read(asked, handlers.metadata(asked))).controller_id == 1
+        image = handlers.holder.image
+        handlers.holder.image = replace(image, controller=NodeId(3))
+        assert (await read(asked, handlers.metadata(asked))).controller_id == 3
+        unfenced = {node: image.unfenced_brokers[node] for node in NODES[:2]}
+        handlers.holder.image = replace(
+            image, controller=NodeId(3), unfenced_brokers=MappingProxyType(unfenced)
+        )
+        assert (await read(asked, handlers.metadata(asked))).controller_id == 1
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("error", [NotController("none"), RequestTimedOut("late")])
+def test_without_a_controller_missing_topics_are_waited_for_once(error: BrokerError) -> None:
+    tried: list[str] = []
+
+    async def create(new: NewTopic, _request: Request) -> None:
+        tried.append(new.name)
+        if new.name != "b":
+            raise error
+
+    async def scenario() -> None:
+        handlers = Handlers({"a": 1})
+        handlers.metadata._create = create
+        asked = metadata(["a", "b", "c", "d"], create=True)
+        topics = (await read(asked, handlers.metadata(asked))).topics
+        later = ErrorCode.leader_not_available
+        assert {t.name: t.error_code for t in topics} == {
+            "a": 0,
+            "b": later,
+            "c": later,
+            "d": later,
+        }
+        assert tried == ["b", "c"]
+
+    asyncio.run(scenario())
+
+
+def test_a_request_for_no_keys_of_a_configuration_returns_all() -> None:
+    async def scenario() -> None:
+        handlers = Handlers({"a": 1})
+        found = []
+        for keys in (None, [], ["retention.ms"]):
+            resource = {"resource_type": TOPIC, "resource_name": "a", "configuration_keys": keys}
+            fields = {"resources": [resource], "include_synonyms": False}
+            asked = request(ApiKey.DESCRIBE_CONFIGS, 4, {**fields, "include_documentation": False})
+            result = (await read(asked, handlers.configs(asked))).results[0]
+            found.append(len(result.configs))
+        assert found[0] == found[1] > found[2] == 1
 
     asyncio.run(scenario())
 

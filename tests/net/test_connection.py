@@ -460,7 +460,8 @@ def test_a_promise_that_is_broken_closes_the_connection(caplog: pytest.LogCaptur
 
 def test_a_promise_can_be_awaited_before_and_after_it_is_kept() -> None:
     async def scenario() -> None:
-        reply, dropped = Reply([b"r"]), []
+        dropped: list[int] = []
+        reply = Reply([b"r"])
 
         async def wait(promise: Promise) -> Reply | NoReply:
             return await promise
@@ -487,6 +488,32 @@ def test_a_promise_can_be_awaited_before_and_after_it_is_kept() -> None:
         too_late.keep(reply)
         await settle()
         assert given_up.cancelled()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_kept_first", [False, True])
+def test_a_reply_is_released_if_its_reader_is_cancelled_at_the_same_time(
+    is_kept_first: bool,
+) -> None:
+    async def scenario() -> None:
+        released: list[int] = []
+        promise = Promise(lambda: None)
+
+        async def wait() -> Reply | NoReply:
+            return await promise
+
+        waiting = asyncio.create_task(wait())
+        await settle()
+        steps = [
+            lambda: promise.keep(Reply([b"r"], lambda: released.append(1))),
+            lambda: waiting.cancel(),
+        ]
+        for step in steps if is_kept_first else steps[::-1]:
+            step()
+        await settle()
+        assert waiting.cancelled()
+        assert released == [1]
 
     run(scenario)
 

@@ -1,10 +1,15 @@
 """Reading from the nearest follower (KIP-392), and leader discovery in responses (KIP-951)."""
 
 import asyncio
+from types import MappingProxyType, SimpleNamespace
 
 from kio.schema.errors import ErrorCode
 
 from suwi.client.connection import PeerConnection
+from suwi.metadata.image import BrokerInfo, ClusterImage, PartitionState
+from suwi.model.ids import LeaderEpoch, NodeId, Offset
+from suwi.replica.leader_state import LeaderState
+from suwi.replica.replica_selector import ReplicaSelector
 from suwi.sim.simulation import Simulation
 from suwi.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
 from suwi.wire.fetch_response import FetchResponse, decode_fetch_response
@@ -19,6 +24,7 @@ RACKS = {
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 }
 _VERSION = 12
+NODES = (NodeId(1), NodeId(2), NodeId(3))
 
 
 async def fetch(
@@ -48,6 +54,26 @@ def test_a_consumer_is_redirected_to_the_follower_in_its_rack_and_reads_there() 
         assert read.records
 
     simulation.run(scenario())
+
+
+def test_a_consumer_is_not_redirected_to_a_follower_that_is_out_of_sync() -> None:
+    state = PartitionState(NodeId(1), LeaderEpoch(0), 0, NODES, NODES[:2])
+    leader_state = LeaderState(NodeId(1), 1, state, epoch_start=Offset(0), now_s=0)
+    brokers = {node: BrokerInfo(node, (), rack=f"rack-{node}") for node in NODES}
+    selector = ReplicaSelector(
+        NodeId(1), SimpleNamespace(image=ClusterImage(unfenced_brokers=MappingProxyType(brokers)))
+    )
+    for node in NODES[1:]:
+        leader_state.record_progress(
+            node,
+            Offset(5),
+            start_offset=Offset(0),
+            broker_epoch=1,
+            leader_end=Offset(9),
+            now_s=0,
+        )
+    assert selector.choose(leader_state, Offset(3), "rack-2") == 2
+    assert selector.choose(leader_state, Offset(3), "rack-3") is None
 
 
 def test_a_consumer_in_the_leaders_rack_or_in_none_stays_with_the_leader() -> None:

@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 _CONNECT_S_MAX = 5.0
 """For how long the broker tries to reach a controller."""
 _RESPONSE_S_MAX = 30.0
+"""Or the client's own limit, if that is longer. The controller answers first, hence the margin."""
+_RESPONSE_MARGIN_S = 5.0
 _RETRY_S = 0.05
 _CATCH_UP_S_MAX = 1.0
 _CREATE_VERSION = APIS[ApiKey.CREATE_TOPICS].max_version
@@ -58,7 +60,8 @@ class Forwarding:
         """The handlers, with those that need the controller wrapped, and one for Envelope."""
         forwarded = {key: each for key, each in handlers.items() if APIS[key].is_forwarded}
         wrapped = {key: self._wrap(handler) for key, handler in forwarded.items()}
-        return {**handlers, **wrapped, ApiKey.ENVELOPE: Envelope(forwarded)}
+        envelope = Envelope(forwarded, lambda: self._controller_election.is_active_controller)
+        return {**handlers, **wrapped, ApiKey.ENVELOPE: envelope}
 
     def _wrap(self, handler: Handler) -> Handler:
         def handle(request: Request) -> Answer | Coroutine[Any, Any, Reply | NoReply]:
@@ -123,20 +126,23 @@ class Forwarding:
                 async with asyncio.timeout_at(end_s):
                     connection = await self._connect()
             except OSError as error:
-                if loop.time() + _RETRY_S >= end_s:
-                    log.warning("controller unreachable", extra={"reason": str(error)})
+                problem: Exception = error
+            else:
+                try:
+                    async with asyncio.timeout(_response_s_max(request)):
+                        return await _send(connection, api_key, version, body, request)
+                except NotController as error:
+                    problem = error  # Elected, but not active yet: it has executed nothing.
+                except (OSError, MalformedResponse, BrokerError) as error:
+                    # The controller may have executed the request, so it must not be sent again
+                    # here: the client decides.
+                    connection.abort()
+                    log.warning("forwarded request failed", extra={"reason": str(error)})
                     return None
-                await asyncio.sleep(_RETRY_S)
-                continue
-            try:
-                async with asyncio.timeout(_RESPONSE_S_MAX):
-                    return await _send(connection, api_key, version, body, request)
-            except (OSError, MalformedResponse, BrokerError) as error:
-                # The controller may have executed the request, so it must not be sent again here:
-                # the client decides.
-                connection.abort()
-                log.warning("forwarded request failed", extra={"reason": str(error)})
+            if loop.time() + _RETRY_S >= end_s:
+                log.warning("controller unreachable", extra={"reason": str(problem)})
                 return None
+            await asyncio.sleep(_RETRY_S)
         return None
 
     async def _connect(self) -> PeerConnection:
@@ -158,6 +164,12 @@ class Forwarding:
         with contextlib.suppress(TimeoutError, Unavailable):
             async with asyncio.timeout(_CATCH_UP_S_MAX):
                 await self._follower.synced()
+
+
+def _response_s_max(request: Request) -> float:
+    timeout = getattr(request.message, "timeout", None)
+    asked_s = 0.0 if timeout is None else timeout.total_seconds()
+    return max(_RESPONSE_S_MAX, asked_s) + _RESPONSE_MARGIN_S
 
 
 async def _send(

@@ -129,7 +129,7 @@ async def read_status(
     is_led = {tp: info.leader in cluster.brokers for tp, info in placed.items()}
     return ClusterStatus(
         cluster.id,
-        None if cluster.controller == NO_NODE else cluster.controller,
+        reader.controller,
         tuple(brokers),
         len(topics),
         len(placed),
@@ -154,6 +154,24 @@ async def read_status(
 def _partition(tp: TopicPartition, info: PartitionInfo) -> PartitionStatus:
     leader = None if info.leader == NO_NODE else info.leader
     return PartitionStatus(tp.topic, tp.partition, leader, info.replicas, info.isr)
+
+
+async def describe_cluster(cluster: Cluster) -> tuple[NodeId | None, set[NodeId]]:
+    """The controller, and the brokers that are not fenced.
+
+    Metadata lists the fenced ones, too, and names a broker for requests to the controller even
+    while there is none.
+    """
+    fields = {
+        "include_cluster_authorized_operations": False,
+        "include_fenced_brokers": False,
+        "endpoint_type": 1,
+    }
+    answer = await cluster.call(ApiKey.DESCRIBE_CLUSTER, fields)
+    if answer.error_code:
+        raise error_from(answer.error_code, answer.error_message)
+    controller = None if answer.controller_id == NO_NODE else NodeId(answer.controller_id)
+    return controller, {NodeId(broker.broker_id) for broker in answer.brokers}
 
 
 async def describe_events(cluster: Cluster) -> list[dict[str, Any]]:
@@ -183,6 +201,7 @@ class _Reader:
     clock: Clock
     timeout_s: float
     unknown: list[str] = field(default_factory=list)
+    controller: NodeId | None = None
 
     async def part(self, name: str, work: Awaitable[_T], otherwise: _T) -> _T:
         """One part of the status; if it cannot be read, that is noted in `unknown`."""
@@ -200,8 +219,9 @@ class _Reader:
     ) -> dict[NodeId, dict[str, Any]]:
         """What each broker reports of itself."""
         registered = list(self.cluster.brokers)
-        unfenced, *answers = await asyncio.gather(
-            self.part("fenced brokers", self._unfenced(), set(registered)),
+        told = None if self.cluster.controller == NO_NODE else self.cluster.controller
+        (self.controller, unfenced), *answers = await asyncio.gather(
+            self.part("fenced brokers", describe_cluster(self.cluster), (told, set(registered))),
             *(self._ask(node) for node in registered),
         )
         found: dict[NodeId, dict[str, Any]] = dict(zip(registered, answers, strict=True))
@@ -233,21 +253,9 @@ class _Reader:
             node,
             None if known is None else str(known.address),
             None if known is None else known.rack,
-            is_controller=node == self.cluster.controller,
+            is_controller=node == self.controller,
             **{"leaders": 0, "replicas": 0, "out_of_sync": 0, **found},
         )
-
-    async def _unfenced(self) -> set[NodeId]:
-        """Metadata lists the fenced brokers too, DescribeCluster does not."""
-        fields = {
-            "include_cluster_authorized_operations": False,
-            "include_fenced_brokers": False,
-            "endpoint_type": 1,
-        }
-        answer = await self.cluster.call(ApiKey.DESCRIBE_CLUSTER, fields)
-        if answer.error_code:
-            raise error_from(answer.error_code, answer.error_message)
-        return {NodeId(broker.broker_id) for broker in answer.brokers}
 
     async def _ask(self, node: NodeId) -> dict[str, Any]:
         """What a broker reports of itself and of its disks."""

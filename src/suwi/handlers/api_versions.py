@@ -1,5 +1,7 @@
 """ApiVersions v0-v4. The advertised APIs and versions. v3: client software names (KIP-511), and
-the features that this broker supports and the cluster has finalized (KIP-584)."""
+the features that the cluster has finalized (KIP-584). v4: also those that this broker supports;
+Java clients before 3.8, which send v3, fail at a feature that may have the version 0, as ours may.
+"""
 
 import re
 from collections.abc import Callable
@@ -15,6 +17,7 @@ from suwi.wire.versions import Api
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _SOFTWARE_NAME_CHARACTERS_MAX = 255  # kept while the connection is open
 _NAMES_FROM = 3
+_FEATURES_FROM_0_FROM = 4
 _SUPPORTED_FEATURES = [
     {"name": name, "min_version": 0, "max_version": level} for name, level in SUPPORTED.items()
 ]
@@ -50,7 +53,9 @@ class ApiVersions:
             "error_code": error,
             "api_keys": api_keys,
             "throttle_time": 0,
-            "supported_features": _SUPPORTED_FEATURES,
+            "supported_features": (
+                _SUPPORTED_FEATURES if request.version >= _FEATURES_FROM_0_FROM else []
+            ),
             "finalized_features_epoch": features.epoch,
             "finalized_features": [
                 {"name": name, "max_version_level": level, "min_version_level": level}

@@ -20,7 +20,10 @@ def deadline_of(request: Request) -> float:
 
 @asynccontextmanager
 async def in_time(deadline_s: float) -> AsyncIterator[None]:
-    """Raises RequestTimedOut; what was asked of the controller may still be done."""
+    """Raises RequestTimedOut; what was asked of the controller may still be done, but nothing is
+    begun after the deadline."""
+    if asyncio.get_running_loop().time() >= deadline_s:
+        raise RequestTimedOut("not begun in time")
     try:
         async with asyncio.timeout_at(deadline_s):
             yield

@@ -1,4 +1,7 @@
-"""DescribeCluster v0-v2. v1: endpoint type. v2: fenced brokers, which are never listed."""
+"""DescribeCluster v0-v2. v1: endpoint type. v2: fenced brokers.
+
+Unlike Metadata it names no controller while there is none.
+"""
 
 from kio.schema.errors import ErrorCode
 
@@ -29,7 +32,12 @@ class DescribeCluster:
             message = f"endpoint type {endpoint_type} is unknown"
         known = error is ErrorCode.none
         asked = request.message.include_cluster_authorized_operations
-        brokers = broker_fields(image.unfenced_brokers.values(), request.listener, "broker_id")
+        with_fenced = getattr(request.message, "include_fenced_brokers", False)
+        listed = image.registered_brokers if with_fenced else image.unfenced_brokers
+        brokers = [
+            {**fields, "is_fenced": fields["broker_id"] not in image.unfenced_brokers}
+            for fields in broker_fields(listed.values(), request.listener, "broker_id")
+        ]
         return reply(
             request,
             {
@@ -39,7 +47,7 @@ class DescribeCluster:
                 "endpoint_type": endpoint_type,
                 "cluster_id": image.cluster_id if known else "",
                 "controller_id": -1 if image.controller is None else image.controller,
-                "brokers": [{**b, "is_fenced": False} for b in brokers] if known else [],
+                "brokers": brokers if known else [],
                 "cluster_authorized_operations": authorized_operations.on_cluster(asked),
             },
         )

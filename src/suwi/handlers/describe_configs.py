@@ -51,7 +51,7 @@ class DescribeConfigs:
             except BrokerError as problem:
                 error, message = error_of(problem)
             keys = resource.configuration_keys
-            wanted = None if keys is None else frozenset(keys)
+            wanted = frozenset(keys) if keys else None  # no keys: all, as in Kafka
             result = {
                 "error_code": error,
                 "error_message": message,

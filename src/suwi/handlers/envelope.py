@@ -1,11 +1,12 @@
 """Envelope v0, between brokers (KIP-590): a client's request that another broker forwards.
 
 The inner request is handled as if its client had sent it to this broker: with the client's
-principal, client id and host. Principal (`User:alice`) and host are UTF-8.
+principal, client id and host. Principal (`User:alice`) and host are UTF-8. A broker that is not the
+active controller, or not yet, answers NOT_CONTROLLER to the forwarding broker, which tries again.
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from kio.schema.errors import ErrorCode
 
@@ -20,12 +21,16 @@ from suwi.wire.versions import APIS
 
 
 class Envelope:
-    def __init__(self, handlers: Mapping[int, Handler]) -> None:
-        """`handlers` are those of the forwardable requests; these do not forward again."""
+    def __init__(self, handlers: Mapping[int, Handler], is_active: Callable[[], bool]) -> None:
+        """`handlers` are those of the forwardable requests; these do not forward again.
+        `is_active`: whether this broker is the active controller."""
         self._handlers = handlers
+        self._is_active = is_active
 
     def __call__(self, request: Request) -> Answer:
         inner = self._open(request)
+        if not self._is_active():
+            return reply(request, {"response_data": None, "error_code": ErrorCode.not_controller})
         return Exclusive(self._serve(inner, request))
 
     def _open(self, request: Request) -> Request:

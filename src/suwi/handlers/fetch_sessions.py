@@ -47,6 +47,7 @@ class FetchSession:
 
     id: int
     uses_topic_ids: bool
+    is_follower: bool = False
     epoch: int = _INITIAL_EPOCH
     used_at_s: float = 0.0
     partitions: OrderedDict[PartitionKey, _CachedPartition] = field(default_factory=OrderedDict)
@@ -147,12 +148,13 @@ class FetchSessions:
         self, request: FetchRequest, uses_topic_ids: bool, now_s: float
     ) -> FetchSession | None:
         partitions = sum(len(topic.partitions) for topic in request.topics)
-        if not request.topics or not self._make_room(partitions, now_s):
+        is_follower = request.replica_id >= 0
+        if not request.topics or not self._make_room(partitions, now_s, for_follower=is_follower):
             return None
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = 1 + self._random.below(2**31 - 1)
-        session = FetchSession(session_id, uses_topic_ids)
+        session = FetchSession(session_id, uses_topic_ids, is_follower)
         self._partitions += session.update(request)
         self._sessions[session_id] = session
         self._use(session, now_s)
@@ -163,18 +165,28 @@ class FetchSessions:
         session.used_at_s = now_s
         self._sessions.move_to_end(session.id)
 
-    def _make_room(self, partitions: int, now_s: float) -> bool:
-        """Evict sessions that are unused for long. Returns whether one more session fits."""
+    def _make_room(self, partitions: int, now_s: float, *, for_follower: bool) -> bool:
+        """Evict sessions that are unused for long. Returns whether one more session fits.
+
+        Without a session a follower asks for all its partitions in every fetch, so consumers make
+        way for it.
+        """
         while (
             len(self._sessions) >= self._slots_max
             or self._partitions + partitions > self._partitions_max
         ):
             if not self._sessions:
                 return False
-            oldest = next(iter(self._sessions.values()))
-            if now_s - oldest.used_at_s < _EVICTION_S:
-                return False
-            self._remove(oldest.id)
+            evicted = next(iter(self._sessions.values()))
+            if now_s - evicted.used_at_s < _EVICTION_S:
+                if not for_follower:
+                    return False
+                consumers = (each for each in self._sessions.values() if not each.is_follower)
+                oldest = next(consumers, None)
+                if oldest is None:
+                    return False
+                evicted = oldest
+            self._remove(evicted.id)
         return True
 
     def _remove(self, session_id: int) -> None:

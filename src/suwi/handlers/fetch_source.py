@@ -30,13 +30,17 @@ class FetchSource:
         return self.replicas.replica_of(name, index)
 
     def check_follower(self, partition: Partition, node: NodeId, epoch: int) -> None:
-        """Check that a broker has a replica of the partition, and its registered broker epoch."""
+        """Check that a broker has a replica of the partition, and has not registered again since.
+
+        A newer epoch than that of the image is one that is not in the image yet: such a follower
+        may read, but not join the ISR.
+        """
         leader_state = partition.leader_state
         if leader_state is None or node not in leader_state.followers:
             raise NotLeaderOrFollower(f"broker {node} has no replica of {partition.partition}")
         registration = self.replicas.image.registered_brokers.get(node)
-        if registration is None or registration.epoch != epoch:
-            raise StaleBrokerEpoch(f"broker {node} is not registered with epoch {epoch}")
+        if registration is not None and epoch < registration.epoch:
+            raise StaleBrokerEpoch(f"broker {node} has registered again since epoch {epoch}")
 
     @property
     def image(self) -> ClusterImage:

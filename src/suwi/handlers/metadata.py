@@ -26,11 +26,14 @@ from suwi.metadata.image import BrokerInfo, ClusterImage, PartitionState, Topic
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import (
     BrokerError,
+    LeaderNotAvailable,
+    NotController,
+    RequestTimedOut,
     TopicAlreadyExists,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from suwi.model.ids import NO_TOPIC_ID
+from suwi.model.ids import NO_NODE, NO_TOPIC_ID
 from suwi.net.answers import Answer, Exclusive, NoReply, Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
@@ -99,6 +102,13 @@ class Metadata:
                 await self._create(new, request)
             except TopicAlreadyExists:
                 pass  # another client created it at the same time
+            except (NotController, RequestTimedOut):
+                # The others would have to wait as long. Older librdkafka takes other errors for
+                # permanent, and fails the records of the topic.
+                later = LeaderNotAvailable("there is no controller to create the topic")
+                left = (topic for topic in missing if topic not in self._replicas.image.topics)
+                failed |= dict.fromkeys(left, later)
+                break
             except BrokerError as error:
                 failed[name] = error
         return Reply([await run_sliced(self._encode(request, failed, self._replicas.image))])
@@ -164,12 +174,20 @@ class Metadata:
                     image.registered_brokers.values(), request.listener, "node_id"
                 ),
                 "cluster_id": image.cluster_id,
-                "controller_id": -1 if image.controller is None else image.controller,
+                "controller_id": self._controller(image),
                 "topics": topics,
                 "cluster_authorized_operations": authorized_operations.on_cluster(asked),
                 "error_code": ErrorCode.none,
             },
         )
+
+    def _controller(self, image: ClusterImage) -> int:
+        """Where to send what the controller has to do. Between two controllers that is this broker:
+        every broker forwards, and clients may wait long for a change from -1."""
+        elected, own = image.controller, self._config.node_id
+        if elected is not None and elected in image.unfenced_brokers:
+            return elected
+        return own if own in image.unfenced_brokers else NO_NODE
 
 
 def partition_fields(index: int, state: PartitionState, image: ClusterImage) -> dict[str, Any]:

@@ -27,6 +27,7 @@ _TRY_AGAIN: Final = frozenset(
         ErrorCode.coordinator_not_available,
         ErrorCode.network_exception,
         ErrorCode.not_coordinator,
+        ErrorCode.operation_not_attempted,  # Another partition of the request was refused.
         ErrorCode.request_timed_out,
     }
 )

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from suwi.client.addresses import Address
 from suwi.client.cluster import Cluster
+from suwi.client.cluster_status import describe_cluster
 from suwi.client.connection import ConnectionLost
 from suwi.client.settings import ClientSettings
 from suwi.env import local_env
@@ -49,7 +50,7 @@ async def _ask(address: Address) -> View | None:
         async with Cluster([address], random=local_env().random, settings=_SETTINGS) as cluster:
             topics = await cluster.topics()
             brokers = frozenset(map(int, cluster.brokers))
-            controller = None if cluster.controller == NO_NODE else int(cluster.controller)
+            controller, _ = await describe_cluster(cluster)
     except (OSError, ConnectionLost, BrokerError, TimeoutError):
         return None
     partitions = [(topic.name, partition) for topic in topics for partition in topic.partitions]

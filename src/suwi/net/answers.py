@@ -80,8 +80,7 @@ class Promise:
         from a loop callback of its own, because the next request may be dispatched inside."""
         assert self._outcome is None
         if self.is_cancelled:
-            if isinstance(outcome, Reply):
-                outcome.discard()
+            _discard(outcome)
             return
         self._drop = _nothing
         waiting, self._tell = self._tell, []
@@ -104,16 +103,30 @@ class Promise:
 
     def __await__(self) -> Generator[Any, None, Reply | NoReply]:
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        # The future may have been cancelled before the awaiting task has run.
-        self.when_kept(lambda outcome: None if future.done() else future.set_result(outcome))
+
+        def pass_on(outcome: Outcome) -> None:
+            # The future may have been cancelled before the awaiting task has run.
+            if future.done():
+                _discard(outcome)
+            else:
+                future.set_result(outcome)
+
+        self.when_kept(pass_on)
         try:
             outcome = yield from future
         except asyncio.CancelledError:
             self.cancel()
+            if future.done() and not future.cancelled():
+                _discard(future.result())
             raise
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
+
+
+def _discard(outcome: Outcome) -> None:
+    if isinstance(outcome, Reply):
+        outcome.discard()
 
 
 def as_promise(loop: asyncio.AbstractEventLoop, reply: Awaitable[Reply | NoReply]) -> Promise:

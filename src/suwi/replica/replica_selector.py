@@ -16,14 +16,18 @@ class ReplicaSelector:
         self._metadata = metadata
 
     def choose(self, leader_state: LeaderState, offset: Offset, rack: str) -> NodeId | None:
-        """The most advanced follower in `rack` with `offset`; None if the leader is in `rack`."""
+        """The most advanced of the in-sync followers in `rack` that have `offset`.
+
+        None if there is none, or the leader is in `rack`.
+        """
         brokers = self._metadata.image.unfenced_brokers
         if self._node_id in brokers and brokers[self._node_id].rack == rack:
             return None
         near = [
             (follower.end_offset, -node)
             for node, follower in leader_state.followers.items()
-            if node in brokers
+            if node in leader_state.members
+            and node in brokers
             and brokers[node].rack == rack
             and follower.end_offset != NO_OFFSET
             and follower.start_offset <= offset <= follower.end_offset
