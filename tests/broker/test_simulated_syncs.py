@@ -73,3 +73,23 @@ def test_a_follower_that_cannot_sync_acknowledges_nothing() -> None:
         await until(lambda: partition.high_watermark == 1)
 
     run(scenario, 1)
+
+
+def test_acks_1_waits_for_the_sync_of_the_leader_and_not_for_the_followers() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await create_orders(cluster, [1, 2], flush_messages="1", min_insync_replicas="2")
+        leader = cluster[1].broker
+        assert leader is not None
+        partition = leader.replicas.leader_of(TOPIC, 0)
+        cluster[2].freeze()
+        assert await write(cluster, 1, [b"a"], acks=1) == ErrorCode.none
+        assert partition.log.recovery_point == 1
+        assert partition.high_watermark == 0
+        faults = cluster[1].machine.disk.faults
+        faults.fail("sync", errno.EMFILE, path="*orders-0*", times=None)
+        assert await write(cluster, 1, [b"b"], acks=1) == ErrorCode.kafka_storage_error
+        faults.clear()
+        cluster[2].thaw()
+        await until(lambda: partition.high_watermark == 2)
+
+    run(scenario, 1)

@@ -1,4 +1,5 @@
-"""A produce whose response waits for the commit: acks=all, or acks=1 with flush.messages=1."""
+"""A produce whose response waits: acks=all for the commit, acks=1 with flush.messages=1 for the
+sync of the leader."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -10,7 +11,7 @@ from suwi.replica.partition import Partition
 
 
 class DelayedProduce:
-    """A reply that is sent when the batches of a request are committed, without a task."""
+    """A reply that is sent when the batches of a request are committed or synced; has no task."""
 
     __slots__ = ("_answer", "_errors", "_pending", "_promise")
 
@@ -21,13 +22,16 @@ class DelayedProduce:
         self._pending: set[int] = set()
         self._promise = Promise(self._pending.clear)
 
-    def later(self, batches: Sequence[tuple[Partition, Offset]], timeout_s: float) -> Later:
+    def later(
+        self, batches: Sequence[tuple[Partition, Offset]], timeout_s: float, *, committed: bool
+    ) -> Later:
         self._pending.update(range(len(batches)))
         for number, (partition, end_offset) in enumerate(batches):
-            partition.when_committed(end_offset, partial(self._on_committed, number), timeout_s)
+            wait = partition.when_committed if committed else partition.when_synced
+            wait(end_offset, partial(self._on_done, number), timeout_s)
         return Later(self._promise)
 
-    def _on_committed(self, number: int, error: BrokerError | None) -> None:
+    def _on_done(self, number: int, error: BrokerError | None) -> None:
         if number not in self._pending:
             return  # the client has disconnected
         self._pending.remove(number)

@@ -170,7 +170,9 @@ class Produce:
                 return self._refuse(form, name, topic_id, index, errors[0])
             return Reply([body])
 
-        return DelayedProduce(answer).later([(partition, end_offset)], timeout_ms / 1000)
+        return DelayedProduce(answer).later(
+            [(partition, end_offset)], timeout_ms / 1000, committed=acks == _ACKS_ALL
+        )
 
     def _append_one(
         self,
@@ -249,7 +251,9 @@ class Produce:
             return NO_REPLY
         if waiting:
             delayed = DelayedProduce(partial(self._committed, answers, waiting, form))
-            return delayed.later([w[2:] for w in waiting], asked.timeout_ms / 1000)
+            return delayed.later(
+                [w[2:] for w in waiting], asked.timeout_ms / 1000, committed=acks == _ACKS_ALL
+            )
         return self._reply(form, answers)
 
     def _reply(self, form: _Form, answers: list[TopicProduced]) -> Reply:

@@ -44,7 +44,7 @@ class LogSyncer:
     def _failed(self, error: Exception) -> None:
         """An unexpected error: delayed produces fail, and the next append starts a new sync."""
         replica_log = self._replica_log
-        replica_log.delayed.fail(
+        replica_log.fail_delayed(
             KafkaStorageError(f"{replica_log.partition} cannot be synced: {error!r}")
         )
 
@@ -57,12 +57,14 @@ class LogSyncer:
                     if not await self.sync_once(partition_log):
                         return
                 except KafkaStorageError as error:
-                    replica_log.delayed.fail(error)
+                    replica_log.fail_delayed(error)
                     if partition_log.directory.is_closed or partition_log.state.offline_because:
                         return
                     # What is committed may not be visible before it is synced.
                     await asyncio.sleep(_RETRY_S)
                     continue
+                if replica_log.delayed_syncs is not None:
+                    replica_log.delayed_syncs.committed(partition_log.recovery_point)
                 if replica_log.leader_replica is not None:
                     replica_log.leader_replica.log_synced(partition_log)
                 if partition_log.config.flush_messages > 1:

@@ -97,6 +97,7 @@ class ReplicaLog:
         "config",
         "context",
         "delayed",
+        "delayed_syncs",
         "dirty",
         "high_watermark",
         "leader_epoch",
@@ -130,6 +131,8 @@ class ReplicaLog:
         self.unclean_epoch = NO_EPOCH
         """The last leader epoch that began with an unclean election."""
         self.delayed = DelayedOperations()
+        self.delayed_syncs: DelayedOperations | None = None
+        """Produces with acks=1 that wait until this replica has synced them (flush.messages=1)."""
         self.dirty = False
         """Whether the log changed since `take_dirty_partitions`."""
         self.offline_because: str | None = None
@@ -157,7 +160,7 @@ class ReplicaLog:
         if state is not None:
             self.leader_epoch = state.leader_epoch
             self.unclean_epoch = state.unclean_epoch
-        self.delayed.fail(NotLeaderOrFollower(f"{self.partition} has a new leader epoch"))
+        self.fail_delayed(NotLeaderOrFollower(f"{self.partition} has a new leader epoch"))
         self.delayed.notify_all()
 
     def make_leader(self, leader_replica: LeaderSide) -> None:
@@ -168,8 +171,14 @@ class ReplicaLog:
     def close(self, reason: BrokerError) -> None:
         """The partition was deleted or the broker is stopping: fail everything that waits."""
         self.closed = reason
-        self.delayed.fail(reason)
+        self.fail_delayed(reason)
         self.delayed.notify_all()
+
+    def fail_delayed(self, error: BrokerError) -> None:
+        """Complete all delayed produces with an error."""
+        self.delayed.fail(error)
+        if self.delayed_syncs is not None:
+            self.delayed_syncs.fail(error)
 
     # -- offsets -------------------------------------------------------------------------------
 
