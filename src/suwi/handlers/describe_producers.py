@@ -32,7 +32,8 @@ class DescribeProducers:
                 yield
             for index in topic.partition_indexes:
                 times = times_named[topic.name, index]
-                if response.add(self._describe(topic.name, index, times)):
+                described = self._describe(topic.name, index, times)
+                if response.add(described, 1 + len(described["active_producers"])):
                     yield
         return response.reply()
 

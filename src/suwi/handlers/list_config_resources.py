@@ -1,6 +1,7 @@
 """ListConfigResources v0-v1: what has a configuration. v1: of the types asked for, or of all.
 
-v0 is about client metrics only, of which there are none here. Groups: those that set something.
+v0 is about client metrics only, of which there are none here, nor are there configurations of
+loggers. Groups: those that set something.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,7 +29,7 @@ def _nothing(_: ClusterImage) -> Iterable[str]:
 _NAMES: Final[dict[int, Callable[[ClusterImage], Iterable[str]]]] = {
     Resource.TOPIC: lambda image: image.topics,
     Resource.BROKER: lambda image: map(str, image.unfenced_brokers),
-    Resource.BROKER_LOGGER: lambda image: map(str, image.unfenced_brokers),
+    Resource.BROKER_LOGGER: _nothing,
     Resource.CLIENT_METRICS: _nothing,
     Resource.GROUP: lambda image: image.group_configs,
 }

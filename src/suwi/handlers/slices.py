@@ -76,10 +76,13 @@ class SlicedResponse:
         self._topic = fields
         return self._count()
 
-    def add(self, partition: dict[str, Any]) -> bool:
-        """Add a partition. Returns whether the slice is full and the caller should yield."""
+    def add(self, partition: dict[str, Any], cost: int = 1) -> bool:
+        """Add a partition. Returns whether the slice is full and the caller should yield.
+
+        `cost`: that of how many usual ones.
+        """
         self._partitions.add(partition)
-        return self._count()
+        return self._count(cost)
 
     def topics(self) -> list[dict[str, Any]] | EncodedItems:
         """All topics, as the value of their array."""
@@ -90,8 +93,8 @@ class SlicedResponse:
         fields = {"throttle_time": 0, **fields, "topics": self.topics()}
         return Reply([encode_response(self._request.api_key, self._request.version, fields)])
 
-    def _count(self) -> bool:
-        self._in_slice += 1
+    def _count(self, cost: int = 1) -> bool:
+        self._in_slice += cost
         if self._in_slice < SLICE_PARTITIONS:
             return False
         self._in_slice = 0
