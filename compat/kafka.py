@@ -13,7 +13,7 @@ from pathlib import Path
 KAFKA_VERSION = "4.3.0"
 _HERE = Path(__file__).parent
 _POM = _HERE / "pom.xml"
-_JARS = _HERE.parent / ".kafka" / KAFKA_VERSION
+_JARS = _HERE.parent / ".kafka"
 _TOOL_S = 120
 _THREADS_S = 3
 _STOP_S = 300
@@ -39,10 +39,16 @@ class ToolFailed(Exception):
 
 def kafka_classpath() -> str:
     """Kafka's jars, fetched by Maven at the first call. Raises `Unavailable`."""
+    return fetched_jars(_POM, KAFKA_VERSION, KAFKA_VERSION)
+
+
+def fetched_jars(pom: Path, version: str, name: str) -> str:
+    """The jars that a POM names, fetched into a directory with this name. Raises `Unavailable`."""
     if shutil.which("java") is None:
         raise Unavailable("there is no `java` on the path")
-    complete = _JARS / ".complete"
-    wanted = _POM.read_text()
+    jars = _JARS / name
+    complete = jars / ".complete"
+    wanted = pom.read_text()
     if not complete.exists() or complete.read_text() != wanted:
         if shutil.which("mvn") is None:
             raise Unavailable("there is no `mvn` on the path to fetch Apache Kafka with")
@@ -51,9 +57,9 @@ def kafka_classpath() -> str:
                 "mvn",
                 "--quiet",
                 "--batch-mode",
-                f"--file={_POM}",
-                f"-Dkafka.version={KAFKA_VERSION}",
-                f"-DoutputDirectory={_JARS}",
+                f"--file={pom}",
+                f"-Dkafka.version={version}",
+                f"-DoutputDirectory={jars}",
                 "dependency:copy-dependencies",
             ],
             capture_output=True,
@@ -64,15 +70,20 @@ def kafka_classpath() -> str:
         if fetched.returncode:
             raise Unavailable(f"Maven could not fetch Apache Kafka:\n{fetched.stdout[-2000:]}")
         complete.write_text(wanted)
-    return f"{_JARS}/*"
+    return f"{jars}/*"
 
 
 def run_java(
-    main: str, *arguments: str, stdin: str = "", time_s: float = _TOOL_S, heap: str = "256m"
+    main: str,
+    *arguments: str,
+    stdin: str = "",
+    time_s: float = _TOOL_S,
+    heap: str = "256m",
+    jars: str | None = None,
 ) -> str:
     """Run a class (or a single Java source file); returns its output. Raises `ToolFailed`."""
     ended = subprocess.run(
-        java_command(heap, main, *arguments),
+        java_command(heap, main, *arguments, jars=jars),
         input=stdin,
         capture_output=True,
         text=True,
@@ -84,9 +95,9 @@ def run_java(
     return ended.stdout + ended.stderr
 
 
-def java_command(heap: str, main: str, *arguments: str) -> list[str]:
+def java_command(heap: str, main: str, *arguments: str, jars: str | None = None) -> list[str]:
     jvm = [f"-Xmx{heap}", "-XX:TieredStopAtLevel=1"]
-    return ["java", *jvm, "-cp", kafka_classpath(), main, *arguments]
+    return ["java", *jvm, "-cp", jars or kafka_classpath(), main, *arguments]
 
 
 class JavaProcess:
