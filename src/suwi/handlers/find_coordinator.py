@@ -44,6 +44,8 @@ class CoordinatorTopic:
         self._new_topic = new_topic
         self._create_topic = create_topic
         self._creating = asyncio.Lock()
+        self._logged = ""
+        """The last reason why it could not be made: clients ask again several times a second."""
 
     @property
     def exists(self) -> bool:
@@ -59,10 +61,13 @@ class CoordinatorTopic:
             except TopicAlreadyExists:
                 pass
             except BrokerError as error:
-                log.warning(
-                    "internal topic not created",
-                    extra={"topic": self.runtime.topic, "reason": str(error)},
-                )
+                reason = str(error)
+                if reason != self._logged:
+                    log.warning(
+                        "internal topic not created",
+                        extra={"topic": self.runtime.topic, "reason": reason},
+                    )
+                self._logged = reason
 
 
 class FindCoordinator:
