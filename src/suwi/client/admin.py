@@ -1,4 +1,4 @@
-"""Administration: topics, partitions, their replicas, configuration, records and disks.
+"""Administration: topics, partitions, replicas, configuration, brokers, records and disks.
 
 Each call is sent once, without retries, and raises the error of its response. If the connection is
 lost during a change, the caller must find out whether the change was made.
@@ -291,7 +291,20 @@ class Admin:
             raise UnknownBroker(f"there is no broker {node}; live brokers: {live}")
         return await self._cluster.link(node)
 
-    # -- records and disks -----------------------------------------------------------------------
+    # -- brokers, records and disks --------------------------------------------------------------
+
+    async def unfenced_brokers(self) -> set[NodeId]:
+        """The brokers that can lead and follow: Metadata lists the fenced ones too."""
+        answer = await self._cluster.call(
+            ApiKey.DESCRIBE_CLUSTER,
+            {
+                "include_cluster_authorized_operations": False,
+                "include_fenced_brokers": False,
+                "endpoint_type": 1,
+            },
+        )
+        _check(answer)
+        return {NodeId(broker.broker_id) for broker in answer.brokers}
 
     async def delete_records(
         self, before: Mapping[TopicPartition, Offset]
