@@ -119,6 +119,7 @@ def test_partitions_are_never_removed(suwi: Suwi, topic: str) -> None:
 
 def test_an_error_in_one_change_leaves_all_unchanged(suwi: Suwi, topic: str) -> None:
     suwi.refusal("topics", "alter", topic, "-p", 3, "-c", "segment.bytes=1")
+    suwi.refusal("topics", "alter", topic, "-p", 3, "-r", 9)
     assert described(suwi, topic)["partition_count"] == 1
 
 

@@ -251,14 +251,16 @@ def alter(
         resource = Resource(ResourceType.TOPIC, name)
         if partitions is not None:
             _refuse_fewer(topic, partitions)
-        # Both changes are validated before either is made, so that an error leaves all unchanged.
+        # All changes are validated before any is made, so that an error leaves all unchanged.
         for validate_only in (True,) if dry_run else (True, False):
             if partitions is not None:
                 await admin.add_partitions(name, partitions, validate_only=validate_only)
             if values:
                 await admin.alter_configs(resource, values, validate_only=validate_only)
-        if factor is not None:
-            await change_replication_factor(cluster, name, factor, dry_run=dry_run, quiet=json)
+            if factor is not None:
+                await change_replication_factor(
+                    cluster, name, factor, dry_run=validate_only, quiet=json
+                )
         if json:
             document(
                 {
