@@ -308,12 +308,14 @@ class LocalCluster:
 
     @contextlib.contextmanager
     def _changed(self) -> Iterator[ClusterState]:
-        """The state, written back at the end."""
+        """The state, written back at the end, also after an error: processes may have started."""
         _ = self.state  # where there is no cluster nothing is locked
         with self._locked():
             state = self.state
-            yield state
-            write_state(self.directory, state)
+            try:
+                yield state
+            finally:
+                write_state(self.directory, state)
 
     def _spawn(self, layout: Layout, name: str) -> ProcessId:
         kind, _, number = name.partition("-")
