@@ -1,15 +1,18 @@
 """A local cluster whose processes only sleep: what is recorded, waited for and shown."""
 
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from suwi.local_cluster import cluster as module
-from suwi.local_cluster.cluster import LocalCluster
+from suwi.local_cluster.cluster import ClusterError, LocalCluster
 from suwi.local_cluster.layout import ClusterState, Layout, write_state
-from suwi.local_cluster.process import ProcessState
+from suwi.local_cluster.process import ProcessId, ProcessState
+from tests.cli.support import Suwi
 
 
 class Sleepers(LocalCluster):
@@ -39,3 +42,44 @@ def test_what_was_started_before_an_error_is_recorded(cluster: Sleepers) -> None
         cluster.start_processes(["broker-1", "broker-2"])
     assert list(cluster.state.processes) == ["broker-1"]
     assert cluster.process_state("broker-1") is ProcessState.RUNNING
+
+
+def test_start_waits_for_what_runs_already(cluster: Sleepers) -> None:
+    cluster.start_processes(["links"])
+    for _ in range(2):
+        with pytest.raises(ClusterError, match="not everything serves"):
+            cluster.start()
+
+
+def test_start_names_paused_processes_and_does_not_wait_for_them(cluster: Sleepers) -> None:
+    cluster.start_processes(["links"])
+    with pytest.raises(ClusterError, match="not everything serves"):
+        cluster.start_processes(["broker-1", "broker-2"])
+    cluster.pause("broker-1")
+    cluster.isolate(2)
+    said = Suwi("").refusal("cluster", "start", "--data", cluster.directory)
+    assert said.startswith("not all processes serve: ")
+    assert "broker-1 is paused (`suwi cluster resume broker-1`)" in said
+    assert "broker-2 is cut off (`suwi cluster heal`)" in said
+
+
+def test_a_process_that_is_killed_at_last_is_dead_when_stop_returns(
+    cluster: Sleepers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send(self: ProcessId, number: signal.Signals) -> bool:
+        if number is signal.SIGKILL:
+            threading.Timer(0.2, send_now, (self, number)).start()
+            return True
+        return send_now(self, number)
+
+    send_now = ProcessId.send
+    monkeypatch.setattr(module, "STOP_S", 1.0)
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # its children inherit it
+    try:
+        cluster.start_processes(["links"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    with monkeypatch.context() as patched:
+        patched.setattr(ProcessId, "send", send)
+        cluster.stop_processes(["links"])
+    assert cluster.process_state("links") is ProcessState.DEAD

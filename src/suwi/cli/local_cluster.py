@@ -33,6 +33,10 @@ def start(data: str, given: Given) -> None:
         except ValueError as error:
             raise Failure(str(error)) from None
         cluster.start(_new_layout(given) if known is None else _changed(known.layout, given))
+        held = cluster.held_by_faults()
+        if held:
+            faults = ", ".join(f"{name} is {fault}" for name, fault in held.items())
+            raise Failure(f"not all processes serve: {faults}")
         say(f"the cluster serves at {cluster.bootstrap_servers}")
 
     _run(data, work)

@@ -147,7 +147,7 @@ class LocalCluster:
     # -- start and stop --------------------------------------------------------------------------
 
     def start(self, layout: Layout | None = None) -> None:
-        """Start everything that does not run, and wait until all brokers serve.
+        """Start everything that does not run, and wait until all serves except `held_by_faults`.
 
         `layout` is for a new cluster, or has more brokers than before.
         """
@@ -160,10 +160,13 @@ class LocalCluster:
                 state.layout = layout
                 write_state(self.directory, state)
         layout = self.layout
-        self.start_processes(map(zookeeper_name, layout.servers()))
-        if layout.has_links:
-            self.start_processes([LINKS])
-        self.start_processes(map(broker_name, layout.broker_ids))
+        servers = [*map(zookeeper_name, layout.servers())]
+        links = [LINKS] if layout.has_links else []
+        brokers = [*map(broker_name, layout.broker_ids)]
+        for names in (servers, links, brokers):
+            self.start_processes(names)
+        held = self.held_by_faults()
+        self._wait_until_served([n for n in (*servers, *links, *brokers) if n not in held])
 
     def start_processes(self, names: Iterable[str]) -> None:
         """Start those that do not run, and wait until they serve."""
@@ -176,7 +179,7 @@ class LocalCluster:
                     started.append(name)
         if started:
             self._say(f"starting {', '.join(started)}")
-        _wait(lambda: self._serve(started), START_S, lambda: self._not_started(started))
+        self._wait_until_served(started)
 
     def stop(self) -> None:
         """Stop everything in order; what does not stop in time is killed."""
@@ -202,6 +205,7 @@ class LocalCluster:
         for name in running:
             if processes[name].send(signal.SIGKILL):
                 self._say(f"{name} did not stop within {STOP_S:.0f} s: killed")
+        _wait(all_ended, STOP_S, lambda: f"not ended after SIGKILL: {', '.join(running)}")
 
     def restart(self, name: str) -> None:
         """Stop a process if it runs, start it, and wait until it serves."""
@@ -275,6 +279,15 @@ class LocalCluster:
     def heal(self) -> None:
         with self._changed() as state:
             state.cuts, state.slow = [], []
+
+    def held_by_faults(self) -> dict[str, str]:
+        """The processes that run and cannot serve: why, and the command that ends it."""
+        state = self.state
+        found = {broker_name(b): "cut off (`suwi cluster heal`)" for b in state.cut_off()}
+        for name, process in state.processes.items():
+            if process.state is ProcessState.PAUSED:
+                found[name] = f"paused (`suwi cluster resume {name}`)"
+        return found
 
     def _signal(self, name: str, number: signal.Signals, wanted: ProcessState) -> None:
         self._check_name(name)
@@ -369,10 +382,12 @@ class LocalCluster:
             for broker in brokers
         )
 
-    def _not_started(self, names: Sequence[str]) -> str:
-        return f"not everything serves after {START_S:.0f} s:\n" + "\n".join(
-            f"{name}: {self._log_end(name)}" for name in names
-        )
+    def _wait_until_served(self, names: Sequence[str]) -> None:
+        def why_not() -> str:
+            ends = "\n".join(f"{name}: {self._log_end(name)}" for name in names)
+            return f"not everything serves after {START_S:.0f} s:\n{ends}"
+
+        _wait(lambda: self._serve(names), START_S, why_not)
 
     def _log_end(self, name: str) -> str:
         try:
