@@ -69,7 +69,7 @@ class TestRunning:
         topic_in_sync(cluster)
         status = cluster.status()
         by_name = {each["name"]: each for each in status["processes"]}
-        assert list(by_name) == ["broker-1", "broker-2", "broker-3", "zookeeper-1"]
+        assert list(by_name) == ["broker-1", "broker-2", "broker-3", "zookeeper-1", "links"]
         assert {each["state"] for each in by_name.values()} == {"running"}
         assert [each["role"] for each in by_name.values()].count("controller") == 1
         assert by_name["zookeeper-1"]["role"] == "standalone"

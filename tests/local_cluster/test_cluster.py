@@ -83,3 +83,15 @@ def test_a_process_that_is_killed_at_last_is_dead_when_stop_returns(
         patched.setattr(ProcessId, "send", send)
         cluster.stop_processes(["links"])
     assert cluster.process_state("links") is ProcessState.DEAD
+
+
+def test_the_links_are_shown_and_restarted_as_other_processes(cluster: Sleepers) -> None:
+    def state() -> str:
+        rows, _ = cluster.status()
+        return {row.name: row.state for row in rows}["links"]
+
+    assert state() == "dead"
+    cluster.restart("links")
+    assert state() == "running"
+    cluster.kill("links")
+    assert state() == "dead"

@@ -54,6 +54,7 @@ class Status(NamedTuple):
     state: str
     """`running`, `paused`, `isolated` or `dead`."""
     port: int
+    """The first one, of the links."""
     role: str
     leaders: int | None
 
@@ -136,6 +137,10 @@ class LocalCluster:
                 role = zookeeper.mode(server.client_port, server.host) or "not serving"
             name, port = zookeeper_name(number), server.client_port
             rows.append(Status(name, pid, process_state.value, port, role, None))
+        if layout.has_links:
+            pid, process_state = self._pid_and_state(state, LINKS)
+            port = layout.peer_link_port(1)
+            rows.append(Status(LINKS, pid, process_state.value, port, "proxies", None))
         return rows, view
 
     def _pid_and_state(self, state: ClusterState, name: str) -> tuple[int | None, ProcessState]:
@@ -299,6 +304,7 @@ class LocalCluster:
     def _check_name(self, name: str) -> None:
         layout = self.layout
         names = [*map(broker_name, layout.broker_ids), *map(zookeeper_name, layout.servers())]
+        names += [LINKS] if layout.has_links else []
         if name not in names:
             raise ClusterError(f"there is no {name} here: there are {', '.join(names)}")
 

@@ -16,7 +16,7 @@ app = typer.Typer(
 _Data = Annotated[str, typer.Option(metavar="DIR", help="The cluster's directory.")]
 _DATA = "suwi-cluster"
 _Name = Annotated[
-    str, typer.Argument(metavar="N", help="A broker's id, or a process such as zookeeper-1.")
+    str, typer.Argument(metavar="N", help="A broker's id, or zookeeper-1, or links.")
 ]
 
 
