@@ -112,6 +112,17 @@ class TestRunning:
         assert cluster.states()["broker-2"] == "running"
         cluster.wait_until_in_sync()
 
+    def test_a_broker_without_zookeeper_loses_its_leaders(self, cluster: Commands) -> None:
+        topic_in_sync(cluster)
+        cluster("slow", 1)
+        cluster("cut", 2, "zookeeper")
+        until_s = time.monotonic() + _PATIENCE_S
+        while {b["name"]: b for b in cluster.status()["processes"]}["broker-2"]["leaders"]:
+            assert time.monotonic() < until_s
+        assert cluster.states()["broker-2"] == "running"
+        cluster("heal")
+        cluster.wait_until_in_sync()
+
     def test_a_rolling_restart_restarts_every_broker_once(self, cluster: Commands) -> None:
         topic_in_sync(cluster)
         said = cluster("roll")

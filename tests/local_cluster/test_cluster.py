@@ -4,6 +4,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,31 @@ def test_the_links_are_shown_and_restarted_as_other_processes(cluster: Sleepers)
     assert state() == "running"
     cluster.kill("links")
     assert state() == "dead"
+
+
+def test_links_are_cut_and_slowed_by_commands_until_they_are_healed(cluster: Sleepers) -> None:
+    def suwi(*words: object) -> str:
+        return Suwi("").ok("cluster", *words, "--data", cluster.directory)
+
+    assert suwi("cut", 1, "zookeeper", "--one-way").startswith(
+        "nothing arrives from 1 to zookeeper;"
+    )
+    assert suwi("cut", 2, 1).startswith("nothing arrives between 2 and 1;")
+    assert suwi("slow", 2, 1).startswith("the links of broker-2 are slow;")
+    assert cluster.state.cuts == [("1", "zookeeper"), ("2", "1"), ("1", "2")]
+    assert cluster.state.slow == ["2", "1"]
+    suwi("heal")
+    assert (cluster.state.cuts, cluster.state.slow) == ([], [])
+
+
+def test_only_links_that_exist_are_cut_and_slowed(cluster: Sleepers) -> None:
+    def refusal(*words: object) -> str:
+        return Suwi("").refusal("cluster", *words, "--data", cluster.directory)
+
+    assert refusal("cut", 1, 9) == "1 and 9: give two of 1, 2, zookeeper"
+    assert refusal("cut", 1, 1) == "1 and 1: give two of 1, 2, zookeeper"
+    assert "there is no broker-9 here" in refusal("slow", 9)
+    layout = replace(cluster.layout, has_links=False)
+    write_state(cluster.directory, ClusterState(layout))
+    for command in (("cut", 1, 2), ("slow", 1), ("isolate", 1)):
+        assert "started with --no-links" in refusal(*command)

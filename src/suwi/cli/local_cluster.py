@@ -1,6 +1,6 @@
 """Implementation of `suwi cluster start`, `stop`, `status` and the faults."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -134,6 +134,24 @@ def isolate(data: str, broker: int) -> None:
     def work(cluster: LocalCluster) -> None:
         cluster.isolate(broker)
         say(f"{broker_name(broker)} is cut off; `suwi cluster heal` restores its links")
+
+    _run(data, work)
+
+
+def cut(data: str, start: str, to: str, *, one_way: bool) -> None:
+    def work(cluster: LocalCluster) -> None:
+        cluster.cut([(start, to)], one_way=one_way)
+        arrives = f"from {start} to {to}" if one_way else f"between {start} and {to}"
+        say(f"nothing arrives {arrives}; `suwi cluster heal` restores the link")
+
+    _run(data, work)
+
+
+def slow(data: str, brokers: Sequence[int]) -> None:
+    def work(cluster: LocalCluster) -> None:
+        for broker in brokers:
+            cluster.slow(broker)
+            say(f"the links of {broker_name(broker)} are slow; `suwi cluster heal` restores them")
 
     _run(data, work)
 

@@ -120,7 +120,7 @@ class LocalCluster:
         cut_off = set(state.cut_off())
         rows = []
         for broker in layout.broker_ids:
-            pid, process_state = self._pid_and_state(state, broker_name(broker))
+            pid, process_state = _pid_and_state(state, broker_name(broker))
             if broker in cut_off and process_state is ProcessState.RUNNING:
                 told = "isolated"
             else:
@@ -131,23 +131,17 @@ class LocalCluster:
             port = layout.client_port(broker)
             rows.append(Status(broker_name(broker), pid, told, port, role, leaders))
         for number, server in layout.servers().items():
-            pid, process_state = self._pid_and_state(state, zookeeper_name(number))
+            pid, process_state = _pid_and_state(state, zookeeper_name(number))
             role = ""
             if process_state is ProcessState.RUNNING:
                 role = zookeeper.mode(server.client_port, server.host) or "not serving"
             name, port = zookeeper_name(number), server.client_port
             rows.append(Status(name, pid, process_state.value, port, role, None))
         if layout.has_links:
-            pid, process_state = self._pid_and_state(state, LINKS)
+            pid, process_state = _pid_and_state(state, LINKS)
             port = layout.peer_link_port(1)
             rows.append(Status(LINKS, pid, process_state.value, port, "proxies", None))
         return rows, view
-
-    def _pid_and_state(self, state: ClusterState, name: str) -> tuple[int | None, ProcessState]:
-        process = state.processes.get(name)
-        if process is None or process.state is ProcessState.DEAD:
-            return None, ProcessState.DEAD
-        return process.pid, process.state
 
     # -- start and stop --------------------------------------------------------------------------
 
@@ -268,18 +262,22 @@ class LocalCluster:
 
     def cut(self, pairs: Iterable[Cut], *, one_way: bool = False) -> None:
         """Cut links, beside those that are cut already."""
+        layout = self._check_links()
+        ends = [*map(str, layout.broker_ids), ZOOKEEPER]
+        new: list[Cut] = []
+        for start, to in pairs:
+            if start == to or not {start, to} <= {*ends}:
+                raise ClusterError(f"{start} and {to}: give two of {', '.join(ends)}")
+            new += [(start, to)] if one_way else [(start, to), (to, start)]
         with self._changed() as state:
-            if not state.layout.has_links and not state.layout.network:
-                raise ClusterError("this cluster was started with --no-links: it cannot be cut")
-            for start, to in pairs:
-                new = [(start, to)] if one_way else [(start, to), (to, start)]
-                state.cuts += [pair for pair in new if pair not in state.cuts]
+            state.cuts = list(dict.fromkeys([*state.cuts, *new]))
 
     def slow(self, broker: int) -> None:
         """Make the links of a broker slower than replication under load needs."""
         self._check_name(broker_name(broker))
+        self._check_links()
         with self._changed() as state:
-            state.slow.append(str(broker))
+            state.slow += [str(broker)] if str(broker) not in state.slow else []
 
     def heal(self) -> None:
         with self._changed() as state:
@@ -300,6 +298,12 @@ class LocalCluster:
         if process is None or not process.send(number):
             raise ClusterError(f"{name} does not run")
         _wait(lambda: process.state is wanted, STOP_S, lambda: f"{name} is not {wanted.value}")
+
+    def _check_links(self) -> Layout:
+        layout = self.layout
+        if not layout.has_links and not layout.network:
+            raise ClusterError("this cluster was started with --no-links: it has none to break")
+        return layout
 
     def _check_name(self, name: str) -> None:
         layout = self.layout
@@ -401,6 +405,13 @@ class LocalCluster:
         except OSError:
             return ""
         return content[-_SHOWN_BYTES:].decode(errors="replace")
+
+
+def _pid_and_state(state: ClusterState, name: str) -> tuple[int | None, ProcessState]:
+    process = state.processes.get(name)
+    if process is None or process.state is ProcessState.DEAD:
+        return None, ProcessState.DEAD
+    return process.pid, process.state
 
 
 def broker_settings(layout: Layout, broker: int, data: str) -> dict[str, str]:
