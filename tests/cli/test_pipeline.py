@@ -218,3 +218,9 @@ def test_a_wheel_is_refused_because_spark_would_not_import_it(suwi: Suwi, file: 
     result = suwi("pipeline", "run", file, "--py-files", "mine.zip", "--py-files", "suwi-1.whl")
     assert result.exit_code == 2
     assert "suwi-1.whl: Spark takes .py, .zip, .egg, .jar. A wheel is a zip" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "backfill --from 0 --to 1"])
+def test_an_unknown_log_level_is_refused(suwi: Suwi, file: Path, command: str) -> None:
+    said = suwi.misuse("pipeline", *command.split(), file, "--log-level", "loud")
+    assert "loud: allowed: debug, info, warning, error" in " ".join(said.split())

@@ -23,6 +23,7 @@ from suwi.broker.listeners import (
 from suwi.broker.registration import IdInUse
 from suwi.cli.log_format import set_up_logging
 from suwi.cli.metadata_stores import CannotStart, open_stores, reason_of
+from suwi.cli.options import LOG_LEVELS
 from suwi.cli.properties import (
     Setting,
     combine,
@@ -56,7 +57,6 @@ _OPTION_KEYS = {
     "--listen": "listeners",
     "--data": "log.dirs",
 }
-_LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 class BrokersFailed(Exception):
@@ -80,8 +80,8 @@ def serve(
     """Run brokers until a signal stops them. Returns the exit code of the process."""
     env = local_env()
     try:
-        if log_level.lower() not in _LOG_LEVELS:
-            raise BadConfig(f"--log-level {log_level}: allowed: {', '.join(_LOG_LEVELS)}")
+        if log_level.lower() not in LOG_LEVELS:
+            raise BadConfig(f"--log-level {log_level}: allowed: {', '.join(LOG_LEVELS)}")
         set_up_logging(log_level)
         broker_config = _configure(
             env,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from suwi.cli.options import Json, Yes
+from suwi.cli.options import LOG_LEVELS, Json, Yes
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -43,7 +43,18 @@ _PyFiles = Annotated[
 _Retries = Annotated[
     int, typer.Option(metavar="N", min=0, help="How often to restart after consecutive failures.")
 ]
-_LogLevel = Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")]
+
+
+def _check_log_level(level: str) -> str:
+    if level.lower() not in LOG_LEVELS:
+        raise typer.BadParameter(f"{level}: allowed: {', '.join(LOG_LEVELS)}")
+    return level
+
+
+_LogLevel = Annotated[
+    str,
+    typer.Option(metavar="LEVEL", callback=_check_log_level, help="debug, info, warning or error."),
+]
 
 
 @app.command()
