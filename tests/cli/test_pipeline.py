@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("yaml", reason="PyYAML is not installed: pip install .[spark]")
 
+from suwi.cli.pipeline import RunOptions
 from tests.broker_process import BrokerProcess, unique_name
 from tests.cli.support import Suwi
 
@@ -224,3 +225,19 @@ def test_a_wheel_is_refused_because_spark_would_not_import_it(suwi: Suwi, file: 
 def test_an_unknown_log_level_is_refused(suwi: Suwi, file: Path, command: str) -> None:
     said = suwi.misuse("pipeline", *command.split(), file, "--log-level", "loud")
     assert "loud: allowed: debug, info, warning, error" in " ".join(said.split())
+
+
+def test_metrics_have_an_address_and_a_port(
+    suwi: Suwi, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[RunOptions] = []
+
+    def run(_: str, options: RunOptions) -> int:
+        given.append(options)
+        return 0
+
+    monkeypatch.setattr("suwi.cli.pipeline.run", run)
+    suwi.ok("pipeline", "run", file, "--metrics-port", 9100)
+    suwi.ok("pipeline", "run", file, "--metrics-port", 9100, "--metrics-host", "0.0.0.0")
+    found = [(options.metrics_host, options.metrics_port) for options in given]
+    assert found == [("127.0.0.1", 9100), ("0.0.0.0", 9100)]

@@ -79,9 +79,12 @@ def run(
     metrics_port: Annotated[
         int | None,
         typer.Option(
-            metavar="PORT", min=0, max=65535, help="Serve Prometheus metrics on 127.0.0.1:PORT."
+            metavar="PORT", min=0, max=65535, help="Serve Prometheus metrics on this port."
         ),
     ] = None,
+    metrics_host: Annotated[
+        str, typer.Option(metavar="HOST", help="The address of the metrics.")
+    ] = "127.0.0.1",
     py_files: _PyFiles = None,
     log_level: _LogLevel = "warning",
 ) -> None:
@@ -102,6 +105,7 @@ def run(
         from_beginning=from_beginning,
         new_checkpoint=new_checkpoint,
         retries=retries,
+        metrics_host=metrics_host,
         metrics_port=metrics_port,
         py_files=py_files or [],
         log_level=log_level,
