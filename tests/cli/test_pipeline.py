@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("yaml", reason="PyYAML is not installed: pip install .[spark]")
 
 from suwi.cli.pipeline import RunOptions
-from tests.broker_process import BrokerProcess, unique_name
+from tests.broker_process import COMMAND, BrokerProcess, unique_name
 from tests.cli.support import Suwi
 
 PIPELINE = """\
@@ -143,6 +143,19 @@ def test_reset_says_what_it_would_do_and_then_does_it(
     assert not folder.exists()
     (aside,) = tmp_path.glob("checkpoint.before-*")
     assert str(aside) in result.stderr
+
+
+def test_reset_without_stdin_needs_yes(suwi: Suwi, file: Path, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, topic_of(file))
+    ended = subprocess.run(
+        ["bash", "-c", '"$0" "$@" <&-', *COMMAND, "pipeline", "reset", file],
+        env=suwi.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, folder.exists()) == (3, True)
+    assert ended.stderr == "suwi: setting it aside needs --yes without stdin\n"
 
 
 def test_a_backfill_says_first_what_it_would_read(suwi: Suwi, file: Path, tmp_path: Path) -> None:

@@ -269,6 +269,9 @@ def _reset(pipeline: "Pipeline", *, dry_run: bool, is_confirmed: bool, json: boo
         say(f"the next run would begin {begins}; {_duplicates_text(pipeline)}")
     if dry_run:
         return _DONE
+    if not is_confirmed and sys.stdin is None:
+        complain("setting it aside needs --yes without stdin")
+        return _REFUSED
     if not is_confirmed and not typer.confirm("Set the checkpoint aside?", err=True):
         return _REFUSED
     complain(f"the checkpoint is now {checkpoint.set_aside()}")
