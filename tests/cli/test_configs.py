@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from suwi.testing import Cluster
 from tests.cli.support import Suwi
 
 
@@ -78,3 +79,12 @@ def test_errors_say_what_is_allowed(suwi: Suwi, topic: str) -> None:
         suwi.refusal("configs", "describe", "broker", 7) == "there is no broker 7; live brokers: 0"
     )
     assert "while running" in suwi.refusal("configs", "set", "broker", 0, "log.dirs=/x")
+
+
+def test_keys_of_all_brokers_are_known_while_one_does_not_respond() -> None:
+    with Cluster(brokers=2, session_timeout_s=60) as cluster:
+        cluster.wait_until_healthy()
+        cluster.kill(1)
+        suwi = Suwi(cluster.address(2))
+        said = suwi.ok("configs", "unset", "broker", "all", "log.retention.ms")
+        assert said == "changed all brokers: log.retention.ms unset\n"

@@ -247,3 +247,19 @@ def test_brokers_that_differ_are_found() -> None:
     assert cluster_problems(replace(BROKER, disks=(full,))) == [
         "/data: only 1.0 MiB of 1.0 GiB are free"
     ]
+
+
+def test_files_are_checked_without_the_cluster_of_the_environment(home: Path) -> None:
+    path = write(home / "server.properties")
+    assert Suwi("127.0.0.1:1").ok("doctor", "--config", path) == "nothing to complain about\n"
+
+
+def test_findings_in_files_are_shown_although_no_broker_responds(home: Path) -> None:
+    sound = write(home / "server.properties")
+    result = Suwi("")("doctor", "--config", sound, "--broker", "127.0.0.1:1")
+    assert (result.exit_code, result.stdout) == (2, "")
+    bad = write(home / "bad.properties", **{"num.io.threads": "4"})
+    result = Suwi("")("doctor", "--config", bad, "--broker", "127.0.0.1:1")
+    assert result.exit_code == 2
+    assert "num.io.threads has no effect" in result.stdout
+    assert "no broker at 127.0.0.1:1" in result.stderr

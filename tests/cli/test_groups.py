@@ -9,6 +9,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from suwi.client.groups import GroupList
+from suwi.model.ids import NodeId
 from suwi.testing import Cluster
 from tests.broker_process import unique_name
 from tests.cli.group_members import Member, until
@@ -381,3 +383,20 @@ def test_a_static_member_keeps_its_place_when_it_ends(suwi: Suwi, topic: str, gr
     suwi.ok(*words, "--no-follow")
     (described,) = suwi.json("groups", "describe", group)
     assert [member["instance_id"] for member in described["members"]] == ["pod-0"]
+
+
+# -- a broker that does not respond ----------------------------------------------------------------
+
+
+def test_nothing_is_said_of_groups_that_a_silent_broker_may_have(
+    suwi: Suwi, read: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def list_groups(*_: object) -> GroupList:
+        return GroupList([], {NodeId(2): "no response in time"})
+
+    monkeypatch.setattr("suwi.cli.groups.list_groups", list_groups)
+    result = suwi("groups", "describe")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "suwi: broker 2 has not told of its groups: no response in time\n"
+    assert suwi.ok("groups", "delete", read, "--yes") == f"deleted {read}\n"
+    assert "does not exist" in suwi.refusal("groups", "delete", read, "--yes")

@@ -69,7 +69,7 @@ class TestRunning:
         topic_in_sync(cluster)
         status = cluster.status()
         by_name = {each["name"]: each for each in status["processes"]}
-        assert list(by_name) == ["broker-1", "broker-2", "broker-3", "zookeeper-1"]
+        assert list(by_name) == ["broker-1", "broker-2", "broker-3", "zookeeper-1", "links"]
         assert {each["state"] for each in by_name.values()} == {"running"}
         assert [each["role"] for each in by_name.values()].count("controller") == 1
         assert by_name["zookeeper-1"]["role"] == "standalone"
@@ -110,6 +110,17 @@ class TestRunning:
             assert time.monotonic() < until_s
         cluster("heal")
         assert cluster.states()["broker-2"] == "running"
+        cluster.wait_until_in_sync()
+
+    def test_a_broker_without_zookeeper_loses_its_leaders(self, cluster: Commands) -> None:
+        topic_in_sync(cluster)
+        cluster("slow", 1)
+        cluster("cut", 2, "zookeeper")
+        until_s = time.monotonic() + _PATIENCE_S
+        while {b["name"]: b for b in cluster.status()["processes"]}["broker-2"]["leaders"]:
+            assert time.monotonic() < until_s
+        assert cluster.states()["broker-2"] == "running"
+        cluster("heal")
         cluster.wait_until_in_sync()
 
     def test_a_rolling_restart_restarts_every_broker_once(self, cluster: Commands) -> None:

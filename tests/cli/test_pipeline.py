@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("yaml", reason="PyYAML is not installed: pip install .[spark]")
 
-from tests.broker_process import BrokerProcess, unique_name
+from suwi.cli.pipeline import RunOptions
+from tests.broker_process import COMMAND, BrokerProcess, unique_name
 from tests.cli.support import Suwi
 
 PIPELINE = """\
@@ -144,6 +145,19 @@ def test_reset_says_what_it_would_do_and_then_does_it(
     assert str(aside) in result.stderr
 
 
+def test_reset_without_stdin_needs_yes(suwi: Suwi, file: Path, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, topic_of(file))
+    ended = subprocess.run(
+        ["bash", "-c", '"$0" "$@" <&-', *COMMAND, "pipeline", "reset", file],
+        env=suwi.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, folder.exists()) == (3, True)
+    assert ended.stderr == "suwi: setting it aside needs --yes without stdin\n"
+
+
 def test_a_backfill_says_first_what_it_would_read(suwi: Suwi, file: Path, tmp_path: Path) -> None:
     topic = topic_of(file)
     lines = [{"value": str(hour), "timestamp": hour * 3_600_000} for hour in range(4)]
@@ -218,3 +232,25 @@ def test_a_wheel_is_refused_because_spark_would_not_import_it(suwi: Suwi, file: 
     result = suwi("pipeline", "run", file, "--py-files", "mine.zip", "--py-files", "suwi-1.whl")
     assert result.exit_code == 2
     assert "suwi-1.whl: Spark takes .py, .zip, .egg, .jar. A wheel is a zip" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "backfill --from 0 --to 1"])
+def test_an_unknown_log_level_is_refused(suwi: Suwi, file: Path, command: str) -> None:
+    said = suwi.misuse("pipeline", *command.split(), file, "--log-level", "loud")
+    assert "loud: allowed: debug, info, warning, error" in " ".join(said.split())
+
+
+def test_metrics_have_an_address_and_a_port(
+    suwi: Suwi, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[RunOptions] = []
+
+    def run(_: str, options: RunOptions) -> int:
+        given.append(options)
+        return 0
+
+    monkeypatch.setattr("suwi.cli.pipeline.run", run)
+    suwi.ok("pipeline", "run", file, "--metrics-port", 9100)
+    suwi.ok("pipeline", "run", file, "--metrics-port", 9100, "--metrics-host", "0.0.0.0")
+    found = [(options.metrics_host, options.metrics_port) for options in given]
+    assert found == [("127.0.0.1", 9100), ("0.0.0.0", 9100)]

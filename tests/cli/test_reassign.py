@@ -1,5 +1,6 @@
 """`suwi cluster drain` and `suwi topics alter --replication-factor`, on four brokers."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -8,7 +9,7 @@ from suwi.cli.reassign import kept
 from suwi.model.ids import NodeId
 from suwi.testing import Cluster
 from tests.cli.support import Suwi
-from tests.testing.clients import send
+from tests.testing.clients import send, until
 
 
 @pytest.fixture
@@ -64,3 +65,24 @@ def test_of_fewer_replicas_those_in_sync_stay_in_their_order() -> None:
     assert kept((one, two, three), (three, two, one), 2) == [one, two]
     assert kept((one, two, three), (three, two), 2) == [two, three]
     assert kept((one, two, three), (three,), 2) == [one, three]
+
+
+def test_a_fenced_broker_gets_no_replicas() -> None:
+    with Cluster(brokers=4, session_timeout_s=60) as cluster:
+        suwi = Suwi(cluster.bootstrap_servers)
+        suwi.ok("topics", "create", "water", "--replication-factor", "1")
+        leader = cluster.wait_leader("water")
+        dead = min(node for node in cluster.brokers if node != leader)
+        cluster.kill(dead)
+
+        def state() -> str:
+            status = json.loads(suwi("status", "--json").stdout)
+            return str({each["node"]: each["state"] for each in status["brokers"]}[dead])
+
+        until(lambda: state() == "fenced", state)
+        suwi.ok("cluster", "drain", leader)
+        ((replica,),) = replicas_of(suwi, "water")
+        assert replica not in (leader, dead)
+        refused = suwi("topics", "alter", "water", "-r", "4")
+        assert refused.exit_code == 1
+        assert "the number of live brokers, 3" in refused.stderr

@@ -88,6 +88,13 @@ def test_each_broker_has_its_own_metrics_port(tmp_path: Path) -> None:
         assert len(set(re.findall(r"http://127\.0\.0\.1:\d+/metrics", line))) == 2
 
 
+def test_metrics_ports_beyond_the_last_one_are_refused_before_the_start(tmp_path: Path) -> None:
+    options = ("--data", tmp_path / "data", "--brokers", 3, "--listen", "127.0.0.1:0")
+    said = refusal(*options, "--metrics-port", 65534)
+    assert said == "suwi: --metrics-port 65534: 3 brokers need the ports up to 65536\n"
+    assert not (tmp_path / "data").exists()
+
+
 def test_metrics_are_served_on_the_given_address(tmp_path: Path) -> None:
     options = ("--metrics-host", "127.0.0.2", "--metrics-port", "0")
     with cluster(tmp_path / "data", *options) as (startup, _):

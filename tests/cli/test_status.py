@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from suwi.cli.status import Wanted, problems
+from suwi.cli.status import Wanted, problems, sections
 from suwi.client.cluster_status import ALIVE, BrokerStatus, ClusterStatus, DiskStatus
 from suwi.testing import Cluster
 from tests.broker_process import environment
@@ -170,3 +170,11 @@ def test_what_makes_a_cluster_degraded(status: ClusterStatus, problem: str) -> N
 
 def test_fewer_brokers_than_expected_are_a_problem() -> None:
     assert problems(HEALTHY, WANTED._replace(brokers=2)) == ["1 of 2 brokers are alive"]
+
+
+def test_a_full_disk_is_shown_as_full() -> None:
+    disks = (DiskStatus("/a", False, 1 << 30, 1 << 29), DiskStatus("/b", False, 1 << 30, 0))
+    status = replace(HEALTHY, brokers=(replace(BROKER, disks=disks),))
+    ((columns, (row,), _),) = [s for s in sections(status, [], WANTED) if not isinstance(s, str)]
+    cells = dict(zip(columns.split(), row, strict=True))
+    assert (cells["Used"], cells["Free"]) == ("100 %", "0 B")

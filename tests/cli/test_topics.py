@@ -3,6 +3,9 @@
 import re
 from pathlib import Path
 
+import pytest
+
+from suwi.testing import Cluster
 from tests.broker_process import unique_name
 from tests.cli.support import Suwi, write_lines
 
@@ -116,6 +119,7 @@ def test_partitions_are_never_removed(suwi: Suwi, topic: str) -> None:
 
 def test_an_error_in_one_change_leaves_all_unchanged(suwi: Suwi, topic: str) -> None:
     suwi.refusal("topics", "alter", topic, "-p", 3, "-c", "segment.bytes=1")
+    suwi.refusal("topics", "alter", topic, "-p", 3, "-r", 9)
     assert described(suwi, topic)["partition_count"] == 1
 
 
@@ -135,3 +139,20 @@ def test_a_topic_that_does_not_exist_cannot_be_deleted(suwi: Suwi, topic: str) -
     assert suwi.refusal("topics", "delete", topic, "gone", "--yes") == "topic 'gone' does not exist"
     assert topic in suwi.ok("topics", "list")
     assert suwi.ok("topics", "delete", "gone", "--yes", "--if-exists") == ""
+
+
+@pytest.mark.parametrize("fault", ["kill", "pause"])
+def test_topics_are_described_while_a_registered_broker_does_not_respond(fault: str) -> None:
+    with Cluster(brokers=3, session_timeout_s=60) as cluster:
+        cluster.wait_until_healthy()
+        cluster.create_topic("one", replication_factor=1)
+        leader = cluster.wait_leader("one")
+        silent = next(n for n in cluster.brokers if n not in (leader, cluster.controller()))
+        getattr(cluster, fault)(silent)
+        try:
+            (found,) = Suwi(cluster.address(leader)).json("topics", "describe", "one")
+        finally:
+            if fault == "pause":
+                cluster.resume(silent)
+    (partition,) = found["partitions"]
+    assert (partition["leader"], partition["size_bytes"]) == (leader, 0)

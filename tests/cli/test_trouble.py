@@ -240,3 +240,42 @@ def _wait_for(log: Path, pattern: str) -> str:
             return found[1]
         assert time.monotonic() < limit, log.read_text()
         time.sleep(0.05)
+
+
+# -- prompts ---------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_at_a_question_ends_the_command_and_deletes_nothing(suwi: Suwi, topic: str) -> None:
+    main, end = pty.openpty()
+    command = suwi.start("topics", "delete", topic, stdin=end, stdout=end, stderr=end)
+    os.close(end)
+    try:
+        shown = b""
+        while b"[y/N]" not in shown:
+            shown += os.read(main, 4096)
+        time.sleep(0.2)  # until it reads
+        command.send_signal(signal.SIGINT)
+        assert command.wait(timeout=10) != 0
+    finally:
+        command.kill()
+        command.wait()
+        os.close(main)
+    assert topic in suwi.ok("topics", "list")
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code", "problem"),
+    [
+        ("produce TOPIC", 1, "suwi: stdin is closed: name a file with --file"),
+        ("topics delete TOPIC", 1, "suwi: deleting TOPIC needs --yes without a terminal"),
+        ("users add ann", 2, "there is no terminal to ask for the password"),
+        ("users add ann --password-file -", 2, "-: stdin is closed"),
+    ],
+)
+def test_a_command_without_stdin_says_what_it_needs(
+    suwi: Suwi, topic: str, command: str, exit_code: int, problem: str
+) -> None:
+    ended = shell(suwi, f'"$PYTHON" -c "$MAIN" {command.replace("TOPIC", topic)} <&-')
+    assert ended.returncode == exit_code
+    assert problem.replace("TOPIC", topic) in ended.stderr
+    assert "Traceback" not in ended.stderr

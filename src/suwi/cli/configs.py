@@ -1,5 +1,6 @@
 """Implementation of `suwi configs`."""
 
+import contextlib
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -88,11 +89,15 @@ async def _check(cluster: Cluster, of: Resource) -> None:
 
 
 async def _all_keys(cluster: Cluster, of: Resource) -> list[ConfigEntry]:
-    """All keys that exist."""
-    if of.type is ResourceType.BROKER and not of.name:
-        await cluster.refresh([])
-        of = Resource(ResourceType.BROKER, str(min(cluster.brokers)))
-    return await Admin(cluster).describe_configs(of)
+    """All keys that exist; those of brokers from the first one that responds."""
+    admin = Admin(cluster)
+    if of.type is not ResourceType.BROKER or of.name:
+        return await admin.describe_configs(of)
+    await cluster.refresh([])
+    for node in sorted(cluster.brokers):
+        with contextlib.suppress(OSError):
+            return await admin.describe_configs(Resource(ResourceType.BROKER, str(node)))
+    raise Failure("no broker responds")
 
 
 def _text(of: Resource) -> str:

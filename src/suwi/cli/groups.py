@@ -34,7 +34,7 @@ from suwi.client.groups import (
 from suwi.env import SystemClock
 from suwi.model.config_kinds import did_you_mean
 from suwi.model.errors import BrokerError
-from suwi.model.ids import Offset, PartitionIndex, TopicPartition
+from suwi.model.ids import NodeId, Offset, PartitionIndex, TopicPartition
 
 _REFUSALS = {
     ErrorCode.non_empty_group: "it has members; stop them first",
@@ -80,11 +80,16 @@ def list_all(target: Target, states: Sequence[str], *, json: bool) -> None:
             table(("Group", "State", "Type", "Protocol", "Coordinator"), rows)
         elif not silent:
             say("there are no groups" + (" in this state" if states else " yet"))
-        for node, why in silent.items():
-            complain(f"broker {node} has not told of its groups: {why}")
-        return int(bool(silent))
+        return _report_silent(silent)
 
     run(target, work)
+
+
+def _report_silent(silent: Mapping[NodeId, str]) -> int:
+    """The exit code: groups of a broker that does not respond are not known."""
+    for node, why in silent.items():
+        complain(f"broker {node} has not told of its groups: {why}")
+    return int(bool(silent))
 
 
 def _listed(group: ListedGroup) -> dict[str, Any]:
@@ -106,10 +111,12 @@ async def unknown_group(cluster: Cluster, name: str) -> Failure:
 
 
 def describe(target: Target, names: Sequence[str], *, json: bool) -> None:
-    async def work(cluster: Cluster) -> None:
+    async def work(cluster: Cluster) -> int:
         wanted = list(dict.fromkeys(names))
+        silent: dict[NodeId, str] = {}
         if not wanted:
-            wanted = [group.name for group in (await list_groups(cluster)).groups]
+            groups, silent = await list_groups(cluster)
+            wanted = [group.name for group in groups]
         described = []
         for name in wanted:
             group = await describe_group(cluster, name)
@@ -119,10 +126,11 @@ def describe(target: Target, names: Sequence[str], *, json: bool) -> None:
                 raise await unknown_group(cluster, name)
         if json:
             document(described)
-            return
-        if not described:
+        elif described:
+            show_each(described, _show)
+        elif not silent:
             say("there are no groups yet")
-        show_each(described, _show)
+        return _report_silent(silent)
 
     run(target, work)
 
@@ -260,11 +268,14 @@ def delete(
     target: Target, names: Sequence[str], *, is_sure: bool, if_exists: bool, json: bool
 ) -> None:
     async def work(cluster: Cluster) -> int:
-        known = {group.name for group in (await list_groups(cluster)).groups}
-        wanted = [name for name in dict.fromkeys(names) if name in known]
-        missing = [name for name in dict.fromkeys(names) if name not in known]
-        if missing and not if_exists:
-            raise await unknown_group(cluster, missing[0])
+        groups, silent = await list_groups(cluster)
+        known, wanted = {group.name for group in groups}, []
+        for name in dict.fromkeys(names):
+            # The list lacks the groups of a silent broker: ask the coordinator of this one.
+            if name in known or (silent and await describe_group(cluster, name) is not None):
+                wanted.append(name)
+            elif not if_exists:
+                raise await unknown_group(cluster, name)
         if not is_sure and wanted:
             what = f"group {wanted[0]}" if len(wanted) == 1 else f"{len(wanted)} groups"
             confirm_deletion(f"deleting {', '.join(wanted)}", f"Delete {what} with all offsets?")

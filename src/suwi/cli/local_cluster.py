@@ -1,6 +1,6 @@
 """Implementation of `suwi cluster start`, `stop`, `status` and the faults."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -33,6 +33,10 @@ def start(data: str, given: Given) -> None:
         except ValueError as error:
             raise Failure(str(error)) from None
         cluster.start(_new_layout(given) if known is None else _changed(known.layout, given))
+        held = cluster.held_by_faults()
+        if held:
+            faults = ", ".join(f"{name} is {fault}" for name, fault in held.items())
+            raise Failure(f"not all processes serve: {faults}")
         say(f"the cluster serves at {cluster.bootstrap_servers}")
 
     _run(data, work)
@@ -130,6 +134,24 @@ def isolate(data: str, broker: int) -> None:
     def work(cluster: LocalCluster) -> None:
         cluster.isolate(broker)
         say(f"{broker_name(broker)} is cut off; `suwi cluster heal` restores its links")
+
+    _run(data, work)
+
+
+def cut(data: str, start: str, to: str, *, one_way: bool) -> None:
+    def work(cluster: LocalCluster) -> None:
+        cluster.cut([(start, to)], one_way=one_way)
+        arrives = f"from {start} to {to}" if one_way else f"between {start} and {to}"
+        say(f"nothing arrives {arrives}; `suwi cluster heal` restores the link")
+
+    _run(data, work)
+
+
+def slow(data: str, brokers: Sequence[int]) -> None:
+    def work(cluster: LocalCluster) -> None:
+        for broker in brokers:
+            cluster.slow(broker)
+            say(f"the links of {broker_name(broker)} are slow; `suwi cluster heal` restores them")
 
     _run(data, work)
 

@@ -8,6 +8,7 @@ import typer
 DEFAULT_BROKER = "127.0.0.1:9092"
 BROKER_VARIABLE = "SUWI_BROKER"
 CONFIG_VARIABLE = "SUWI_COMMAND_CONFIG"
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 Broker = Annotated[
     str,

@@ -33,6 +33,7 @@ class RunOptions:
     from_beginning: bool = False
     new_checkpoint: bool = False
     retries: int = 10
+    metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None
     py_files: list[str] = field(default_factory=list)
     log_level: str = "warning"
@@ -117,7 +118,7 @@ def _run(pipeline: "Pipeline", options: RunOptions) -> int:
                 say=progress.say,
                 show=progress.show,
             )
-            return _run_with_metrics(runner, options.metrics_port, progress)
+            return _run_with_metrics(runner, options, progress)
         finally:
             close_session(spark)
 
@@ -153,13 +154,13 @@ def _session_text(pipeline: "Pipeline", spark: Any) -> str:
     return f"Spark {spark.version} on {master}, {partitions} shuffle partitions{where}"
 
 
-def _run_with_metrics(runner: Any, port: int | None, progress: Progress) -> int:
-    server = None
+def _run_with_metrics(runner: Any, options: RunOptions, progress: Progress) -> int:
+    host, port, server = options.metrics_host, options.metrics_port, None
     if port is not None:
         from suwi.spark.pipeline.metrics import MetricsServer, PipelineCollector
 
-        server = MetricsServer(PipelineCollector(runner), port)
-        progress.say(f"metrics on http://127.0.0.1:{server.port}/metrics")
+        server = MetricsServer(PipelineCollector(runner), host, port)
+        progress.say(f"metrics on http://{host}:{server.port}/metrics")
     try:
         code: int = asyncio.run(runner.run())
         progress.say(" · ".join(watch.line() for watch in runner.watches))
@@ -268,6 +269,9 @@ def _reset(pipeline: "Pipeline", *, dry_run: bool, is_confirmed: bool, json: boo
         say(f"the next run would begin {begins}; {_duplicates_text(pipeline)}")
     if dry_run:
         return _DONE
+    if not is_confirmed and sys.stdin is None:
+        complain("setting it aside needs --yes without stdin")
+        return _REFUSED
     if not is_confirmed and not typer.confirm("Set the checkpoint aside?", err=True):
         return _REFUSED
     complain(f"the checkpoint is now {checkpoint.set_aside()}")

@@ -10,7 +10,7 @@ from suwi.cli.json_records import BadLine, GivenRecord, parse_record
 from suwi.cli.lines import lines
 from suwi.cli.options import Target
 from suwi.cli.output import Failure, complain, count_text, document, say
-from suwi.cli.session import existing_topic, run
+from suwi.cli.session import existing_topic, is_input_a_terminal, run
 from suwi.client.cluster import Cluster
 from suwi.client.delivery import Delivered, Delivery
 from suwi.client.errors import reason
@@ -106,11 +106,13 @@ def produce(
     )
 
     async def work(cluster: Cluster) -> int:
+        if path is None and sys.stdin is None:
+            raise Failure("stdin is closed: name a file with --file")
         info = await existing_topic(cluster, topic)
         if form.partition is not None:
             info.partition(form.partition)
         fd = _STDIN if path is None else _open(path)
-        if path is None and sys.stdin.isatty():
+        if path is None and is_input_a_terminal():
             sys.stderr.write("one record per line; Ctrl-D ends the input\n")
         tally = _Tally()
         async with Producer(cluster, SystemClock(), settings) as producer:

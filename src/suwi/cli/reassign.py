@@ -49,8 +49,8 @@ def drain(target: Target, node: int, *, json: bool) -> None:
 async def _without(cluster: Cluster, admin: Admin, leaving: NodeId) -> Replicas:
     """New replicas for every partition that has, or is to get, one on this broker."""
     assigned = await _assigned(admin, await cluster.topics())
-    sites, loads = _sites(cluster), _loads(assigned)
-    remaining = [site for site in sites if site.node != leaving]
+    loads = _loads(assigned)
+    remaining = [site for site in await _sites(cluster, admin) if site.node != leaving]
     targets: Replicas = {}
     for partition, replicas in assigned.items():
         if leaving not in replicas:
@@ -75,10 +75,11 @@ async def change_replication_factor(
     topic = await existing_topic(cluster, name)
     loads = _loads(await _assigned(admin, await cluster.topics()))
     assigned = await _assigned(admin, [topic])
+    sites = await _sites(cluster, admin)
     try:
         targets = {
             tp: extend(
-                _sites(cluster),
+                sites,
                 kept(replicas, topic.partition(tp.partition).isr, factor),
                 factor,
                 loads,
@@ -110,8 +111,10 @@ async def _assigned(admin: Admin, topics: Sequence[TopicInfo]) -> Replicas:
     return assigned
 
 
-def _sites(cluster: Cluster) -> list[Site]:
-    brokers = list(cluster.brokers.values())
+async def _sites(cluster: Cluster, admin: Admin) -> list[Site]:
+    """The brokers that can get replicas; a reassignment to a fenced one would not end."""
+    unfenced = await admin.unfenced_brokers()
+    brokers = [broker for broker in cluster.brokers.values() if broker.id in unfenced]
     uses_racks = all(broker.rack for broker in brokers)
     return [
         Site(broker.id, (broker.rack or "") if uses_racks else "", broker.address.host)

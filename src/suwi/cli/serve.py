@@ -23,6 +23,7 @@ from suwi.broker.listeners import (
 from suwi.broker.registration import IdInUse
 from suwi.cli.log_format import set_up_logging
 from suwi.cli.metadata_stores import CannotStart, open_stores, reason_of
+from suwi.cli.options import LOG_LEVELS
 from suwi.cli.properties import (
     Setting,
     combine,
@@ -50,13 +51,13 @@ log = logging.getLogger(__name__)
 _STOPPED_UNCLEANLY = (
     "stopped, but not everything could be written: the next start checks the logs\n"
 )
+_PORT_MAX = 65535
 _OPTION_KEYS = {
     "--zookeeper": "zookeeper.connect",
     "--id": "node.id",
     "--listen": "listeners",
     "--data": "log.dirs",
 }
-_LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 class BrokersFailed(Exception):
@@ -80,8 +81,8 @@ def serve(
     """Run brokers until a signal stops them. Returns the exit code of the process."""
     env = local_env()
     try:
-        if log_level.lower() not in _LOG_LEVELS:
-            raise BadConfig(f"--log-level {log_level}: allowed: {', '.join(_LOG_LEVELS)}")
+        if log_level.lower() not in LOG_LEVELS:
+            raise BadConfig(f"--log-level {log_level}: allowed: {', '.join(LOG_LEVELS)}")
         set_up_logging(log_level)
         broker_config = _configure(
             env,
@@ -96,6 +97,8 @@ def serve(
             if adopt:
                 raise BadConfig("--adopt works with one broker only")
             configs = configs_of(broker_config, brokers)
+        if metrics is not None:
+            _check_metrics_ports(metrics[1], brokers)
         asyncio.run(_run(env, broker_config.log_dirs, configs, metrics, adopt=adopt))
     except (
         BadConfig,
@@ -272,6 +275,12 @@ async def _start(brokers: Sequence[Broker]) -> None:
         specs = parse_listeners(broker.config)[len(broker.listeners) :]
         problem = bind_problem(specs[0], error) if specs else None
         raise CannotStart(problem or reason_of(error)) from error
+
+
+def _check_metrics_ports(port: int, brokers: int) -> None:
+    last = port + brokers - 1
+    if port and last > _PORT_MAX:
+        raise BadConfig(f"--metrics-port {port}: {brokers} brokers need the ports up to {last}")
 
 
 async def _start_metrics(

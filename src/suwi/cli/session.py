@@ -5,6 +5,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 
@@ -143,9 +144,19 @@ def unknown_topic(name: str, names: list[str], *, can_create: bool = True) -> st
     return f"topic {name!r} does not exist{hint}"
 
 
+def is_input_a_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()  # None: it is closed
+
+
 def confirm_deletion(what: str, question: str) -> None:
     """Raises `Failure` unless the user agrees."""
-    if not sys.stdin.isatty():
+    if not is_input_a_terminal():
         raise Failure(f"{what} needs --yes without a terminal")
-    if not typer.confirm(question, err=True):
+    # The handler of asyncio would let the prompt go on at the first Ctrl-C.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        is_confirmed = typer.confirm(question, err=True)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if not is_confirmed:
         raise Failure("nothing was deleted")

@@ -195,7 +195,9 @@ def _row(broker: BrokerStatus) -> tuple[object, ...]:
 
 def _space(disks: Sequence[DiskStatus]) -> tuple[str, str]:
     """Of the fullest of its volumes."""
-    volumes = [(d.free_bytes, d.total_bytes) for d in disks if d.total_bytes and d.free_bytes]
+    volumes = [
+        (d.free_bytes, d.total_bytes) for d in disks if d.total_bytes and d.free_bytes is not None
+    ]
     if not volumes:
         return "-", "-"
     free_bytes, total_bytes = min(volumes, key=lambda volume: volume[0] / volume[1])

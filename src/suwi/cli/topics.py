@@ -1,6 +1,6 @@
 """Implementation of `suwi topics`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from suwi.cli.options import Target
@@ -17,7 +17,14 @@ from suwi.cli.output import (
 )
 from suwi.cli.reassign import change_replication_factor
 from suwi.cli.session import confirm_deletion, existing_topic, run, unknown_topic
-from suwi.client.admin import Admin, ConfigSource, CreatedTopic, Resource, ResourceType
+from suwi.client.admin import (
+    Admin,
+    ConfigSource,
+    CreatedTopic,
+    ReplicaSize,
+    Resource,
+    ResourceType,
+)
 from suwi.client.cluster import Cluster
 from suwi.client.offsets import EARLIEST, LATEST, FoundOffset, find_offsets
 from suwi.client.topology import TopicInfo
@@ -142,7 +149,9 @@ def describe(target: Target, names: Sequence[str], *, json: bool) -> None:
             topics = [await existing_topic(cluster, name) for name in dict.fromkeys(names)]
         else:
             topics = [topic for topic in await cluster.topics() if not topic.is_internal]
-        described = [await _describe(cluster, topic) for topic in topics]
+        partitions = {topic.name: [p.index for p in topic.partitions] for topic in topics}
+        sizes = await Admin(cluster).replica_sizes(partitions) if topics else {}
+        described = [await _describe(cluster, topic, sizes) for topic in topics]
         if json:
             document(described)
             return
@@ -151,9 +160,10 @@ def describe(target: Target, names: Sequence[str], *, json: bool) -> None:
     run(target, work)
 
 
-async def _describe(cluster: Cluster, topic: TopicInfo) -> dict[str, Any]:
-    admin = Admin(cluster)
-    configs = await admin.describe_configs(Resource(ResourceType.TOPIC, topic.name))
+async def _describe(
+    cluster: Cluster, topic: TopicInfo, sizes: Mapping[TopicPartition, Sequence[ReplicaSize]]
+) -> dict[str, Any]:
+    configs = await Admin(cluster).describe_configs(Resource(ResourceType.TOPIC, topic.name))
     led = [
         TopicPartition(topic.name, partition.index)
         for partition in topic.partitions
@@ -162,7 +172,6 @@ async def _describe(cluster: Cluster, topic: TopicInfo) -> dict[str, Any]:
     starts = await find_offsets(cluster, dict.fromkeys(led, EARLIEST))
     usable = [tp for tp, start in starts.items() if not isinstance(start, BrokerError)]
     ends = await find_offsets(cluster, dict.fromkeys(usable, LATEST))
-    sizes = await admin.replica_sizes({topic.name: [p.index for p in topic.partitions]})
     partitions = []
     for partition in topic.partitions:
         tp = TopicPartition(topic.name, partition.index)
@@ -242,14 +251,16 @@ def alter(
         resource = Resource(ResourceType.TOPIC, name)
         if partitions is not None:
             _refuse_fewer(topic, partitions)
-        # Both changes are validated before either is made, so that an error leaves all unchanged.
+        # All changes are validated before any is made, so that an error leaves all unchanged.
         for validate_only in (True,) if dry_run else (True, False):
             if partitions is not None:
                 await admin.add_partitions(name, partitions, validate_only=validate_only)
             if values:
                 await admin.alter_configs(resource, values, validate_only=validate_only)
-        if factor is not None:
-            await change_replication_factor(cluster, name, factor, dry_run=dry_run, quiet=json)
+            if factor is not None:
+                await change_replication_factor(
+                    cluster, name, factor, dry_run=validate_only, quiet=json
+                )
         if json:
             document(
                 {

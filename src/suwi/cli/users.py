@@ -8,7 +8,7 @@ import typer
 
 from suwi.cli.options import Target
 from suwi.cli.output import Failure, document, printable, say, table
-from suwi.cli.session import run
+from suwi.cli.session import is_input_a_terminal, run
 from suwi.client.cluster import Cluster
 from suwi.client.users import Users
 from suwi.env import local_env
@@ -74,7 +74,7 @@ def remove(target: Target, name: str, mechanisms: Sequence[str]) -> None:
 def _password(new: NewUser) -> str:
     if new.password_file is not None:
         password = _read_password(new.password_file)
-    elif sys.stdin.isatty():
+    elif is_input_a_terminal():
         password = typer.prompt(
             f"Password of {printable(new.name)}", hide_input=True, confirmation_prompt=True
         )
@@ -89,6 +89,8 @@ def _password(new: NewUser) -> str:
 
 def _read_password(path: str) -> str:
     try:
+        if path == _FROM_STDIN and sys.stdin is None:
+            raise OSError("stdin is closed")
         if path == _FROM_STDIN:
             data = sys.stdin.buffer.read()
         else:

@@ -1,9 +1,10 @@
-"""Administration: topics, partitions, their replicas, configuration, records and disks.
+"""Administration: topics, partitions, replicas, configuration, brokers, records and disks.
 
 Each call is sent once, without retries, and raises the error of its response. If the connection is
 lost during a change, the caller must find out whether the change was made.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -26,6 +27,7 @@ from suwi.wire.versions import ApiKey
 
 _TIMEOUT_MS = 30_000
 _DEFAULT = -1
+_ONE_BROKER_S = 5.0
 _TOPICS_PER_REQUEST = 500
 _BY_ID_FROM = 6  # DeleteTopics
 
@@ -289,7 +291,20 @@ class Admin:
             raise UnknownBroker(f"there is no broker {node}; live brokers: {live}")
         return await self._cluster.link(node)
 
-    # -- records and disks -----------------------------------------------------------------------
+    # -- brokers, records and disks --------------------------------------------------------------
+
+    async def unfenced_brokers(self) -> set[NodeId]:
+        """The brokers that can lead and follow: Metadata lists the fenced ones too."""
+        answer = await self._cluster.call(
+            ApiKey.DESCRIBE_CLUSTER,
+            {
+                "include_cluster_authorized_operations": False,
+                "include_fenced_brokers": False,
+                "endpoint_type": 1,
+            },
+        )
+        _check(answer)
+        return {NodeId(broker.broker_id) for broker in answer.brokers}
 
     async def delete_records(
         self, before: Mapping[TopicPartition, Offset]
@@ -321,15 +336,15 @@ class Admin:
     async def replica_sizes(
         self, topics: Mapping[str, Sequence[int]]
     ) -> dict[TopicPartition, list[ReplicaSize]]:
-        """The size of each replica of these partitions."""
+        """The size of each replica of these partitions, on the brokers that respond."""
         if not self._cluster.brokers:
             await self._cluster.refresh([])
         asked = [{"topic": name, "partitions": list(found)} for name, found in topics.items()]
+        nodes = list(self._cluster.brokers)
+        answers = await asyncio.gather(*(self._log_dirs(node, asked) for node in nodes))
         sizes: dict[TopicPartition, list[ReplicaSize]] = {}
-        for node in self._cluster.brokers:
-            link = await self._cluster.link(node)
-            answer = await link.call(ApiKey.DESCRIBE_LOG_DIRS, {"topics": asked})
-            for directory in answer.results:
+        for node, directories in zip(nodes, answers, strict=True):
+            for directory in directories:
                 for topic in directory.topics:
                     for found in topic.partitions:
                         partition = TopicPartition(topic.name, found.partition_index)
@@ -338,6 +353,16 @@ class Admin:
                         )
                         sizes.setdefault(partition, []).append(size)
         return sizes
+
+    async def _log_dirs(self, node: NodeId, topics: Sequence[Mapping[str, Any]]) -> Sequence[Any]:
+        """A broker's data directories; none if it does not respond."""
+        try:
+            async with asyncio.timeout(_ONE_BROKER_S):
+                link = await self._cluster.link(node)
+                answer = await link.call(ApiKey.DESCRIBE_LOG_DIRS, {"topics": topics})
+        except (BrokerError, OSError):
+            return ()
+        return tuple(answer.results)
 
 
 class UnknownBroker(BrokerError):

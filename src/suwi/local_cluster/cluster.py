@@ -54,6 +54,7 @@ class Status(NamedTuple):
     state: str
     """`running`, `paused`, `isolated` or `dead`."""
     port: int
+    """The first one, of the links."""
     role: str
     leaders: int | None
 
@@ -119,7 +120,7 @@ class LocalCluster:
         cut_off = set(state.cut_off())
         rows = []
         for broker in layout.broker_ids:
-            pid, process_state = self._pid_and_state(state, broker_name(broker))
+            pid, process_state = _pid_and_state(state, broker_name(broker))
             if broker in cut_off and process_state is ProcessState.RUNNING:
                 told = "isolated"
             else:
@@ -130,24 +131,22 @@ class LocalCluster:
             port = layout.client_port(broker)
             rows.append(Status(broker_name(broker), pid, told, port, role, leaders))
         for number, server in layout.servers().items():
-            pid, process_state = self._pid_and_state(state, zookeeper_name(number))
+            pid, process_state = _pid_and_state(state, zookeeper_name(number))
             role = ""
             if process_state is ProcessState.RUNNING:
                 role = zookeeper.mode(server.client_port, server.host) or "not serving"
             name, port = zookeeper_name(number), server.client_port
             rows.append(Status(name, pid, process_state.value, port, role, None))
+        if layout.has_links:
+            pid, process_state = _pid_and_state(state, LINKS)
+            port = layout.peer_link_port(1)
+            rows.append(Status(LINKS, pid, process_state.value, port, "proxies", None))
         return rows, view
-
-    def _pid_and_state(self, state: ClusterState, name: str) -> tuple[int | None, ProcessState]:
-        process = state.processes.get(name)
-        if process is None or process.state is ProcessState.DEAD:
-            return None, ProcessState.DEAD
-        return process.pid, process.state
 
     # -- start and stop --------------------------------------------------------------------------
 
     def start(self, layout: Layout | None = None) -> None:
-        """Start everything that does not run, and wait until all brokers serve.
+        """Start everything that does not run, and wait until all serves except `held_by_faults`.
 
         `layout` is for a new cluster, or has more brokers than before.
         """
@@ -160,10 +159,13 @@ class LocalCluster:
                 state.layout = layout
                 write_state(self.directory, state)
         layout = self.layout
-        self.start_processes(map(zookeeper_name, layout.servers()))
-        if layout.has_links:
-            self.start_processes([LINKS])
-        self.start_processes(map(broker_name, layout.broker_ids))
+        servers = [*map(zookeeper_name, layout.servers())]
+        links = [LINKS] if layout.has_links else []
+        brokers = [*map(broker_name, layout.broker_ids)]
+        for names in (servers, links, brokers):
+            self.start_processes(names)
+        held = self.held_by_faults()
+        self._wait_until_served([n for n in (*servers, *links, *brokers) if n not in held])
 
     def start_processes(self, names: Iterable[str]) -> None:
         """Start those that do not run, and wait until they serve."""
@@ -176,7 +178,7 @@ class LocalCluster:
                     started.append(name)
         if started:
             self._say(f"starting {', '.join(started)}")
-        _wait(lambda: self._serve(started), START_S, lambda: self._not_started(started))
+        self._wait_until_served(started)
 
     def stop(self) -> None:
         """Stop everything in order; what does not stop in time is killed."""
@@ -202,6 +204,7 @@ class LocalCluster:
         for name in running:
             if processes[name].send(signal.SIGKILL):
                 self._say(f"{name} did not stop within {STOP_S:.0f} s: killed")
+        _wait(all_ended, STOP_S, lambda: f"not ended after SIGKILL: {', '.join(running)}")
 
     def restart(self, name: str) -> None:
         """Stop a process if it runs, start it, and wait until it serves."""
@@ -259,22 +262,35 @@ class LocalCluster:
 
     def cut(self, pairs: Iterable[Cut], *, one_way: bool = False) -> None:
         """Cut links, beside those that are cut already."""
+        layout = self._check_links()
+        ends = [*map(str, layout.broker_ids), ZOOKEEPER]
+        new: list[Cut] = []
+        for start, to in pairs:
+            if start == to or not {start, to} <= {*ends}:
+                raise ClusterError(f"{start} and {to}: give two of {', '.join(ends)}")
+            new += [(start, to)] if one_way else [(start, to), (to, start)]
         with self._changed() as state:
-            if not state.layout.has_links and not state.layout.network:
-                raise ClusterError("this cluster was started with --no-links: it cannot be cut")
-            for start, to in pairs:
-                new = [(start, to)] if one_way else [(start, to), (to, start)]
-                state.cuts += [pair for pair in new if pair not in state.cuts]
+            state.cuts = list(dict.fromkeys([*state.cuts, *new]))
 
     def slow(self, broker: int) -> None:
         """Make the links of a broker slower than replication under load needs."""
         self._check_name(broker_name(broker))
+        self._check_links()
         with self._changed() as state:
-            state.slow.append(str(broker))
+            state.slow += [str(broker)] if str(broker) not in state.slow else []
 
     def heal(self) -> None:
         with self._changed() as state:
             state.cuts, state.slow = [], []
+
+    def held_by_faults(self) -> dict[str, str]:
+        """The processes that run and cannot serve: why, and the command that ends it."""
+        state = self.state
+        found = {broker_name(b): "cut off (`suwi cluster heal`)" for b in state.cut_off()}
+        for name, process in state.processes.items():
+            if process.state is ProcessState.PAUSED:
+                found[name] = f"paused (`suwi cluster resume {name}`)"
+        return found
 
     def _signal(self, name: str, number: signal.Signals, wanted: ProcessState) -> None:
         self._check_name(name)
@@ -283,9 +299,16 @@ class LocalCluster:
             raise ClusterError(f"{name} does not run")
         _wait(lambda: process.state is wanted, STOP_S, lambda: f"{name} is not {wanted.value}")
 
+    def _check_links(self) -> Layout:
+        layout = self.layout
+        if not layout.has_links and not layout.network:
+            raise ClusterError("this cluster was started with --no-links: it has none to break")
+        return layout
+
     def _check_name(self, name: str) -> None:
         layout = self.layout
         names = [*map(broker_name, layout.broker_ids), *map(zookeeper_name, layout.servers())]
+        names += [LINKS] if layout.has_links else []
         if name not in names:
             raise ClusterError(f"there is no {name} here: there are {', '.join(names)}")
 
@@ -308,12 +331,14 @@ class LocalCluster:
 
     @contextlib.contextmanager
     def _changed(self) -> Iterator[ClusterState]:
-        """The state, written back at the end."""
+        """The state, written back at the end, also after an error: processes may have started."""
         _ = self.state  # where there is no cluster nothing is locked
         with self._locked():
             state = self.state
-            yield state
-            write_state(self.directory, state)
+            try:
+                yield state
+            finally:
+                write_state(self.directory, state)
 
     def _spawn(self, layout: Layout, name: str) -> ProcessId:
         kind, _, number = name.partition("-")
@@ -367,10 +392,12 @@ class LocalCluster:
             for broker in brokers
         )
 
-    def _not_started(self, names: Sequence[str]) -> str:
-        return f"not everything serves after {START_S:.0f} s:\n" + "\n".join(
-            f"{name}: {self._log_end(name)}" for name in names
-        )
+    def _wait_until_served(self, names: Sequence[str]) -> None:
+        def why_not() -> str:
+            ends = "\n".join(f"{name}: {self._log_end(name)}" for name in names)
+            return f"not everything serves after {START_S:.0f} s:\n{ends}"
+
+        _wait(lambda: self._serve(names), START_S, why_not)
 
     def _log_end(self, name: str) -> str:
         try:
@@ -378,6 +405,13 @@ class LocalCluster:
         except OSError:
             return ""
         return content[-_SHOWN_BYTES:].decode(errors="replace")
+
+
+def _pid_and_state(state: ClusterState, name: str) -> tuple[int | None, ProcessState]:
+    process = state.processes.get(name)
+    if process is None or process.state is ProcessState.DEAD:
+        return None, ProcessState.DEAD
+    return process.pid, process.state
 
 
 def broker_settings(layout: Layout, broker: int, data: str) -> dict[str, str]:

@@ -15,9 +15,7 @@ app = typer.Typer(
 
 _Data = Annotated[str, typer.Option(metavar="DIR", help="The cluster's directory.")]
 _DATA = "suwi-cluster"
-_Name = Annotated[
-    str, typer.Argument(metavar="N", help="A broker's id, or a process such as zookeeper-1.")
-]
+_Name = Annotated[str, typer.Argument(metavar="N", help="A broker's id, or zookeeper-1, or links.")]
 
 
 @app.command()
@@ -75,7 +73,9 @@ def start(
     ] = None,
     links: Annotated[
         bool | None,
-        typer.Option(help="Proxies between the brokers, which `isolate` needs. Default: yes"),
+        typer.Option(
+            help="Proxies between the brokers, for `isolate`, `cut` and `slow`. Default: yes"
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -158,6 +158,38 @@ def isolate(
     from suwi.cli import local_cluster
 
     local_cluster.isolate(data, broker)
+
+
+@app.command()
+def cut(
+    start: Annotated[str, typer.Argument(metavar="N", help="A broker's id, or zookeeper.")],
+    to: Annotated[str, typer.Argument(metavar="M", help="Another one.")],
+    one_way: Annotated[
+        bool, typer.Option("--one-way", help="Only what N sends to M is lost.")
+    ] = False,
+    data: _Data = _DATA,
+) -> None:
+    """Cut the link between two brokers, or a broker and ZooKeeper, until `heal`.
+
+    As with `isolate`, packets seem to be lost. Links that are cut already stay cut.
+    """
+    from suwi.cli import local_cluster
+
+    local_cluster.cut(data, start, to, one_way=one_way)
+
+
+@app.command()
+def slow(
+    brokers: Annotated[list[int], typer.Argument(metavar="N...", min=1, help="Brokers' ids.")],
+    data: _Data = _DATA,
+) -> None:
+    """Make the links of brokers slow until `heal`: 50 kB/s with a delay of 0.1 s.
+
+    That is less than replication under load needs. Clients reach them as fast as before.
+    """
+    from suwi.cli import local_cluster
+
+    local_cluster.slow(data, brokers)
 
 
 @app.command()

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from suwi.cli.options import Json, Yes
+from suwi.cli.options import LOG_LEVELS, Json, Yes
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -43,7 +43,18 @@ _PyFiles = Annotated[
 _Retries = Annotated[
     int, typer.Option(metavar="N", min=0, help="How often to restart after consecutive failures.")
 ]
-_LogLevel = Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")]
+
+
+def _check_log_level(level: str) -> str:
+    if level.lower() not in LOG_LEVELS:
+        raise typer.BadParameter(f"{level}: allowed: {', '.join(LOG_LEVELS)}")
+    return level
+
+
+_LogLevel = Annotated[
+    str,
+    typer.Option(metavar="LEVEL", callback=_check_log_level, help="debug, info, warning or error."),
+]
 
 
 @app.command()
@@ -68,9 +79,12 @@ def run(
     metrics_port: Annotated[
         int | None,
         typer.Option(
-            metavar="PORT", min=0, max=65535, help="Serve Prometheus metrics on 127.0.0.1:PORT."
+            metavar="PORT", min=0, max=65535, help="Serve Prometheus metrics on this port."
         ),
     ] = None,
+    metrics_host: Annotated[
+        str, typer.Option(metavar="HOST", help="The address of the metrics.")
+    ] = "127.0.0.1",
     py_files: _PyFiles = None,
     log_level: _LogLevel = "warning",
 ) -> None:
@@ -91,6 +105,7 @@ def run(
         from_beginning=from_beginning,
         new_checkpoint=new_checkpoint,
         retries=retries,
+        metrics_host=metrics_host,
         metrics_port=metrics_port,
         py_files=py_files or [],
         log_level=log_level,

@@ -45,6 +45,7 @@ def status(
 
 
 def doctor(
+    context: typer.Context,
     config: Annotated[
         str | None, typer.Option(metavar="FILE", help="Check a server.properties.")
     ] = None,
@@ -69,12 +70,16 @@ def doctor(
 ) -> None:
     """Check a configuration, a data directory or a running cluster, and say what to do.
 
-    Without --config and --data, the cluster at 127.0.0.1:9092 is checked. Nothing is changed.
+    Without --config and --data, the cluster at SUWI_BROKER or 127.0.0.1:9092 is checked; with them,
+    only if --broker names it. Nothing is changed.
+
     Exit code 0: nothing was found. 1: something was found. 2: no broker responds.
     """
     from suwi.cli.doctor.command import check
 
-    if broker is None and not (config or data):
-        broker = DEFAULT_BROKER
-    target = None if broker is None else Target(broker, command_config)
+    source = context.get_parameter_source("broker")
+    is_given = source is not None and source.name == "COMMANDLINE"
+    target = None
+    if is_given or not (config or data):
+        target = Target(DEFAULT_BROKER if broker is None else broker, command_config)
     check(target, config, data or [], timeout_s=timeout, json=json)

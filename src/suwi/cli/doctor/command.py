@@ -1,6 +1,7 @@
 """Implementation of `suwi doctor`: runs the checks and prints what they find."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import typer
 
@@ -24,7 +25,8 @@ def check(
     timeout_s: float,
     json: bool,
 ) -> None:
-    """Exit code 0: nothing found. 1: something was found. 2: no broker responds."""
+    """Exit code 0: nothing found. 1: something was found. 2: no broker responds. What was found in
+    files is shown in any case."""
     found: list[Finding] = []
 
     def check_files() -> int:
@@ -33,20 +35,22 @@ def check(
             found.extend(check_config(config, env))
         for path in data:
             found.extend(check_data(path, env))
-        if target is None:
-            _print(found, json=json)
         return int(bool(found))
 
     async def work(cluster: Cluster) -> int:
         wanted = Wanted(lag_min=None, timeout_s=timeout_s)
         found.extend(await check_cluster(cluster, wanted))
-        _print(found, json=json)
         return int(bool(found))
 
     code = guarded(check_files)
-    if target is None:
-        raise typer.Exit(code)
-    run(target, work, unreachable=UNREACHABLE, settings=client_settings(timeout_s))
+    if target is not None:
+        try:
+            run(target, work, unreachable=UNREACHABLE, settings=client_settings(timeout_s))
+        except typer.Exit as ended:
+            code = max(code, ended.exit_code)
+    if found or code == 0:
+        code = max(code, guarded(partial(_print, found, json=json)))
+    raise typer.Exit(code)
 
 
 def _print(found: Sequence[Finding], *, json: bool) -> None:

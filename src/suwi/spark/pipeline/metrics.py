@@ -1,4 +1,4 @@
-"""Prometheus metrics of a running pipeline, served on 127.0.0.1.
+"""Prometheus metrics of a running pipeline, served over HTTP.
 
 Imported only where a port is given: the library alone costs a tenth of a second.
 """
@@ -49,11 +49,11 @@ class PipelineCollector(Collector):
 
 
 class MetricsServer:
-    def __init__(self, collector: PipelineCollector, port: int) -> None:
-        """Raises OSError where the port is taken."""
+    def __init__(self, collector: PipelineCollector, host: str, port: int) -> None:
+        """Raises OSError where the port is taken, or the address is not this machine's."""
         registry = CollectorRegistry()
         registry.register(collector)
-        self._server, self._thread = start_http_server(port, "127.0.0.1", registry)
+        self._server, self._thread = start_http_server(port, host, registry)
 
     @property
     def port(self) -> int:

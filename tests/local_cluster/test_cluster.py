@@ -1,0 +1,126 @@
+"""A local cluster whose processes only sleep: what is recorded, waited for and shown."""
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from suwi.local_cluster import cluster as module
+from suwi.local_cluster.cluster import ClusterError, LocalCluster
+from suwi.local_cluster.layout import ClusterState, Layout, write_state
+from suwi.local_cluster.process import ProcessId, ProcessState
+from tests.cli.support import Suwi
+
+
+class Sleepers(LocalCluster):
+    missing: tuple[str, ...] = ()
+    """What cannot be started."""
+
+    def launcher(self, name: str) -> list[str]:
+        if name in self.missing:
+            raise FileNotFoundError(name)
+        return [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sleepers]:
+    monkeypatch.setattr(module, "START_S", 0.1)
+    monkeypatch.setattr(module, "STOP_S", 2.0)
+    layout = Layout(2, 0, "127.0.0.1:1/none", 1024, has_links=True)
+    write_state(str(tmp_path), ClusterState(layout))
+    cluster = Sleepers(str(tmp_path))
+    yield cluster
+    cluster.stop_processes(list(cluster.state.processes))
+
+
+def test_what_was_started_before_an_error_is_recorded(cluster: Sleepers) -> None:
+    cluster.missing = ("broker-2",)
+    with pytest.raises(FileNotFoundError):
+        cluster.start_processes(["broker-1", "broker-2"])
+    assert list(cluster.state.processes) == ["broker-1"]
+    assert cluster.process_state("broker-1") is ProcessState.RUNNING
+
+
+def test_start_waits_for_what_runs_already(cluster: Sleepers) -> None:
+    cluster.start_processes(["links"])
+    for _ in range(2):
+        with pytest.raises(ClusterError, match="not everything serves"):
+            cluster.start()
+
+
+def test_start_names_paused_processes_and_does_not_wait_for_them(cluster: Sleepers) -> None:
+    cluster.start_processes(["links"])
+    with pytest.raises(ClusterError, match="not everything serves"):
+        cluster.start_processes(["broker-1", "broker-2"])
+    cluster.pause("broker-1")
+    cluster.isolate(2)
+    said = Suwi("").refusal("cluster", "start", "--data", cluster.directory)
+    assert said.startswith("not all processes serve: ")
+    assert "broker-1 is paused (`suwi cluster resume broker-1`)" in said
+    assert "broker-2 is cut off (`suwi cluster heal`)" in said
+
+
+def test_a_process_that_is_killed_at_last_is_dead_when_stop_returns(
+    cluster: Sleepers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send(self: ProcessId, number: signal.Signals) -> bool:
+        if number is signal.SIGKILL:
+            threading.Timer(0.2, send_now, (self, number)).start()
+            return True
+        return send_now(self, number)
+
+    send_now = ProcessId.send
+    monkeypatch.setattr(module, "STOP_S", 1.0)
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # its children inherit it
+    try:
+        cluster.start_processes(["links"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    with monkeypatch.context() as patched:
+        patched.setattr(ProcessId, "send", send)
+        cluster.stop_processes(["links"])
+    assert cluster.process_state("links") is ProcessState.DEAD
+
+
+def test_the_links_are_shown_and_restarted_as_other_processes(cluster: Sleepers) -> None:
+    def state() -> str:
+        rows, _ = cluster.status()
+        return {row.name: row.state for row in rows}["links"]
+
+    assert state() == "dead"
+    cluster.restart("links")
+    assert state() == "running"
+    cluster.kill("links")
+    assert state() == "dead"
+
+
+def test_links_are_cut_and_slowed_by_commands_until_they_are_healed(cluster: Sleepers) -> None:
+    def suwi(*words: object) -> str:
+        return Suwi("").ok("cluster", *words, "--data", cluster.directory)
+
+    assert suwi("cut", 1, "zookeeper", "--one-way").startswith(
+        "nothing arrives from 1 to zookeeper;"
+    )
+    assert suwi("cut", 2, 1).startswith("nothing arrives between 2 and 1;")
+    assert suwi("slow", 2, 1).startswith("the links of broker-2 are slow;")
+    assert cluster.state.cuts == [("1", "zookeeper"), ("2", "1"), ("1", "2")]
+    assert cluster.state.slow == ["2", "1"]
+    suwi("heal")
+    assert (cluster.state.cuts, cluster.state.slow) == ([], [])
+
+
+def test_only_links_that_exist_are_cut_and_slowed(cluster: Sleepers) -> None:
+    def refusal(*words: object) -> str:
+        return Suwi("").refusal("cluster", *words, "--data", cluster.directory)
+
+    assert refusal("cut", 1, 9) == "1 and 9: give two of 1, 2, zookeeper"
+    assert refusal("cut", 1, 1) == "1 and 1: give two of 1, 2, zookeeper"
+    assert "there is no broker-9 here" in refusal("slow", 9)
+    layout = replace(cluster.layout, has_links=False)
+    write_state(cluster.directory, ClusterState(layout))
+    for command in (("cut", 1, 2), ("slow", 1), ("isolate", 1)):
+        assert "started with --no-links" in refusal(*command)
