@@ -113,7 +113,7 @@ async def _assigned(admin: Admin, topics: Sequence[TopicInfo]) -> Replicas:
 
 async def _sites(cluster: Cluster, admin: Admin) -> list[Site]:
     """The brokers that can get replicas; a reassignment to a fenced one would not end."""
-    unfenced = await admin.unfenced_brokers()
+    unfenced = (await admin.describe_cluster()).unfenced
     brokers = [broker for broker in cluster.brokers.values() if broker.id in unfenced]
     uses_racks = all(broker.rack for broker in brokers)
     return [

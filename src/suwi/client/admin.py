@@ -16,6 +16,7 @@ from suwi.client.routing import ask_leaders
 from suwi.client.versioned_connection import VersionedConnection
 from suwi.model.errors import BrokerError, UnknownTopicOrPartition
 from suwi.model.ids import (
+    NO_NODE,
     NO_TOPIC_ID,
     NodeId,
     Offset,
@@ -97,6 +98,14 @@ class ReplicaSize(NamedTuple):
     log_dir: str
     size_bytes: int
     offset_lag: int
+
+
+class ClusterDescription(NamedTuple):
+    """What Metadata does not tell: it also lists fenced brokers, and names a broker for requests to
+    the controller even while there is none."""
+
+    controller: NodeId | None
+    unfenced: frozenset[NodeId]
 
 
 class Admin:
@@ -293,8 +302,7 @@ class Admin:
 
     # -- brokers, records and disks --------------------------------------------------------------
 
-    async def unfenced_brokers(self) -> set[NodeId]:
-        """The brokers that can lead and follow: Metadata lists the fenced ones too."""
+    async def describe_cluster(self) -> ClusterDescription:
         answer = await self._cluster.call(
             ApiKey.DESCRIBE_CLUSTER,
             {
@@ -304,7 +312,10 @@ class Admin:
             },
         )
         _check(answer)
-        return {NodeId(broker.broker_id) for broker in answer.brokers}
+        return ClusterDescription(
+            None if answer.controller_id == NO_NODE else NodeId(answer.controller_id),
+            frozenset(NodeId(broker.broker_id) for broker in answer.brokers),
+        )
 
     async def delete_records(
         self, before: Mapping[TopicPartition, Offset]

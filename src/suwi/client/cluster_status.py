@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from suwi.client.admin import Admin
+from suwi.client.admin import Admin, ClusterDescription
 from suwi.client.cluster import Cluster
 from suwi.client.connection import ConnectionLost
-from suwi.client.errors import error_from, reason
+from suwi.client.errors import reason
 from suwi.client.group_lag import find_lags
 from suwi.client.groups import ListedGroup, committed_offsets, list_groups
 from suwi.client.topology import PartitionInfo
@@ -156,24 +156,6 @@ def _partition(tp: TopicPartition, info: PartitionInfo) -> PartitionStatus:
     return PartitionStatus(tp.topic, tp.partition, leader, info.replicas, info.isr)
 
 
-async def describe_cluster(cluster: Cluster) -> tuple[NodeId | None, set[NodeId]]:
-    """The controller, and the brokers that are not fenced.
-
-    Metadata lists the fenced ones, too, and names a broker for requests to the controller even
-    while there is none.
-    """
-    fields = {
-        "include_cluster_authorized_operations": False,
-        "include_fenced_brokers": False,
-        "endpoint_type": 1,
-    }
-    answer = await cluster.call(ApiKey.DESCRIBE_CLUSTER, fields)
-    if answer.error_code:
-        raise error_from(answer.error_code, answer.error_message)
-    controller = None if answer.controller_id == NO_NODE else NodeId(answer.controller_id)
-    return controller, {NodeId(broker.broker_id) for broker in answer.brokers}
-
-
 async def describe_events(cluster: Cluster) -> list[dict[str, Any]]:
     """The cluster's recorded events. Raises ConnectionLost if the broker is not Suwi's."""
     link = await cluster.any_link()
@@ -221,7 +203,11 @@ class _Reader:
         registered = list(self.cluster.brokers)
         told = None if self.cluster.controller == NO_NODE else self.cluster.controller
         (self.controller, unfenced), *answers = await asyncio.gather(
-            self.part("fenced brokers", describe_cluster(self.cluster), (told, set(registered))),
+            self.part(
+                "fenced brokers",
+                Admin(self.cluster).describe_cluster(),
+                ClusterDescription(told, frozenset(registered)),
+            ),
             *(self._ask(node) for node in registered),
         )
         found: dict[NodeId, dict[str, Any]] = dict(zip(registered, answers, strict=True))

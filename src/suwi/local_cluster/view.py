@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from suwi.client.addresses import Address
+from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster
-from suwi.client.cluster_status import describe_cluster
 from suwi.client.connection import ConnectionLost
 from suwi.client.settings import ClientSettings
 from suwi.env import local_env
@@ -50,7 +50,7 @@ async def _ask(address: Address) -> View | None:
         async with Cluster([address], random=local_env().random, settings=_SETTINGS) as cluster:
             topics = await cluster.topics()
             brokers = frozenset(map(int, cluster.brokers))
-            controller, _ = await describe_cluster(cluster)
+            controller = (await Admin(cluster).describe_cluster()).controller
     except (OSError, ConnectionLost, BrokerError, TimeoutError):
         return None
     partitions = [(topic.name, partition) for topic in topics for partition in topic.partitions]
