@@ -139,12 +139,15 @@ class FakeCluster:
                 if body is None:
                     writer.transport.abort()
                     return
+                if not body:
+                    continue
                 head = response_header(*asked[:3])
                 writer.write(struct.pack(">i", len(head) + len(body)) + head + body)
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 
     def _answer(self, node: int, asked: RequestHeader, frame: bytes) -> bytes | None:
+        """The body of the response. Empty: there is none. None: the connection is closed."""
         api_key, version, _, _, at = asked
         api = ApiKey(api_key)
         self.asked.append(api)
@@ -252,6 +255,9 @@ class FakeCluster:
                     return None
                 answers.append(PartitionProduced(index, error, offset))
             topics.append(TopicProduced(name, topic_id, answers))
+        if request.acks == 0:
+            has_error = any(answer.error_code for topic in topics for answer in topic.partitions)
+            return None if has_error else b""
         return encode_produce_response(version, topics)
 
     @staticmethod
