@@ -43,6 +43,9 @@ _SERVED = (
     ApiKey.LIST_OFFSETS,
 )
 
+UNKNOWN_TO_KAFKA = (ApiKey.DESCRIBE_EVENTS,)
+"""As Apache Kafka does, the connection is closed."""
+
 Obstacle = Callable[[bytes], int | None]
 """Gets the batch of a Produce request; returns an error code to respond with, or None to go on."""
 
@@ -151,6 +154,8 @@ class FakeCluster:
         api_key, version, _, _, at = asked
         api = ApiKey(api_key)
         self.asked.append(api)
+        if api in UNKNOWN_TO_KAFKA:
+            return None
         if api is ApiKey.PRODUCE:
             return self._produce(node, version, memoryview(bytearray(frame)), at)
         if api is ApiKey.FETCH:

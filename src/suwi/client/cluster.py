@@ -5,7 +5,7 @@
 here: the caller knows what may be retried (`retry`, `routing`). When a connection ends, all cached
 metadata is stale.
 Invariant: there is at most one connection to each address; a lost one is replaced on the next use.
-A connection of `open_link` belongs to its caller.
+A connection of `open_link` and `open_any_link` belongs to its caller.
 """
 
 import asyncio
@@ -92,6 +92,11 @@ class Cluster:
         if broker is None:
             raise LeaderNotAvailable(f"broker {node} is not among those that are alive")
         return await VersionedConnection.open(broker.address, self._connect, self.settings)
+
+    async def open_any_link(self) -> VersionedConnection:
+        """A connection of the caller's own to any reachable broker. Raises OSError."""
+        address = (await self.any_link()).address
+        return await VersionedConnection.open(address, self._connect, self.settings)
 
     async def any_link(self) -> VersionedConnection:
         """A connection to any reachable broker. Raises `Unreachable`."""
