@@ -188,7 +188,7 @@ class FakeCluster:
             ],
             "cluster_id": "fake",
             "controller_id": 0,
-            "topics": [self._topic(topic.name) for topic in message.topics or ()],
+            "topics": [self._topic(name) for name in _names(message.topics)],
             "error_code": 0,
         }
 
@@ -302,6 +302,11 @@ class FakeCluster:
                 )
             topics.append(FetchedTopic(topic.name, topic.topic_id, answers))
         return b"".join(bytes(chunk) for chunk in encode_fetch_response(version, topics))  # type: ignore[arg-type]
+
+
+def _names(topics: Any) -> list[str]:
+    """The topics of a Metadata request; None is all."""
+    return [TOPIC] if topics is None else [topic.name for topic in topics]
 
 
 CLOSE = -1000
