@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import json
+import socket
+import sys
 import threading
 import time
 from pathlib import Path
@@ -108,6 +110,16 @@ def test_a_restarted_broker_has_its_old_address_and_its_data(cluster: Cluster) -
     assert cluster.address(2) == address
     cluster.wait_until_healthy()
     assert cluster.replicas(topic)[2].log_end == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ports are reserved on Linux only")
+def test_no_other_server_gets_the_port_of_a_killed_broker(cluster: Cluster) -> None:
+    cluster.kill(2)
+    host, port = cluster.address(2).split(":")
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind((host, int(port)))
+    with socket.socket() as client, pytest.raises(ConnectionRefusedError):
+        client.connect((host, int(port)))
 
 
 def test_a_broker_that_lost_power_leaves_no_pending_task(
