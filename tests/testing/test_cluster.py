@@ -148,6 +148,9 @@ def test_invalid_calls_raise(cluster: Cluster) -> None:
     cluster.kill(1)
     with pytest.raises(RuntimeError, match="broker 1 is not running"):
         cluster.pause(1)
+    cluster.pause(2)
+    with pytest.raises(RuntimeError, match="broker 2 is paused: resume it first"):
+        cluster.stop_broker(2)
     with pytest.raises(ValueError, match="at least one"):
         Cluster(brokers=0)
 

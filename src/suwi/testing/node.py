@@ -98,6 +98,8 @@ class Node:
     async def stop(self) -> bool:
         """As SIGTERM: a controlled shutdown. Returns whether it was clean."""
         process, broker = self._running_process(), self.broker
+        if process.frozen:
+            raise RuntimeError(f"broker {self.id} is paused: resume it first")
         assert broker is not None
         stopping = self._loop.create_task(broker.stop(), context=process.context)
         await asyncio.wait([stopping])
