@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from suwi.broker.broker import Broker
 from suwi.broker.log_manager import LogManager
 from suwi.model.errors import TopicAlreadyExists
 from suwi.testing import Cluster, NotInTime
@@ -165,6 +166,31 @@ def test_a_cluster_that_cannot_start_raises_the_reason_and_leaves_no_files() -> 
     for thread in set(threading.enumerate()) - threads:
         thread.join(60)  # That of the metadata store ends by itself.
     assert set(threading.enumerate()) == threads
+
+
+def test_a_broker_that_fails_to_stop_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set(threading.enumerate())
+
+    async def fail(_: Broker) -> bool:
+        raise RuntimeError("it does not stop")
+
+    cluster = Cluster(brokers=2, directory=str(tmp_path))
+    cluster.start()
+    ports = [int(cluster.address(number).partition(":")[2]) for number in (1, 2)]
+    monkeypatch.setattr(Broker, "stop", fail)
+    with pytest.raises(RuntimeError, match="it does not stop"):
+        cluster.stop()
+    monkeypatch.undo()
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(60)  # That of the metadata store ends by itself.
+    assert set(threading.enumerate()) == threads
+    for port in ports:
+        with socket.socket() as client, pytest.raises(ConnectionRefusedError):
+            client.connect(("127.0.0.1", port))
+    with Cluster(brokers=2, directory=str(tmp_path)) as cluster:
+        cluster.wait_until_healthy()
 
 
 def test_brokers_that_start_together_agree_on_the_clusters_id(cluster: Cluster) -> None:
