@@ -1,4 +1,4 @@
-"""A broker as people run it: `suwi serve` in a process of its own, on a port the kernel chose."""
+"""A broker as people run it: `suwi serve` in a process of its own, on a port of its own."""
 
 import os
 import re
@@ -13,6 +13,7 @@ from types import TracebackType
 import suwi
 from suwi.records.batch import BatchHeader, batches, compute_crc
 from suwi.records.record import Record, iter_records
+from suwi.testing.ports import Reservation
 
 SOURCE = Path(suwi.__file__).parents[1]
 # kio loads hypothesis wherever it is installed, as it is for no user: half of the time that a
@@ -37,7 +38,9 @@ class BrokerProcess:
     ) -> None:
         """`wait`: as a context manager it is entered when clients are served."""
         self.data = data
-        self.port = 0
+        self._reservation = Reservation()
+        # Several brokers would take the ports after it, which are not reserved.
+        self.port = 0 if "--brokers" in options else self._reservation.port
         self._settings = settings
         self._options = options
         self._in_child = in_child

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from suwi.local_cluster.zookeeper import Server, command, mode, why_unavailable, write_config
+from suwi.testing.ports import Reservation
 
 __all__ = ["ZookeeperProcess", "running_zookeeper", "why_unavailable"]
 
@@ -21,7 +22,8 @@ class ZookeeperProcess:
     """One server that keeps its data in `folder`; it may be killed, suspended and started again."""
 
     def __init__(self, folder: Path, *settings: str) -> None:
-        self.port = _free_port()
+        self._reservation = Reservation()
+        self.port = self._reservation.port or _free_port()
         self._folder = folder
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None

@@ -356,11 +356,11 @@ def _is_answered(peer: socket.socket) -> bool:
 def test_idle_connections_are_closed_and_busy_ones_are_not(
     tmp_path: Path,
 ) -> None:
-    setting = "connections.max.idle.ms=1500"
+    setting = "connections.max.idle.ms=5000"
     with BrokerProcess(tmp_path / "data", setting) as broker, RawClient(broker.address) as busy:
         busy.create_topic("waited-for")
         with connect(broker) as idle, connect(broker) as waiting:
-            fields = fetch_fields(12, "waited-for", 0, max_wait_ms=6000)
+            fields = fetch_fields(12, "waited-for", 0, max_wait_ms=12_000)
             body = encode_request(ApiKey.FETCH, 12, fields)
             waiting.sendall(framed(ApiKey.FETCH, 12, 9, body))
             idle.settimeout(0.2)

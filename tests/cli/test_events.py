@@ -8,7 +8,7 @@ from suwi.cli.events import event_text
 from suwi.controller.events import LOSS_UNKNOWN, RECORDS_LOST, SUSPECT_ELECTION, UNCLEAN_ELECTION
 from suwi.testing import Cluster
 from tests.cli.support import Suwi
-from tests.testing.clients import send
+from tests.testing.clients import send, until
 
 TOPIC = "water"
 
@@ -35,6 +35,8 @@ def test_a_loss_is_shown_to_people_and_to_scripts() -> None:
         cluster.wait_event(RECORDS_LOST)
         cluster.wait_until_healthy()
 
+        # The image of the broker that is asked may lag behind.
+        until(lambda: len(suwi.json("cluster", "events")) == 2)
         election, loss = suwi.json("cluster", "events")
         assert (election["kind"], election["facts"]["leader"]) == (UNCLEAN_ELECTION, other)
         assert (loss["kind"], loss["facts"]["broker"]) == (RECORDS_LOST, leader)

@@ -11,7 +11,7 @@ from suwi.testing import Cluster
 from tests.broker_process import BrokerProcess, unique_name
 from tests.cli.support import Suwi
 from tests.cli.transactional_producer import ABORT, COMMIT, OPEN, transact
-from tests.testing.clients import send
+from tests.testing.clients import send, until
 
 _LIMIT_S = 60
 
@@ -101,6 +101,7 @@ def test_a_lost_record_names_the_election_that_lost_it() -> None:
         cluster.wait_until_healthy()
         assert send(cluster.bootstrap_servers, "water", "d") == []
         suwi = Suwi(cluster.bootstrap_servers)
+        until(lambda: "lost" in explained(suwi, "water", 2)[0])  # its image may lag behind
         kept, written_again, gone, never = explained(suwi, "water", 0, 1, 2, 3)
         assert "lost" not in kept + never
         assert written_again.startswith("record")
@@ -128,8 +129,12 @@ def test_records_of_transactions_and_their_markers(
     assert all(f"transactional id {name}" in text for text in found[:5])
     # Behind an open transaction the outcome of another one is known from its marker.
     transact(broker.address, unique_name("id"), topic, COMMIT, ABORT)
-    outcomes = [each.get("transaction") for each in suwi.json("explain", topic, 0, 4, 6, 8)]
-    assert outcomes == ["open", "committed", "aborted"]
+
+    def outcomes() -> list[str | None]:
+        return [each.get("transaction") for each in suwi.json("explain", topic, 0, 4, 6, 8)]
+
+    # EndTxn is answered before the markers are written.
+    until(lambda: outcomes() == ["open", "committed", "aborted"], outcomes)
 
 
 def test_consume_committed_shows_exactly_what_is_committed(
@@ -137,6 +142,11 @@ def test_consume_committed_shows_exactly_what_is_committed(
 ) -> None:
     transact(broker.address, unique_name("id"), topic, ABORT, COMMIT, ABORT, COMMIT)
     arguments = ("consume", topic, "--from-beginning", "--no-follow", "--offsets")
-    shown = suwi.ok(*arguments, "--committed").splitlines()
-    assert [line.split("\t")[1:] for line in shown] == [["2", "commit"], ["6", "commit"]]
+
+    def shown() -> list[list[str]]:
+        lines = suwi.ok(*arguments, "--committed").splitlines()
+        return [line.split("\t")[1:] for line in lines]
+
+    # EndTxn is answered before the markers are written.
+    until(lambda: shown() == [["2", "commit"], ["6", "commit"]], shown)
     assert len(suwi.ok(*arguments).splitlines()) == 4

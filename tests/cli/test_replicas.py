@@ -57,9 +57,15 @@ def test_a_dead_broker_has_a_line_too(cluster: Cluster, suwi: Suwi) -> None:
     first = cluster.wait_leader(TOPIC)
     cluster.kill(first)
     leader = cluster.wait_leader(TOPIC)
-    (partition,) = suwi.json("topics", "describe", TOPIC, "--replicas")
+
+    def described() -> Any:
+        (found,) = suwi.json("topics", "describe", TOPIC, "--replicas")
+        return found
+
+    # The image of the broker that is asked may lag behind.
+    until(lambda: described()["leader_epoch"] == 1, described)
+    partition = described()
     assert partition["leader"] == leader
-    assert partition["leader_epoch"] == 1
     replicas = {replica["node"]: replica for replica in partition["replicas"]}
     assert set(replicas) == {1, 2, 3}
     assert replicas[first]["role"] == "unknown"

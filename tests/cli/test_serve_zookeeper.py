@@ -45,9 +45,11 @@ def make_broker(
 
 
 @contextmanager
-def cluster(folder: Path, zookeeper: ZookeeperProcess) -> Iterator[list[BrokerProcess]]:
+def cluster(
+    folder: Path, zookeeper: ZookeeperProcess, *settings: str
+) -> Iterator[list[BrokerProcess]]:
     with ExitStack() as stack:
-        yield [stack.enter_context(make_broker(folder, zookeeper, n)) for n in (1, 2, 3)]
+        yield [stack.enter_context(make_broker(folder, zookeeper, n, *settings)) for n in (1, 2, 3)]
 
 
 def bootstrap(brokers: list[BrokerProcess]) -> str:
@@ -117,7 +119,7 @@ def test_three_processes_are_a_cluster_that_survives_the_kill_of_a_leader(
         others = [broker for number, broker in enumerate(brokers, 1) if number != killed]
         assert produce(others, "orders", "c") == [2]
         assert consume(others, "orders", 3) == ["a", "b", "c"]
-        assert leader_of(admin, "orders") != killed
+        wait_for(lambda: leader_of(admin, "orders") != killed, "all brokers know the new leader")
 
         brokers[killed - 1].start()
         wait_for(
@@ -240,10 +242,12 @@ def test_a_broker_killed_and_started_again_takes_over_its_registration_at_once(
 def test_while_zookeeper_is_down_writers_and_groups_go_on_and_nothing_changes(
     tmp_path: Path, zookeeper: ZookeeperProcess
 ) -> None:
-    with cluster(tmp_path, zookeeper) as brokers, writer_and_group(brokers) as work:
+    # The longest session of this ZooKeeper: the brokers must be back before it ends.
+    session = "zookeeper.session.timeout.ms=10000"
+    with cluster(tmp_path, zookeeper, session) as brokers, writer_and_group(brokers) as work:
         before = [broker.log.count("broker registered") for broker in brokers]
         zookeeper.kill()
-        work.go_on(3 * SESSION_MS / 1000)
+        work.go_on(15)
         wait_for(
             lambda: any("resigned as controller" in broker.log for broker in brokers),
             "the controller has resigned",

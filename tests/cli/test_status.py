@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 from suwi.cli.status import Wanted, problems, sections
 from suwi.client.cluster_status import ALIVE, BrokerStatus, ClusterStatus, DiskStatus
 from suwi.testing import Cluster
+from suwi.testing.ports import Reservation
 from tests.broker_process import environment
 from tests.cli.support import COMMAND, Suwi
 from tests.testing.clients import send, until
@@ -91,7 +92,7 @@ def test_a_silent_broker_is_shown_as_silent_and_the_others_are_described(
     leaders = {p: cluster.wait_leader(TOPIC, p) for p in range(6)}
     cluster.pause(3)
     try:
-        told = fields(suwi, "--timeout", 0.5, exit_code=1)
+        told = fields(suwi, "--timeout", 5, exit_code=1)
     finally:
         cluster.resume(3)
     by_node = {broker["node"]: broker for broker in told["brokers"]}
@@ -101,12 +102,14 @@ def test_a_silent_broker_is_shown_as_silent_and_the_others_are_described(
 
 
 def test_no_answer_at_all_has_exit_code_2() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as mute:
+    reservation = Reservation()  # nobody else listens on that port afterwards
+    with socket.create_server(("127.0.0.1", reservation.port)) as mute:
         address = f"127.0.0.1:{mute.getsockname()[1]}"
         result = Suwi(address)("status", "--timeout", 0.2)
     assert result.exit_code == 2
     assert result.stderr.startswith(f"suwi: no broker at {address}: ")
     assert Suwi(address)("status").exit_code == 2  # connection refused
+    reservation.release()
 
 
 def test_a_group_that_is_behind_is_shown_and_does_not_count(cluster: Cluster, suwi: Suwi) -> None:

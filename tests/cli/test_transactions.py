@@ -3,6 +3,7 @@
 from tests.broker_process import BrokerProcess, unique_name
 from tests.cli.support import Suwi
 from tests.cli.transactional_producer import COMMIT, OPEN, transact
+from tests.testing.clients import until
 
 
 def test_transactional_ids_are_listed_and_described(
@@ -26,7 +27,8 @@ def test_transactional_ids_are_listed_and_described(
     assert described["open_ms"] >= 0
     shown = suwi.ok("transactions", "describe", busy)
     assert f"Partitions:      {topic}-0" in shown
-    assert suwi.json("transactions", "describe", done)[0]["partitions"] == []
+    # EndTxn is answered before the markers are written.
+    until(lambda: suwi.json("transactions", "describe", done)[0]["partitions"] == [])
 
 
 def test_an_unknown_transactional_id_is_refused_with_a_similar_one(

@@ -43,6 +43,9 @@ _SERVED = (
     ApiKey.LIST_OFFSETS,
 )
 
+UNKNOWN_TO_KAFKA = (ApiKey.DESCRIBE_EVENTS,)
+"""As Apache Kafka does, the connection is closed."""
+
 Obstacle = Callable[[bytes], int | None]
 """Gets the batch of a Produce request; returns an error code to respond with, or None to go on."""
 
@@ -139,15 +142,20 @@ class FakeCluster:
                 if body is None:
                     writer.transport.abort()
                     return
+                if not body:
+                    continue
                 head = response_header(*asked[:3])
                 writer.write(struct.pack(">i", len(head) + len(body)) + head + body)
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 
     def _answer(self, node: int, asked: RequestHeader, frame: bytes) -> bytes | None:
+        """The body of the response. Empty: there is none. None: the connection is closed."""
         api_key, version, _, _, at = asked
         api = ApiKey(api_key)
         self.asked.append(api)
+        if api in UNKNOWN_TO_KAFKA:
+            return None
         if api is ApiKey.PRODUCE:
             return self._produce(node, version, memoryview(bytearray(frame)), at)
         if api is ApiKey.FETCH:
@@ -180,7 +188,7 @@ class FakeCluster:
             ],
             "cluster_id": "fake",
             "controller_id": 0,
-            "topics": [self._topic(topic.name) for topic in message.topics or ()],
+            "topics": [self._topic(name) for name in _names(message.topics)],
             "error_code": 0,
         }
 
@@ -252,6 +260,9 @@ class FakeCluster:
                     return None
                 answers.append(PartitionProduced(index, error, offset))
             topics.append(TopicProduced(name, topic_id, answers))
+        if request.acks == 0:
+            has_error = any(answer.error_code for topic in topics for answer in topic.partitions)
+            return None if has_error else b""
         return encode_produce_response(version, topics)
 
     @staticmethod
@@ -291,6 +302,11 @@ class FakeCluster:
                 )
             topics.append(FetchedTopic(topic.name, topic.topic_id, answers))
         return b"".join(bytes(chunk) for chunk in encode_fetch_response(version, topics))  # type: ignore[arg-type]
+
+
+def _names(topics: Any) -> list[str]:
+    """The topics of a Metadata request; None is all."""
+    return [TOPIC] if topics is None else [topic.name for topic in topics]
 
 
 CLOSE = -1000

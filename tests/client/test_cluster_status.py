@@ -2,15 +2,18 @@
 
 import asyncio
 
+import pytest
+
 from suwi.client.admin import Admin, Resource, ResourceType
-from suwi.client.cluster_status import ClusterStatus, read_status
-from suwi.client.connection import PeerConnection
+from suwi.client.cluster_status import ClusterStatus, describe_events, read_status
+from suwi.client.connection import ConnectionLost, PeerConnection
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.sim import Simulation
 from suwi.sim.clock import ManualClock
 from suwi.sim.cluster import SimCluster
 from tests.broker.simulated import produce
 from tests.broker.test_simulated_cluster import create, state, until
+from tests.client.fakes import FakeCluster, on_fake_cluster
 
 ORDERS = TopicPartition("orders", PartitionIndex(0))
 
@@ -51,3 +54,14 @@ def test_a_replica_that_a_reassignment_adds_is_not_missing_yet() -> None:
         await client.close()
 
     simulation.run(main())
+
+
+def test_a_broker_that_does_not_know_of_events_closes_only_the_connection_for_them() -> None:
+    async def scenario(fake: FakeCluster) -> None:
+        async with fake.client() as client:
+            shared = await client.any_link()
+            with pytest.raises(ConnectionLost):
+                await describe_events(client)
+            assert shared.is_open
+
+    on_fake_cluster(scenario, brokers=1)

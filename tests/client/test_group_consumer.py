@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode
 from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster
 from suwi.client.errors import is_transient
+from suwi.client.fetching import ReadSettings
 from suwi.client.group_consumer import GroupConsumer, GroupSettings
 from suwi.client.group_offsets import commit_offsets, fetch_offsets
 from suwi.client.producer import Producer
@@ -57,13 +58,17 @@ class Member:
         *,
         assignors: Sequence[str] = ("range",),
         instance_id: str | None = None,
+        poll_s: float = 0.2,
+        work_s: float = 0,
     ) -> None:
+        """`work_s`: how long it deals with what it has read."""
         self.machine: Machine = stage.simulation.machines.get(name) or stage.simulation.machine(
             name
         )
         self.seen: dict[TopicPartition, list[int]] = {}
         self.revoked: list[list[TopicPartition]] = []
         self.error: Exception | None = None
+        self._poll_s, self._work_s = poll_s, work_s
         self.machine.start()
         self.consumer: GroupConsumer = self.machine.call(
             lambda: GroupConsumer(
@@ -83,10 +88,11 @@ class Member:
     async def _run(self) -> None:
         while True:
             try:
-                fetched = await self.consumer.poll(0.2)
+                fetched = await self.consumer.poll(self._poll_s)
                 for each in fetched:
                     seen = self.seen.setdefault(each.partition, [])
                     seen += [record.offset for record in each.records]
+                await asyncio.sleep(self._work_s)
                 await self.consumer.commit()
             except (BrokerError, OSError) as error:
                 fenced = isinstance(error, BrokerError) and error.code in (
@@ -215,6 +221,23 @@ def test_a_cooperative_member_gives_up_only_what_another_gets_and_goes_on_with_t
         await until(lambda: share(one, two))
         assert one.revoked == [two.assignment]
         assert two.revoked == []
+        for member in (one, two):
+            await member.close()
+
+    play(scenario)
+
+
+def test_a_member_that_gave_up_everything_joins_again_before_its_poll_ends() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.start()
+        # The first rebalance ends while it works, and not while it reads.
+        often = replace(QUICK, read=ReadSettings(max_wait_ms=50))
+        one = Member(stage, "m1", settings=often, assignors=COOPERATIVE, poll_s=20, work_s=1)
+        two = Member(stage, "m2", assignors=COOPERATIVE)
+        await until(lambda: share(one, two))
+        one.consumer.subscribe(["no-such-topic"])
+        await until(lambda: two.assignment == ALL, within_s=5)
+        assert one.assignment == []
         for member in (one, two):
             await member.close()
 

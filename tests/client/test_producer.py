@@ -247,6 +247,22 @@ def test_a_leader_that_moved_is_found() -> None:
     on_fake_cluster(scenario, brokers=3)
 
 
+def test_with_acks_0_a_leader_that_moved_is_found_when_the_old_one_disconnects() -> None:
+    async def scenario(fake: FakeCluster) -> None:
+        async with fake.client() as cluster:
+            settings = ProducerSettings(acks=0)
+            async with Producer(cluster, fake.machines[0].clock, settings) as producer:
+                for value in (b"a", b"lost", b"b", b"c"):
+                    if value == b"lost":
+                        fake.move_leader(1)
+                    await (await producer.send(TOPIC, value))
+                    await asyncio.sleep(1)
+        assert fake.produced_at == [0, 0, 1, 1]
+        assert values_of(fake) == [b"a", b"b", b"c"]
+
+    on_fake_cluster(scenario)
+
+
 def test_after_a_leader_failure_the_new_leader_is_used() -> None:
     async def scenario(fake: FakeCluster) -> None:
         async with fake.client() as cluster, Producer(cluster, fake.machines[1].clock) as producer:

@@ -9,6 +9,7 @@ import pytest
 
 from suwi.client.cluster import Cluster
 from suwi.client.errors import Unreachable
+from suwi.client.fetching import ReadSettings
 from suwi.client.offsets import EARLIEST, LATEST, list_offsets
 from suwi.client.producer import Producer
 from suwi.client.reader import Reader, TopicReplaced
@@ -30,9 +31,10 @@ async def fill(fake: FakeCluster, cluster: Cluster, *values: bytes, to: int = 0)
 
 async def values_of(reader: Reader, count: int) -> list[bytes | None]:
     values: list[bytes | None] = []
-    while len(values) < count:
-        for fetched in await reader.read():
-            values += [record.value for record in fetched.records]
+    async with asyncio.timeout(30):  # in virtual time
+        while len(values) < count:
+            for fetched in await reader.read():
+                values += [record.value for record in fetched.records]
     return values
 
 
@@ -129,6 +131,33 @@ def test_a_topic_that_is_deleted_or_replaced_ends_the_reading() -> None:
                 await reader.read()
 
     on_fake_cluster(scenario)
+
+
+def test_the_preferred_read_replica_is_used_until_it_fails() -> None:
+    async def scenario(fake: FakeCluster) -> None:
+        fake.nearest = 2
+        settings = ReadSettings(rack="here")
+        async with (
+            fake.client() as cluster,
+            fake.client() as other,
+            Reader(cluster, {partition(0): Offset(0)}, settings) as reader,
+        ):
+            await fill(fake, other, b"a")
+            assert await values_of(reader, 1) == [b"a"]
+            await fill(fake, other, b"b")
+            assert await values_of(reader, 1) == [b"b"]
+            fake.machines[2].kill()  # the leader has not noticed yet
+            await fill(fake, other, b"c")
+            assert await values_of(reader, 1) == [b"c"]
+            fake.nearest = 1
+            await fill(fake, other, b"d")
+            assert await values_of(reader, 1) == [b"d"]
+            fake.nearest = None  # it is not a replica any more and responds with an error
+            await fill(fake, other, b"e")
+            assert await values_of(reader, 1) == [b"e"]
+            assert fake.fetched_at == [2, 2, 0, 1, 0]
+
+    on_fake_cluster(scenario, brokers=3)
 
 
 def test_list_offsets_is_retried_after_leaders_moved() -> None:

@@ -22,6 +22,7 @@ _SERVED = (
     ApiKey.ADD_OFFSETS_TO_TXN,
     ApiKey.END_TXN,
     ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.DELETE_GROUPS,
 )
 _TOLD = frozenset(_SERVED) - {ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.FIND_COORDINATOR}
 LOST = -2000
@@ -56,7 +57,7 @@ class FakeTransactions(FakeCluster):
         self.transcript.append(" ".join(told + [str(int(error))] * bool(error)))
         if error == LOST:
             return None
-        if api is not ApiKey.TXN_OFFSET_COMMIT:
+        if api not in (ApiKey.TXN_OFFSET_COMMIT, ApiKey.DELETE_GROUPS):
             fields["error_code"] = error
         return encode_response(api, version, {"throttle_time": 0, **fields})
 
@@ -120,6 +121,11 @@ class FakeTransactions(FakeCluster):
                 self.offsets[f"{topic.name}-{each.partition_index}"] = each.committed_offset
             topics.append({"name": topic.name, "partitions": partitions})
         return {"topics": topics}
+
+    def _delete_groups(self, message: Any, error: int, told: list[str]) -> dict[str, Any]:
+        told += message.groups_names
+        results = [{"group_id": name, "error_code": error} for name in message.groups_names]
+        return {"results": results}
 
     def _end_txn(self, message: Any, error: int, told: list[str]) -> dict[str, Any]:
         direction = "commit" if message.committed else "abort"

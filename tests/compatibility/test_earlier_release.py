@@ -62,7 +62,8 @@ def wait_until_healthy(address: str) -> None:
     while True:
         topics = json.loads(run(address, "topics", "describe", "--json"))
         partitions = [partition for topic in topics for partition in topic["partitions"]]
-        if all(p["leader"] >= 0 and set(p["isr"]) == set(p["replicas"]) for p in partitions):
+        # A partition without a leader has None.
+        if all(p["leader"] is not None and set(p["isr"]) == set(p["replicas"]) for p in partitions):
             return
         assert time.monotonic() < end_s, topics
         time.sleep(0.2)

@@ -13,8 +13,11 @@ def send(
     bootstrap_servers: str, topic: str, *values: str, acks: str = "all", timeout_s: float = 20
 ) -> list[KafkaError]:
     """Send to partition 0, or to `topic:N`. Returns the errors of unacknowledged records."""
-    name, _, partition = topic.partition(":")
-    producer = Producer(
+    return send_with(make_producer(bootstrap_servers, acks, timeout_s), topic, *values)
+
+
+def make_producer(bootstrap_servers: str, acks: str = "all", timeout_s: float = 20) -> Producer:
+    return Producer(
         {
             "bootstrap.servers": bootstrap_servers,
             "acks": acks,
@@ -24,6 +27,11 @@ def send(
             "log_level": 0,
         }
     )
+
+
+def send_with(producer: Producer, topic: str, *values: str) -> list[KafkaError]:
+    """As `send`, with a producer that may be connected already."""
+    name, _, partition = topic.partition(":")
     errors: list[KafkaError] = []
     for value in values:
         producer.produce(

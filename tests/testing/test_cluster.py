@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import json
+import socket
+import sys
 import threading
 import time
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from suwi.broker.broker import Broker
 from suwi.broker.log_manager import LogManager
 from suwi.model.errors import TopicAlreadyExists
 from suwi.testing import Cluster, NotInTime
@@ -110,6 +113,16 @@ def test_a_restarted_broker_has_its_old_address_and_its_data(cluster: Cluster) -
     assert cluster.replicas(topic)[2].log_end == 1
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="ports are reserved on Linux only")
+def test_no_other_server_gets_the_port_of_a_killed_broker(cluster: Cluster) -> None:
+    cluster.kill(2)
+    host, port = cluster.address(2).split(":")
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind((host, int(port)))
+    with socket.socket() as client, pytest.raises(ConnectionRefusedError):
+        client.connect((host, int(port)))
+
+
 def test_a_broker_that_lost_power_leaves_no_pending_task(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -136,6 +149,9 @@ def test_invalid_calls_raise(cluster: Cluster) -> None:
     cluster.kill(1)
     with pytest.raises(RuntimeError, match="broker 1 is not running"):
         cluster.pause(1)
+    cluster.pause(2)
+    with pytest.raises(RuntimeError, match="broker 2 is paused: resume it first"):
+        cluster.stop_broker(2)
     with pytest.raises(ValueError, match="at least one"):
         Cluster(brokers=0)
 
@@ -150,6 +166,31 @@ def test_a_cluster_that_cannot_start_raises_the_reason_and_leaves_no_files() -> 
     for thread in set(threading.enumerate()) - threads:
         thread.join(60)  # That of the metadata store ends by itself.
     assert set(threading.enumerate()) == threads
+
+
+def test_a_broker_that_fails_to_stop_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set(threading.enumerate())
+
+    async def fail(_: Broker) -> bool:
+        raise RuntimeError("it does not stop")
+
+    cluster = Cluster(brokers=2, directory=str(tmp_path))
+    cluster.start()
+    ports = [int(cluster.address(number).partition(":")[2]) for number in (1, 2)]
+    monkeypatch.setattr(Broker, "stop", fail)
+    with pytest.raises(RuntimeError, match="it does not stop"):
+        cluster.stop()
+    monkeypatch.undo()
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(60)  # That of the metadata store ends by itself.
+    assert set(threading.enumerate()) == threads
+    for port in ports:
+        with socket.socket() as client, pytest.raises(ConnectionRefusedError):
+            client.connect(("127.0.0.1", port))
+    with Cluster(brokers=2, directory=str(tmp_path)) as cluster:
+        cluster.wait_until_healthy()
 
 
 def test_brokers_that_start_together_agree_on_the_clusters_id(cluster: Cluster) -> None:

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError
 
 from suwi.controller.events import RECORDS_LOST, UNCLEAN_ELECTION
 from suwi.testing import Cluster
-from tests.testing.clients import PATIENCE_S, read, send, until
+from tests.testing.clients import PATIENCE_S, make_producer, read, send, send_with, until
 
 with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
     # kafka-python reads its schemas with a call that is deprecated in Python 3.11.
@@ -111,14 +111,21 @@ def test_with_min_insync_replicas_2_a_leader_alone_in_the_isr_refuses_records() 
 
 def test_records_appended_before_an_isr_shrink_are_not_acknowledged() -> None:
     """They were appended while two replicas were in sync, and one of them did not get them."""
-    with Cluster(brokers=3, settings={"replica.lag.time.max.ms": 500}) as cluster:
+    settings = {"replica.lag.time.max.ms": 4000}
+    with Cluster(brokers=3, settings=settings, session_timeout_s=60) as cluster:
         cluster.create_topic(TOPIC, configs={"min.insync.replicas": 3})
         leader = cluster.wait_leader(TOPIC)
-        cluster.pause(others(cluster, leader)[0])
-        errors = send(cluster.bootstrap_servers, TOPIC, "a", timeout_s=3)
+        controller = cluster.controller()
+        assert controller is not None
+        paused = others(cluster, leader, controller)[0]
+        producer = make_producer(cluster.bootstrap_servers, timeout_s=10)
+        assert send_with(producer, TOPIC, "a") == []  # it is connected
+        cluster.pause(paused)
+        errors = send_with(producer, TOPIC, "b")
         assert [error.code() for error in errors] == [KafkaError._MSG_TIMED_OUT]
-        assert cluster.replicas(TOPIC)[leader].log_end >= 1
-        assert end_of(cluster) == 0
+        cluster.wait_isr(TOPIC, 0, others(cluster, paused))
+        assert cluster.replicas(TOPIC)[leader].log_end >= 2
+        assert end_of(cluster) == 1
 
 
 def test_a_client_without_retries_learns_whether_its_record_was_appended() -> None:

@@ -2,9 +2,10 @@
 
 `topic` and `leader` look up metadata and refresh it if it is stale, `link` connects to a broker,
 `call` sends a request to any broker, `call_controller` to the controller. There are no retries
-here: the caller knows what may be retried (`retry`, `routing`).
+here: the caller knows what may be retried (`retry`, `routing`). When a connection ends, all cached
+metadata is stale.
 Invariant: there is at most one connection to each address; a lost one is replaced on the next use.
-A connection of `open_link` belongs to its caller.
+A connection of `open_link` and `open_any_link` belongs to its caller.
 """
 
 import asyncio
@@ -92,6 +93,11 @@ class Cluster:
             raise LeaderNotAvailable(f"broker {node} is not among those that are alive")
         return await VersionedConnection.open(broker.address, self._connect, self.settings)
 
+    async def open_any_link(self) -> VersionedConnection:
+        """A connection of the caller's own to any reachable broker. Raises OSError."""
+        address = (await self.any_link()).address
+        return await VersionedConnection.open(address, self._connect, self.settings)
+
     async def any_link(self) -> VersionedConnection:
         """A connection to any reachable broker. Raises `Unreachable`."""
         tried: list[tuple[Address, Exception]] = []
@@ -117,6 +123,8 @@ class Cluster:
             link = self._links.get(address)
             if link is None or not link.is_open:
                 link = await VersionedConnection.open(address, self._connect, self.settings)
+                # With acks=0 a broker that no longer leads can only close the connection.
+                link.when_ended(self._refreshed_s.clear)
                 self._links[address] = link
             return link
 

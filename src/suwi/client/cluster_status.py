@@ -158,8 +158,12 @@ def _partition(tp: TopicPartition, info: PartitionInfo) -> PartitionStatus:
 
 async def describe_events(cluster: Cluster) -> list[dict[str, Any]]:
     """The cluster's recorded events. Raises ConnectionLost if the broker is not Suwi's."""
-    link = await cluster.any_link()
-    answer = await link.send(ApiKey.DESCRIBE_EVENTS, 0, [b"{}"])
+    # A connection of its own: a broker that is not Suwi's closes it.
+    link = await cluster.open_any_link()
+    try:
+        answer = await link.send(ApiKey.DESCRIBE_EVENTS, 0, [b"{}"])
+    finally:
+        link.abort()
     return list(json.loads(bytes(answer))["events"])
 
 

@@ -177,8 +177,8 @@ class GroupConsumer:
             return  # Lost again already.
         revoked = [each for each in self.assignment if each not in joined.assignment]
         await self._give_up(revoked)
-        # KIP-429: what was given up can be assigned to others now.
-        self._member.must_join |= bool(revoked)
+        if revoked:
+            self._member.rejoin()  # KIP-429: what was given up can be assigned to others now.
         owned = self.assignment
         self._unplaced |= dict.fromkeys(each for each in joined.assignment if each not in owned)
 

@@ -120,7 +120,11 @@ async def _ask_leader(
             if not data:
                 continue
             assert isinstance(data, bytes | memoryview)
-            records, position = visible_records(data, asked)
+            try:
+                records, position = visible_records(data, asked)
+            except BrokerError:  # damaged: its age is not known
+                del wanted[partition]
+                continue
             if records:
                 if records[0].timestamp != NO_TIMESTAMP:
                     found[partition] = records[0].timestamp

@@ -265,11 +265,14 @@ async def delete_group(cluster: Cluster, group: str) -> None:
 
     async def ask(coordinator: Coordinator) -> None:
         nonlocal may_be_done
-        is_repeated, may_be_done = may_be_done, True
-        (result,) = (
-            await coordinator.call(ApiKey.DELETE_GROUPS, {"groups_names": [group]})
-        ).results
-        if is_repeated and result.error_code == ErrorCode.group_id_not_found:
+        await coordinator.link(ApiKey.DELETE_GROUPS)
+        try:
+            answer = await coordinator.call(ApiKey.DELETE_GROUPS, {"groups_names": [group]})
+        except OSError:
+            may_be_done = True
+            raise
+        (result,) = answer.results
+        if may_be_done and result.error_code == ErrorCode.group_id_not_found:
             return
         if result.error_code:
             raise coordinator.refused(result.error_code)

@@ -79,6 +79,8 @@ class ProducerSettings:
     buffer_bytes: int = 32 * 1024 * 1024
     """`send` waits while more bytes than this are buffered."""
     delivery_timeout_s: float = 120
+    """No attempt to send a batch begins later than this after its first record was added. The last
+    one may end later, within the timeouts of connections and requests."""
     request_timeout_s: float = 30
 
     @property
@@ -183,12 +185,13 @@ class PartitionSender:
 
     async def _deliver(self, batch: OutgoingBatch) -> None:
         """Send a batch until it is stored, fails permanently, or times out."""
-        loop = asyncio.get_running_loop()
-        retry = Retry(
-            self._cluster.settings,
-            self._cluster.random,
-            retry_timeout_s=batch.deadline_s - loop.time(),
-        )
+        left_s = batch.deadline_s - asyncio.get_running_loop().time()
+        if left_s <= 0:
+            # It was never sent, so it has no sequence.
+            timeout_s = self._settings.delivery_timeout_s
+            self._fail(batch, RequestTimedOut(f"not sent within {timeout_s:g} s"))
+            return
+        retry = Retry(self._cluster.settings, self._cluster.random, retry_timeout_s=left_s)
         while True:
             try:
                 produced = await self._attempt(batch)

@@ -2,12 +2,13 @@
 
 `read` waits for the next response of any leader, returns its records and advances the positions.
 Leader changes and lost connections are retried until a timeout, without delaying the records of
-other leaders.
+other leaders. The preferred read replica that a leader returns is used until it fails.
 Invariant: every record from a partition's position on is returned once, in order.
 """
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from suwi.client.cluster import Cluster, Place
@@ -23,7 +24,7 @@ from suwi.client.fetching import (
 from suwi.client.isolation_filter import visible_records
 from suwi.client.retry import Retry
 from suwi.model.errors import KafkaStorageError, UnknownTopicOrPartition
-from suwi.model.ids import NodeId, Offset, TopicId, TopicPartition
+from suwi.model.ids import NO_NODE, NodeId, Offset, TopicId, TopicPartition
 from suwi.records.record import Record
 
 __all__ = ["Fetched", "ReadSettings", "Reader", "TopicReplaced"]
@@ -55,6 +56,10 @@ class Reader:
         """Fetches in flight and pauses before retries, with their partitions."""
         self._retries: dict[TopicPartition, Retry] = {}
         """For the partitions that cannot be read at the moment."""
+        self._preferred: dict[TopicPartition, NodeId] = {}
+        """The preferred read replicas (KIP-392); other partitions are read from their leaders."""
+        self._without_rack: set[TopicPartition] = set()
+        """The leader may still return a preferred replica that has failed."""
 
     async def __aenter__(self) -> "Reader":
         return self
@@ -85,9 +90,9 @@ class Reader:
     # -- requests --------------------------------------------------------------------------------
 
     async def _start_fetches(self) -> None:
-        """Start a fetch at each leader for the partitions that have no fetch or pause."""
+        """Start a fetch at each broker for the partitions that have no fetch or pause."""
         busy = {partition for partitions in self._tasks.values() for partition in partitions}
-        by_leader: dict[NodeId, dict[TopicPartition, Place]] = {}
+        by_source: dict[tuple[NodeId, str], dict[TopicPartition, Place]] = {}
         for partition in self.positions:
             if partition in busy:
                 continue
@@ -99,9 +104,11 @@ class Reader:
                 self._retry_later([partition], error)
                 continue
             self._check_same_topic(place)
-            by_leader.setdefault(place.partition.leader, {})[partition] = place
-        for leader, places in by_leader.items():
-            self._start(self._fetch(leader, places), list(places))
+            node = self._preferred.get(partition, place.partition.leader)
+            rack = "" if partition in self._without_rack else self._settings.rack
+            by_source.setdefault((node, rack), {})[partition] = place
+        for (node, rack), places in by_source.items():
+            self._start(self._fetch(node, rack, places), list(places))
 
     def _check_same_topic(self, place: Place) -> None:
         topic = place.topic
@@ -132,12 +139,14 @@ class Reader:
             retry_timeout_s = settings.storage_retry_timeout_s
         return Retry(settings, self._cluster.random, retry_timeout_s=retry_timeout_s)
 
-    async def _fetch(self, leader: NodeId, places: Mapping[TopicPartition, Place]) -> list[Answer]:
+    async def _fetch(
+        self, node: NodeId, rack: str, places: Mapping[TopicPartition, Place]
+    ) -> list[Answer]:
         wanted = {
             partition: Wanted(self.positions[partition], place)
             for partition, place in places.items()
         }
-        return await fetch_from(self._cluster, leader, wanted, self._settings)
+        return await fetch_from(self._cluster, node, wanted, replace(self._settings, rack=rack))
 
     # -- responses -------------------------------------------------------------------------------
 
@@ -148,20 +157,44 @@ class Reader:
         for task, partitions in finished:
             error = task.exception()
             if isinstance(error, Exception):
+                for partition in partitions:
+                    self._return_to_leader(partition)
                 self._retry_later([p for p in partitions if p in self.positions], error)
                 continue
             for answer in task.result():
                 if answer.partition not in self.positions:
                     continue
                 if answer.fetched.error_code:
-                    self._retry_later([answer.partition], refusal(answer))
-                else:
+                    # A replica may lag behind: ask the leader at once.
+                    if not self._return_to_leader(answer.partition):
+                        self._retry_later([answer.partition], refusal(answer))
+                elif not self._is_redirected(answer):
                     fetched.append(self._accept(answer))
         return fetched
+
+    def _return_to_leader(self, partition: TopicPartition) -> bool:
+        """After a failure. Returns whether the partition was read from a preferred replica."""
+        if self._preferred.pop(partition, None) is None:
+            return False
+        self._without_rack.add(partition)
+        return True
+
+    def _is_redirected(self, answer: Answer) -> bool:
+        """Whether the leader returned a preferred read replica, and therefore no records."""
+        partition, preferred = answer.partition, NodeId(answer.fetched.preferred_read_replica)
+        if preferred in (NO_NODE, self._preferred.get(partition)):
+            return False
+        if preferred in self._cluster.brokers:
+            self._preferred[partition] = preferred
+        else:
+            self._without_rack.add(partition)
+            self._cluster.mark_stale(partition.topic)
+        return True
 
     def _accept(self, answer: Answer) -> Fetched:
         partition, fetched = answer.partition, answer.fetched
         self._retries.pop(partition, None)
+        self._without_rack.discard(partition)
         data = fetched.records
         assert data is None or isinstance(data, bytes | memoryview)
         records, position = visible_records(data or b"", answer.asked, fetched.aborted)

@@ -67,6 +67,10 @@ class VersionedConnection:
     def is_open(self) -> bool:
         return self._connection.is_open
 
+    def when_ended(self, callback: Callable[[], None]) -> None:
+        """Set a callback for the end of the connection, whichever side closed it."""
+        self._connection.when_ended(lambda _broke: callback())
+
     def version(self, api: ApiKey, *, at_most: int | None = None) -> int:
         """The newest version that both sides support. Raises `UnsupportedVersion`."""
         ours, theirs = APIS[api], self._versions.get(api)

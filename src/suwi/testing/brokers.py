@@ -7,6 +7,7 @@ have here.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import AsyncExitStack
 from typing import TypeVar
 
 from suwi.client.addresses import Address
@@ -103,18 +104,25 @@ class Brokers:
 
     async def stop(self, *, cleanly: bool) -> None:
         """Stop everything; `cleanly`: with a clean shutdown, so that no start needs recovery."""
-        self._loop.network.heal()
-        if cleanly:
+        async with AsyncExitStack() as ending:  # in reverse order
+            if self._store is not None:
+                ending.push_async_callback(self._store.close)
+            if self._follower is not None:
+                ending.push_async_callback(self._follower.stop)
             for node in self._nodes.values():
-                if node.is_frozen:
-                    await node.thaw()
-            await asyncio.gather(*(n.stop() for n in self._nodes.values() if n.is_running))
+                ending.push_async_callback(node.end)
+            self._loop.network.heal()
+            if cleanly:
+                await self._stop_cleanly()
+
+    async def _stop_cleanly(self) -> None:
         for node in self._nodes.values():
-            await node.end()
-        if self._follower is not None:
-            await self._follower.stop()
-        if self._store is not None:
-            await self._store.close()
+            if node.is_frozen:
+                await node.thaw()
+        stopping = [node.stop() for node in self._nodes.values() if node.is_running]
+        for result in await asyncio.gather(*stopping, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
 
     # -- state ---------------------------------------------------------------------------------
 

@@ -78,8 +78,10 @@ class Cluster:
 
     async def __aexit__(self, *_: object) -> None:
         if self._thread is not None:
-            await on_loop(self._thread, self._stop_brokers(self._brokers))
-            await asyncio.to_thread(self._clean_up)
+            try:
+                await on_loop(self._thread, self._stop_brokers(self._brokers))
+            finally:
+                await asyncio.to_thread(self._clean_up)
 
     def start(self) -> None:
         """Start the brokers, without `with`. Returns when all are in service."""
@@ -94,8 +96,10 @@ class Cluster:
     def stop(self) -> None:
         """Stop the brokers and remove temporary data."""
         if self._thread is not None:
-            self._thread.call(self._stop_brokers(self._brokers))
-            self._clean_up()
+            try:
+                self._thread.call(self._stop_brokers(self._brokers))
+            finally:
+                self._clean_up()
 
     def _prepare(self) -> tuple[LoopThread, Brokers]:
         assert self._thread is None, "the cluster is running already"

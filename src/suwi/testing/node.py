@@ -31,7 +31,8 @@ class Node:
         self.id = NodeId(node_id)
         self.path = path
         self.drive = Drive(path)
-        self.port = 0
+        self._reservation = Reservation()
+        self.port = self._reservation.port
         self.broker: Broker | None = None
         """The broker of the current or last process."""
         self._loop = loop
@@ -42,7 +43,6 @@ class Node:
         self._view: EmbeddedView | None = None
         self._process_count = 0
         self._watch: asyncio.Task[None] | None = None
-        self._reservation: Reservation | None = None
 
     @property
     def is_running(self) -> bool:
@@ -78,8 +78,6 @@ class Node:
             raise error
         self.port = broker.listeners[0].port
         self._watch = self._loop.create_task(self._end_after_failure(broker, process))
-        if self._reservation is None:
-            self._reservation = Reservation(self.port)
 
     async def _end_after_failure(self, broker: Broker, process: Process) -> None:
         """End the process of a broker that has stopped by itself."""
@@ -100,6 +98,8 @@ class Node:
     async def stop(self) -> bool:
         """As SIGTERM: a controlled shutdown. Returns whether it was clean."""
         process, broker = self._running_process(), self.broker
+        if process.frozen:
+            raise RuntimeError(f"broker {self.id} is paused: resume it first")
         assert broker is not None
         stopping = self._loop.create_task(broker.stop(), context=process.context)
         await asyncio.wait([stopping])
@@ -150,5 +150,4 @@ class Node:
     async def end(self) -> None:
         """End the node for good."""
         await self.kill()
-        if self._reservation is not None:
-            self._reservation.release()
+        self._reservation.release()
