@@ -27,7 +27,7 @@ class DelayedProduce:
     ) -> Later:
         self._pending.update(range(len(batches)))
         for number, (partition, end_offset) in enumerate(batches):
-            wait = partition.when_committed if committed else partition.when_synced
+            wait = partition.when_committed if committed else partition.replica_log.when_synced
             wait(end_offset, partial(self._on_done, number), timeout_s)
         return Later(self._promise)
 

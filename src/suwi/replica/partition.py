@@ -29,7 +29,7 @@ from suwi.model.errors import (
 from suwi.model.ids import NO_EPOCH, NO_NODE, LeaderEpoch, Offset, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import BatchHeader, read_header
-from suwi.replica.delayed_operations import DelayedOperations, OnCommit
+from suwi.replica.delayed_operations import OnCommit
 from suwi.replica.follower_replica import FollowerReplica
 from suwi.replica.leader_replica import LeaderReplica
 from suwi.replica.leader_state import UNKNOWN_EPOCH, LeaderState, Proposal
@@ -372,17 +372,6 @@ class Partition:
             on_commit(None)
         else:
             replica_log.delayed.add(end, on_commit, timeout_s)
-
-    def when_synced(self, end: Offset, on_sync: OnCommit, timeout_s: float = inf) -> None:
-        """As `when_committed`, once this replica has synced all below `end` (flush.messages=1)."""
-        replica_log = self.replica_log
-        if replica_log.closed is not None:
-            on_sync(replica_log.closed)
-        elif end <= self.log_as_it_is.recovery_point:
-            on_sync(None)
-        else:
-            replica_log.delayed_syncs = replica_log.delayed_syncs or DelayedOperations()
-            replica_log.delayed_syncs.add(end, on_sync, timeout_s)
 
     def watch(self, watcher: Callable[[], None], *, also_uncommitted: bool = False) -> None:
         """Call `watcher` whenever more can be read, until `unwatch`."""

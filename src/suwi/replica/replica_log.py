@@ -24,7 +24,7 @@ from suwi.metadata.image import PartitionState
 from suwi.model.errors import BrokerError, KafkaStorageError, NotLeaderOrFollower
 from suwi.model.ids import NO_EPOCH, NodeId, Offset, TopicPartition
 from suwi.model.topic_config import TopicConfig
-from suwi.replica.delayed_operations import DelayedOperations
+from suwi.replica.delayed_operations import DelayedOperations, OnCommit
 from suwi.replica.leader_state import IsLive, Proposal
 from suwi.replica.log_preparation import Turns, run_at_once, run_in_turns
 from suwi.replica.loss import Loss
@@ -173,6 +173,17 @@ class ReplicaLog:
         self.closed = reason
         self.fail_delayed(reason)
         self.delayed.notify_all()
+
+    def when_synced(self, end: Offset, on_sync: OnCommit, timeout_s: float) -> None:
+        """Call `on_sync` once: when this replica has synced all below `end` (flush.messages=1), that
+        has failed or has timed out."""
+        if self.closed is not None:
+            on_sync(self.closed)
+        elif self.log is not None and end <= self.log.recovery_point:
+            on_sync(None)
+        else:
+            self.delayed_syncs = self.delayed_syncs or DelayedOperations()
+            self.delayed_syncs.add(end, on_sync, timeout_s)
 
     def fail_delayed(self, error: BrokerError) -> None:
         """Complete all delayed produces with an error."""
