@@ -175,8 +175,8 @@ class ReplicaLog:
         self.delayed.notify_all()
 
     def when_synced(self, end: Offset, on_sync: OnCommit, timeout_s: float) -> None:
-        """Call `on_sync` once: when this replica has synced all below `end` (flush.messages=1), that
-        has failed or has timed out."""
+        """Call `on_sync` once: when this replica has synced all below `end`, or cannot, or has not
+        within the timeout. For flush.messages=1."""
         if self.closed is not None:
             on_sync(self.closed)
         elif self.log is not None and end <= self.log.recovery_point:
