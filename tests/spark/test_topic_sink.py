@@ -57,7 +57,9 @@ def test_keys_partitions_topics_and_headers_become_those_of_the_records(
         "headers array<struct<key:string,value:binary>>",
     )
     to_topic(frame.withColumn("ignored", frame.value), broker.address)
-    found = {row["value"]: row for row in read(spark, broker, left, right)}
+    read_rows = read(spark, broker, left, right)
+    # PySpark 4.0 has bytearrays, which cannot be keys.
+    found = {row["value"] and bytes(row["value"]): row for row in read_rows}
     assert found[b"by key"]["key"] == b"k1"
     assert found[b"by key"]["partition"] == partition_of_key(b"k1", 4)
     assert found[b"by key"]["headers"] is None
