@@ -80,7 +80,6 @@ def test_resources_with_settings_are_listed_by_type() -> None:
         assert (await resources(client, []))[1] == [
             ("orders", 2),
             ("0", 4),
-            ("0", 8),
             ("a/b", 32),
         ]
         assert await resources(client, [99]) == (UNSUPPORTED_VERSION, [])

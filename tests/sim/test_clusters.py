@@ -41,6 +41,7 @@ def test_each_kind_of_fault_alone_is_survived(kind: str) -> None:
     run_seed(4711, Options(trouble_s=5.0, kinds=[kind]))
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("members", [0, 3], ids=["without a group", "with a group"])
 def test_the_hash_of_a_clusters_run_depends_on_the_seed_alone(members: int) -> None:
     force = {"members": members, "cooperative": True}
