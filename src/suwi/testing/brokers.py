@@ -21,7 +21,7 @@ from suwi.metadata.embedded import EmbeddedStore
 from suwi.metadata.image import ClusterImage, PartitionState
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.model.errors import BrokerError, TopicAlreadyExists, UnknownTopicOrPartition
-from suwi.model.ids import NodeId, PartitionIndex, TopicPartition
+from suwi.model.ids import NO_OFFSET, NodeId, PartitionIndex, TopicPartition
 from suwi.replica.description import ReplicaState, describe
 from suwi.replica.partition import Partition
 from suwi.testing.loop import ClusterLoop
@@ -357,6 +357,8 @@ class Brokers:
                         found.append(self._unmet(name, index, "all replicas in sync"))
                     elif not self._leads(name, index, state):
                         found.append(self._unmet(name, index, "a leader"))
+                    elif not _is_followed(self._replica(state.leader, name, index)):
+                        found.append(self._unmet(name, index, "a fetch of every follower"))
             return found
 
         await _until(
@@ -394,6 +396,15 @@ class Brokers:
             f"in-sync replicas {list(state.isr)} of {list(state.replicas)}, {wanted} awaited; "
             f"brokers running: {self.running}"
         )
+
+
+def _is_followed(leader: Partition | None) -> bool:
+    """Whether all followers have fetched. The ISR of a new partition has them from the start, and
+    loses those that do not within `replica.lag.time.max.ms`."""
+    if leader is None or not leader.is_open or leader.leader_state is None:
+        return True  # It has not been used yet.
+    followers = leader.leader_state.followers.values()
+    return all(follower.end_offset != NO_OFFSET for follower in followers)
 
 
 async def _until(look: Callable[[], T | None], explain: Callable[[], str], timeout_s: float) -> T:
