@@ -8,11 +8,11 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Collection
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from suwi.client.connection import PeerConnection
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_EPOCH, NO_NODE, NodeId, Offset, TopicPartition
+from suwi.replica.peers import Peers
 from suwi.replica.replica_log import wait_until_ready
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.wire.errors import MalformedResponse
@@ -26,16 +26,13 @@ _TIMEOUT_S: Final = 3.0
 """For all leaders together: a scrape waits for it."""
 _PARTITIONS_PER_REQUEST: Final = 500
 _OPENED_AT_ONCE: Final = 50
+_LOOKED_UP_AT_ONCE: Final = 1_000
 
 Ends = dict[TopicPartition, Offset]
 
 
-class HasConnections(Protocol):
-    async def connect(self, node: NodeId) -> PeerConnection: ...
-
-
 class EndOffsets:
-    def __init__(self, node_id: NodeId, peers: HasConnections) -> None:
+    def __init__(self, node_id: NodeId, peers: Peers) -> None:
         self._node_id = node_id
         self._peers = peers
         self._known: Ends = {}
@@ -46,7 +43,9 @@ class EndOffsets:
         Logs of `replicas` are opened if need be: a partition without traffic has a lag, too.
         """
         by_leader: dict[NodeId, list[TopicPartition]] = defaultdict(list)
-        for tp in wanted:
+        for number, tp in enumerate(wanted, 1):
+            if number % _LOOKED_UP_AT_ONCE == 0:
+                await asyncio.sleep(0)
             state = replicas.image.partition(tp)
             if state is not None and state.leader != NO_NODE:
                 by_leader[state.leader].append(tp)
@@ -59,7 +58,7 @@ class EndOffsets:
                     *(self._ask(node, asked, found) for node, asked in by_leader.items()),
                 )
         except TimeoutError:
-            log.info("end offsets of all partitions took too long", extra={"found": len(found)})
+            log.info("end offsets not found within the time limit", extra={"found": len(found)})
         self._known = {tp: self._known[tp] for tp in wanted if tp in self._known} | found
         return self._known
 

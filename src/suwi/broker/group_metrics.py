@@ -141,10 +141,9 @@ class _Gathered:
         items = 0
         for shard, group_id in _groups(broker):
             offsets = shard.machine.offsets.of(group_id)
-            before = len(self.partitions)
-            if offsets is not None:
-                self.partitions.update(TopicPartition(*each) for each in offsets.partitions())
-            items += 1 + len(self.partitions) - before
+            committed = offsets.partitions() if offsets is not None else ()
+            self.partitions.update(TopicPartition(*each) for each in committed)
+            items += 1 + len(committed)
             if items >= _ITEMS_PER_SLICE:
                 items = 0
                 yield

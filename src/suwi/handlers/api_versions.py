@@ -17,7 +17,7 @@ from suwi.wire.versions import Api
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _SOFTWARE_NAME_CHARACTERS_MAX = 255  # kept while the connection is open
 _NAMES_FROM = 3
-_FEATURES_FROM_0_FROM = 4
+_SUPPORTED_FEATURES_FROM = 4
 _SUPPORTED_FEATURES = [
     {"name": name, "min_version": 0, "max_version": level} for name, level in SUPPORTED.items()
 ]
@@ -54,7 +54,7 @@ class ApiVersions:
             "api_keys": api_keys,
             "throttle_time": 0,
             "supported_features": (
-                _SUPPORTED_FEATURES if request.version >= _FEATURES_FROM_0_FROM else []
+                _SUPPORTED_FEATURES if request.version >= _SUPPORTED_FEATURES_FROM else []
             ),
             "finalized_features_epoch": features.epoch,
             "finalized_features": [
