@@ -4,8 +4,11 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+from kio.schema.errors import ErrorCode
+
 from suwi.handlers.produce_verification import ProduceVerification
-from suwi.model.errors import NotLeaderOrFollower
+from suwi.handlers.verification import produce_refusal, txn_offset_commit_refusal
+from suwi.model.errors import NotEnoughReplicas, NotLeaderOrFollower
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
@@ -41,3 +44,10 @@ def test_a_partition_that_is_not_led_when_verification_begins_is_refused_as_such
     assert verification.begin(find)
     assert verification.verified[0, 0] is GUARD
     assert isinstance(verification.verified[0, 1], NotLeaderOrFollower)
+
+
+def test_a_batch_that_was_not_verified_because_of_another_is_sent_again() -> None:
+    """OPERATION_NOT_ATTEMPTED: the coordinator refused another partition of the request."""
+    code = ErrorCode.operation_not_attempted
+    assert isinstance(produce_refusal(code, 12), NotEnoughReplicas)
+    assert txn_offset_commit_refusal(code, 5) is ErrorCode.coordinator_load_in_progress
