@@ -36,9 +36,15 @@ def log_of(
     topic_id: TopicId = FIRST_ID,
     *,
     has_other_replicas: bool = False,
+    is_out_of_sync: bool = False,
 ) -> PartitionLog:
     opening = directory.opening(
-        partition, topic_id, TopicConfig(), None, has_other_replicas=has_other_replicas
+        partition,
+        topic_id,
+        TopicConfig(),
+        None,
+        has_other_replicas=has_other_replicas,
+        is_out_of_sync=is_out_of_sync,
     )
     return run_steps(opening)
 

@@ -146,9 +146,13 @@ def test_a_replica_that_is_not_suspect_does_not_start_empty_although_there_are_o
     assert _strays(disk) == []
 
 
-def test_a_suspect_replica_starts_empty_and_keeps_its_records_if_there_are_others() -> None:
-    disk, directory = _unreadable(power_loss=True)
-    assert log_of(directory, has_other_replicas=True).end_offset == 0
+@pytest.mark.parametrize("is_out_of_sync", [False, True])
+def test_a_suspect_replica_starts_empty_and_keeps_its_records_if_there_are_others(
+    is_out_of_sync: bool,
+) -> None:
+    disk, directory = _unreadable(power_loss=not is_out_of_sync)
+    log = log_of(directory, has_other_replicas=True, is_out_of_sync=is_out_of_sync)
+    assert log.end_offset == 0
     assert directory.leftovers() == []
     (stray,) = _strays(disk)
     assert disk.size(f"/data/{stray}/00000000000000000000.log") > 0

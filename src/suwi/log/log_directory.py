@@ -183,9 +183,13 @@ class LogDirectory:
         leader_epoch_max: LeaderEpoch | None,
         *,
         has_other_replicas: bool = False,
+        is_out_of_sync: bool = False,
         is_adopted: bool = False,
     ) -> Steps[PartitionLog]:
         """The partition's log, opened (and recovered after an unclean shutdown) at the first call.
+
+        `is_out_of_sync`: the partition has a leader, and this replica is neither in sync nor may it
+        be elected as if it were.
 
         A directory of an earlier topic with the same name is marked for deletion first. Raises
         OSError, and UnreadableTopicId if the directory's topic is unknown and that matters.
@@ -196,7 +200,8 @@ class LogDirectory:
         directory = self.dir_of(partition)
         is_new = not self._disk.exists(directory)
         if not is_new:
-            is_new = self._mark_other_topic_for_deletion(partition, topic_id, has_other_replicas)
+            may_be_empty = is_out_of_sync or (has_other_replicas and self.lost_power)
+            is_new = self._mark_other_topic_for_deletion(partition, topic_id, may_be_empty)
         if is_new:
             yield from self.checkpoints.forgetting(partition)
             # The first file in the directory: if a power loss leaves records, it leaves this file
@@ -222,7 +227,7 @@ class LogDirectory:
         return opened
 
     def _mark_other_topic_for_deletion(
-        self, partition: TopicPartition, topic_id: TopicId, has_other_replicas: bool
+        self, partition: TopicPartition, topic_id: TopicId, may_be_empty: bool
     ) -> bool:
         """Hazard 21: data of a deleted topic must not reappear under a new topic with its name."""
         path = self._metadata_of(partition)
@@ -231,7 +236,10 @@ class LogDirectory:
             return False
         if found is None:
             if self._disk.exists(path) and self._may_have_foreign_records(partition):
-                self._set_aside_if_replicated(partition, topic_id, has_other_replicas)
+                if not may_be_empty:
+                    # The controller would consider an empty replica complete.
+                    raise UnreadableTopicId(partition, self.dir_of(partition), topic_id)
+                self.set_aside(partition)
                 return True
             # Not in a thread: a new topic could have this name before it is done.
             checkpoints.write_topic_id(self._disk, path, topic_id, sync=True)
@@ -251,17 +259,6 @@ class LogDirectory:
         if self._has_synced_records(partition):
             return False
         return holds_batches(self._disk, self.dir_of(partition))
-
-    def _set_aside_if_replicated(
-        self, partition: TopicPartition, topic_id: TopicId, has_other_replicas: bool
-    ) -> None:
-        """Set the directory aside if other replicas have the data and this one is suspect.
-
-        Otherwise the controller would consider an empty replica complete. Raises UnreadableTopicId.
-        """
-        if not (has_other_replicas and self.lost_power):
-            raise UnreadableTopicId(partition, self.dir_of(partition), topic_id)
-        self.set_aside(partition)
 
     def _has_synced_records(self, partition: TopicPartition) -> bool:
         """Whether the recovery point shows that part of the log was synced."""

@@ -4,6 +4,7 @@ There is one for each replica all the time, so it is small.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
@@ -11,8 +12,28 @@ from suwi.log.offset_checkpoints import Due
 from suwi.log.partition_log import PartitionLog
 from suwi.log.sliced_work import Steps
 from suwi.metadata.image import PartitionState
-from suwi.model.ids import Offset, TopicId, TopicPartition
+from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
+
+
+class ReplicaState(NamedTuple):
+    """What the metadata says of this broker's replica."""
+
+    leader_epoch: LeaderEpoch | None = None
+    has_other_replicas: bool = False
+    is_out_of_sync: bool = False
+
+    @classmethod
+    def of(
+        cls, node_id: NodeId, state: PartitionState | None, *, is_registered: bool
+    ) -> "ReplicaState":
+        """`is_registered`: the state is as new as this broker's registration. Before that, its
+        leader may still be bringing it back into the ISR because of what it fetched earlier."""
+        if state is None:
+            return cls()
+        is_complete = node_id in state.isr or node_id in state.elr
+        is_out_of_sync = is_registered and state.leader != NO_NODE and not is_complete
+        return cls(state.leader_epoch, len(state.replicas) > 1, is_out_of_sync)
 
 
 class PartitionStorage:
@@ -23,11 +44,11 @@ class PartitionStorage:
         directories: LogDirectories,
         partition: TopicPartition,
         topic_id: TopicId,
-        state_of: Callable[[TopicPartition], PartitionState | None],
+        state_of: Callable[[TopicPartition], ReplicaState],
         *,
         is_new: bool,
     ) -> None:
-        """`state_of` returns the state in the image; `is_new`: the topic was just created."""
+        """`is_new`: the topic was just created."""
         self._directories = directories
         self._partition = partition
         self._topic_id = topic_id
@@ -43,8 +64,9 @@ class PartitionStorage:
             self._partition,
             self._topic_id,
             config,
-            state.leader_epoch if state is not None else None,
-            has_other_replicas=state is not None and len(state.replicas) > 1,
+            state.leader_epoch,
+            has_other_replicas=state.has_other_replicas,
+            is_out_of_sync=state.is_out_of_sync,
         )
 
     @property

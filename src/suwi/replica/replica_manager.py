@@ -39,7 +39,7 @@ from suwi.replica.leader_state import UNKNOWN_EPOCH, Proposal
 from suwi.replica.log_preparation import Turns
 from suwi.replica.loss import Loss
 from suwi.replica.partition import Partition
-from suwi.replica.partition_storage import PartitionStorage
+from suwi.replica.partition_storage import PartitionStorage, ReplicaState
 from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
 from suwi.replica.replica_log import PartitionContext, ReplicaLog
 from suwi.replica.replication_quota import ReplicationQuotas
@@ -105,7 +105,7 @@ class ReplicaManager:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._led: dict[tuple[str, int], Partition] = {}
         self._dirty: list[ReplicaLog] = []
-        self._state_of = self._partition_state
+        self._state_of = self._replica_state
         """Bound once: every partition keeps a reference."""
         self._context = PartitionContext(
             node_id,
@@ -183,7 +183,7 @@ class ReplicaManager:
             self._alter_partitions.propose(partition, proposal)
 
     def _leave_isr(self, replica_log: ReplicaLog) -> None:
-        state = self._partition_state(replica_log.partition)
+        state = self.image.partition(replica_log.partition)
         if state is not None and state.leader_epoch == replica_log.leader_epoch:
             proposal = _proposal_to_leave(state, self._node_id)
             if proposal is not None:
@@ -329,7 +329,7 @@ class ReplicaManager:
         self._fetch_added()
 
     @property
-    def _may_lead(self) -> bool:
+    def _is_registered(self) -> bool:
         registered = self.image.registered_brokers.get(self._node_id)
         return (
             self.broker_epoch != UNKNOWN_EPOCH
@@ -364,7 +364,7 @@ class ReplicaManager:
 
     def _take_role(self, partition: Partition, state: PartitionState) -> None:
         before = partition.leader_epoch, partition.is_leader
-        if state.leader == self._node_id and self._may_lead:
+        if state.leader == self._node_id and self._is_registered:
             self._stop_fetching(partition)
             partition.make_leader(state, self.broker_epoch)
             self._led[partition.partition] = partition
@@ -384,7 +384,7 @@ class ReplicaManager:
     def _follow_leader(self, partition: Partition, state: PartitionState) -> None:
         is_same = partition.leader == state.leader and partition.leader_epoch == state.leader_epoch
         partition.make_follower(state)
-        if state.leader == NO_NODE or not self._may_lead:
+        if state.leader == NO_NODE or not self._is_registered:
             # Leaders refuse a broker that is not registered; its registration applies all states.
             self._stop_fetching(partition)
         elif self._fetchers is not None and not (is_same and self._fetchers.has(partition)):
@@ -416,14 +416,15 @@ class ReplicaManager:
         if tp not in self._partitions and self.directories.topic_id_of(tp) != topic_id:
             return
         reason = NotLeaderOrFollower(f"{tp} was moved to other brokers")
-        if self._may_lead:
+        if self._is_registered:
             self._delete(tp, topic_id, reason)
             log.info("replica removed", extra={"partition": str(tp)})
         else:
             self._drop(tp, reason)
 
-    def _partition_state(self, tp: TopicPartition) -> PartitionState | None:
-        return self.image.partition(tp)
+    def _replica_state(self, tp: TopicPartition) -> ReplicaState:
+        state = self.image.partition(tp)
+        return ReplicaState.of(self._node_id, state, is_registered=self._is_registered)
 
     def _delete(
         self, tp: TopicPartition, topic_id: TopicId, reason: BrokerError | None = None
