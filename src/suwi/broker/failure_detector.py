@@ -198,18 +198,19 @@ class _PeerMonitor:
         try:
             while connection.is_open:
                 self._woken.clear()
+                asked_in = self._epoch
                 wait_s = await self._owner.answered(await _describe(connection))
                 if wait_s:
                     await self._pause(wait_s)
                 else:
-                    await self._wait_for_change(connection)
+                    await self._wait_for_change(connection, asked_in)
             return True
         finally:
             connection.abort()
 
-    async def _wait_for_change(self, connection: PeerConnection) -> None:
-        """Return when the connection breaks or the image has another epoch of the broker."""
-        known = self._epoch
+    async def _wait_for_change(self, connection: PeerConnection, known: int | None) -> None:
+        """Return when the connection breaks or the image has another epoch of the broker than the
+        `known` one: it may have got it while the broker was asked."""
         lost = asyncio.ensure_future(connection.lost())  # owner: this function
         try:
             while connection.is_open and self._epoch == known:
