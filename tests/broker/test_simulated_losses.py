@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from suwi.client.admin import Admin
 from suwi.client.connection import PeerConnection
 from suwi.controller.events import (
     RECORDS_LOST,
@@ -14,7 +15,7 @@ from suwi.controller.events import (
     Event,
     events,
 )
-from suwi.model.ids import NO_NODE, NodeId
+from suwi.model.ids import NO_NODE, NodeId, Offset, PartitionIndex, TopicPartition
 from suwi.sim.cluster import DATA, PORT, SimCluster
 from suwi.wire.versions import ApiKey
 from tests.broker.simulated import fetch, produce
@@ -365,3 +366,32 @@ def test_hazard_21_a_recreated_topic_does_not_have_the_old_records(seed: int) ->
         assert await read(cluster, away) == [b"new"]
 
     run(scenario, seed)
+
+
+def test_a_replica_that_returns_after_all_records_were_deleted_knows_their_producers() -> None:
+    """Earlier it discarded its log, and with it what a retry is recognised by."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        async def send(number: int) -> int:
+            connection = await PeerConnection.open(f"b{number}", PORT)
+            try:
+                sent = await produce(connection, "orders", [b"a", b"b"], producer=(7, 0, 0))
+                assert sent.error_code == 0
+                return sent.base_offset
+            finally:
+                await connection.close()
+
+        await create_orders(cluster, [2, 1])
+        assert await send(2) == 0
+        cluster[2].kill()
+        await lead(cluster, 1)
+        async with cluster.client("deletion") as client:
+            orders = TopicPartition("orders", PartitionIndex(0))
+            await Admin(client).delete_records({orders: Offset(2)})
+        await cluster[2].start()
+        await until(lambda: set(state(cluster).isr) == {1, 2})
+        cluster[1].kill()
+        await lead(cluster, 2)
+        assert await send(2) == 0, "a retry must be recognised"
+
+    run(scenario)

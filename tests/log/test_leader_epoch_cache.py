@@ -94,20 +94,25 @@ def test_truncation_at_the_end_drops_epochs_that_start_there_or_later() -> None:
     assert epochs.entries() == []
 
 
-def test_truncation_at_the_start_moves_the_start_of_the_epoch_that_holds_it() -> None:
+def test_truncation_at_the_start_keeps_the_epoch_of_the_last_removed_record() -> None:
     epochs = _epochs((2, 0), (3, 10), (4, 20))
     assert epochs.truncate_start(Offset(15))
-    assert epochs.entries() == [(3, 15), (4, 20)]
+    assert epochs.entries() == [(3, 10), (4, 20)]
     assert not epochs.truncate_start(Offset(15))
     assert not epochs.truncate_start(Offset(3))
-    assert epochs.truncate_start(Offset(20))
+    assert not epochs.truncate_start(Offset(20))
+    assert epochs.divergence(LeaderEpoch(3), Offset(20), Offset(20)) is None
+    assert not epochs.all_newer_than(LeaderEpoch(3))
+    assert epochs.truncate_start(Offset(21))
     assert epochs.entries() == [(4, 20)]
 
 
-def test_truncation_at_the_start_always_keeps_the_last_epoch() -> None:
+def test_the_epoch_of_the_last_removed_record_is_known_when_the_next_one_starts() -> None:
     epochs = _epochs((2, 0), (3, 10))
     epochs.truncate_start(Offset(99))
-    assert epochs.entries() == [(3, 99)]
+    assert epochs.entries() == [(3, 10)]
+    epochs.assign(LeaderEpoch(4), Offset(99))
+    assert epochs.entries() == [(3, 10), (4, 99)]
 
 
 def test_a_batch_in_the_log_overrides_the_checkpoint() -> None:

@@ -4,7 +4,7 @@ A pure state machine over a sorted list; its owner writes the list to `leader-ep
 Invariant: epochs and start offsets are both strictly increasing.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from suwi.model.ids import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 
@@ -96,13 +96,11 @@ class LeaderEpochCache:
         return len(self._entries) < before
 
     def truncate_start(self, offset: Offset) -> bool:
-        """Remove the epochs that end at or before `offset`; the current one starts there."""
-        after = bisect_right(self._entries, offset, key=lambda entry: entry[1])
-        if not after or self._entries[after - 1][1] == offset == self._entries[0][1]:
+        """Remove the epochs whose records are all before the one before `offset`. The epoch of that
+        one stays: with it a replica whose log ends here can show that it has the same history.
+        Returns whether anything changed."""
+        before = bisect_left(self._entries, offset, key=lambda entry: entry[1])
+        if before <= 1:
             return False
-        epoch = self._entries[after - 1][0]
-        changed = [(epoch, offset), *self._entries[after:]]
-        if changed == self._entries:
-            return False
-        self._entries = changed
+        del self._entries[: before - 1]
         return True
