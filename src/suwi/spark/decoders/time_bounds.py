@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from suwi.spark.decoders.places import Fault, places, surely
@@ -38,12 +39,11 @@ def out_of_bounds(row: Column, schema: StructType, max_future: str | None) -> It
     """`max_future` is an interval after the record's own time, as `1 day`; None, or a record
     without a time: the year 9999 is the only bound."""
     for place in places(schema):
-        kind = place.type
-        if is_time(kind):
-            yield place.fault(row, lambda value, kind=kind: _is_outside(value, kind), _YEARS)
+        if is_time(place.type):
+            yield place.fault(row, partial(_is_outside, place.type), _YEARS)
             if max_future is not None:
                 reason = f"is more than {max_future} after the record's time"
-                yield place.fault(row, lambda value: _is_late(value, max_future), reason)
+                yield place.fault(row, partial(_is_late, max_future), reason)
 
 
 def record_time_fault() -> Fault:
@@ -51,7 +51,7 @@ def record_time_fault() -> Fault:
     from pyspark.sql import functions as f
     from pyspark.sql.types import TimestampType
 
-    return Fault(surely(_is_outside(f.col(TIME), TimestampType())), f"the record's time {_YEARS}")
+    return Fault(surely(_is_outside(TimestampType(), f.col(TIME))), f"the record's time {_YEARS}")
 
 
 def is_time(kind: DataType) -> bool:
@@ -60,7 +60,7 @@ def is_time(kind: DataType) -> bool:
     return isinstance(kind, t.TimestampType | t.TimestampNTZType | t.DateType)
 
 
-def _is_late(value: Column, max_future: str) -> Column:
+def _is_late(max_future: str, value: Column) -> Column:
     from pyspark.sql import functions as f
 
     written = f.col(TIME)
@@ -72,7 +72,7 @@ def _is_late(value: Column, max_future: str) -> Column:
     return value > latest
 
 
-def _is_outside(value: Column, kind: DataType) -> Column:
+def _is_outside(kind: DataType, value: Column) -> Column:
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
