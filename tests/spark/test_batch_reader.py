@@ -49,7 +49,7 @@ def test_offsets_must_name_every_partition(broker: BrokerProcess) -> None:
         read_batch(broker, subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":0,"7":1}}}}')
 
 
-@pytest.mark.parametrize("more", [{}, {"minPartitions": "3"}])
+@pytest.mark.parametrize("more", [{}, {"minPartitions": "3"}, {"where": "partition = 0"}])
 def test_a_start_beyond_the_end_is_refused(broker: BrokerProcess, more: dict[str, str]) -> None:
     topic = make_topic(broker.address)
     fill(broker.address, topic, NUMBERS)

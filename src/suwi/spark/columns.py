@@ -23,7 +23,6 @@ from suwi.spark.row_schema import (
     LOG_APPEND_TIME,
     MICROSECONDS_MS_MAX,
     TIMESTAMP,
-    BadTimestamp,
     Columns,
     Section,
     arrow_schema,
@@ -48,7 +47,6 @@ _decoded_rows = 0
 
 class Decoder:
     def __init__(self, partition: TopicPartition, *, include_headers: bool) -> None:
-        self._partition = partition
         self._include_headers = include_headers
         self._schema = arrow_schema(include_headers=include_headers)
         self._topics = pa.array([partition.topic], pa.string())
@@ -78,19 +76,17 @@ class Decoder:
         start: Offset,
         end: Offset,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of these batches. Raises `InvalidRecord`, `BadTimestamp`."""
+        """Rows of these batches. Raises `InvalidRecord`."""
         for group, sections in _groups(data, visible):
             yield from self.record_batches(self._columns(group, sections, start, end))
 
     def decode_at_once(
         self, kernel: Kernel, data: memoryview, sections: "Sections", start: Offset, end: Offset
     ) -> Columns:
-        """Raises `BrokenRecords`, `BadTimestamp`."""
+        """Raises `BrokenRecords`."""
         from suwi.spark.kernel_columns import decode_with
 
-        return decode_with(
-            kernel, self._partition, data, sections, start, end, self._include_headers
-        )
+        return decode_with(kernel, data, sections, start, end, self._include_headers)
 
     def record_batches(self, columns: Columns) -> Iterator[pa.RecordBatch]:
         rows = len(columns.offset)
@@ -110,7 +106,7 @@ class Decoder:
                 return self.decode_at_once(kernel, data, Sections.of(sections), start, end)
             except BrokenRecords:
                 pass  # Said better below.
-        return decode_one_by_one(self._partition, data, sections, start, end, self._include_headers)
+        return decode_one_by_one(data, sections, start, end, self._include_headers)
 
     def _record_batch(self, columns: Columns, row: int, rows: int) -> pa.RecordBatch:
         if len(self._topics) < rows:
@@ -137,7 +133,7 @@ class Opened(Protocol):
         """Where to read on after them."""
 
     def decode(self, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
-        """Rows that a reader sees, of these offsets. Raises `InvalidRecord`, `BadTimestamp`."""
+        """Rows that a reader sees, of these offsets. Raises `InvalidRecord`."""
 
 
 class _OpenedAtOnce:
@@ -230,14 +226,13 @@ def _groups(
 
 
 def decode_one_by_one(
-    partition: TopicPartition,
     data: memoryview,
     sections: Iterable["Section"],
     start: Offset,
     end: Offset,
     include_headers: bool,
 ) -> Columns:
-    """Raises `InvalidRecord`, `BadTimestamp`."""
+    """Raises `InvalidRecord`."""
     records: list[Record] = []
     kinds: list[int] = []
     for section in sections:
@@ -245,11 +240,9 @@ def decode_one_by_one(
         plain = bytes(data[section.start : section.end])
         for record in read_records(plain, section.header, with_headers=include_headers):
             if start <= record.offset < end:
-                if abs(record.timestamp) > MICROSECONDS_MS_MAX:
-                    raise BadTimestamp(partition, record.offset, record.timestamp)
                 records.append(record)
                 kinds.append(kind)
-    times_us = pa.array([record.timestamp * 1000 for record in records], pa.int64())
+    times_us = pa.array([_micros(record.timestamp) for record in records], pa.int64())
     return Columns(
         pa.array([record.key for record in records], pa.binary()),
         pa.array([record.value for record in records], pa.binary()),
@@ -260,6 +253,11 @@ def decode_one_by_one(
         if include_headers
         else None,
     )
+
+
+def _micros(time_ms: int) -> int:
+    """A time that microseconds cannot hold is the nearest that they can: one record stops none."""
+    return max(-MICROSECONDS_MS_MAX, min(time_ms, MICROSECONDS_MS_MAX)) * 1000
 
 
 def _headers(headers: Headers) -> list[dict[str, str | bytes | None]] | None:

@@ -11,7 +11,6 @@ import numpy as np
 
 OK: Final = 0
 BROKEN: Final = 1
-BAD_TIMESTAMP: Final = 2
 
 NO_APPEND_TIME: Final = -(2**63)
 _TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000
@@ -215,8 +214,8 @@ def decode_records(  # noqa: PLR0915 - one loop; calls would cost as much as the
             header_counts[rows] = header_count
             headers += header_count
             time_ms = append_time if has_append_time else base_timestamps[section] + delta_ms
-            if time_ms > _TIMESTAMP_MS_MAX or time_ms < -_TIMESTAMP_MS_MAX:
-                return BAD_TIMESTAMP, rows, offset, time_ms, 0
+            # What microseconds cannot hold is the nearest that they can.
+            time_ms = max(-_TIMESTAMP_MS_MAX, min(time_ms, _TIMESTAMP_MS_MAX))
             times_us[rows] = time_ms * 1000
             kinds[rows] = 1 if has_append_time else 0
             offsets[rows] = offset

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from suwi.model.ids import Offset, TopicPartition
+from suwi.model.ids import Offset
 from suwi.records.batch import BatchHeader, compute_crc, read_header
 from suwi.spark.kernel import BrokenRecords, Kernel
-from suwi.spark.row_schema import HEADER, HEADERS, TIMESTAMP, BadTimestamp, Columns, Section
+from suwi.spark.row_schema import HEADER, HEADERS, TIMESTAMP, Columns, Section
 
-_OK, _BROKEN, _BAD_TIMESTAMP = 0, 1, 2
+_OK = 0
 _NO_APPEND_TIME = -(2**63)
 _RECORD_BYTES_MIN = 7
 _HEADER_BYTES = 61
@@ -87,14 +87,13 @@ def _crc_table() -> Any:
 
 def decode_with(
     kernel: Kernel,
-    partition: TopicPartition,
     data: memoryview,
     sections: Sections,
     start: Offset,
     end: Offset,
     include_headers: bool,
 ) -> Columns:
-    """Raises `BrokenRecords`, `BadTimestamp`."""
+    """Raises `BrokenRecords`."""
     lengths = int((sections.ends - sections.starts).sum())
     room = int(sections.counts.sum())
     # Memory grows with bytes that are there, never with a count that is claimed.
@@ -117,8 +116,6 @@ def decode_with(
         headers_at,
         header_counts,
     )
-    if status == _BAD_TIMESTAMP:
-        raise BadTimestamp(partition, keys.missing, values.missing)
     if status != _OK:
         raise BrokenRecords
     return Columns(

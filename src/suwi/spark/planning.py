@@ -169,9 +169,12 @@ async def plan_batch(resolver: OffsetResolver, options: SourceOptions) -> list[O
 async def _narrow(
     resolver: OffsetResolver, start: Offsets, end: Offsets, where: Iterable[Condition]
 ) -> list[OffsetRange]:
+    """Raises `BadOffsets`."""
     read = sorted(partition for partition in start if _is_wanted(partition, where))
     start = await resolver.settle({partition: start[partition] for partition in read})
     end = await resolver.settle({partition: end[partition] for partition in read})
+    for partition in read:
+        check_settled(partition, start[partition], end[partition])
     time_ms = _earliest_ms(where)
     if time_ms > 0:  # A record may have no time, which is shown as a millisecond before 1970.
         found = await resolver.at_times(dict.fromkeys(read, time_ms))

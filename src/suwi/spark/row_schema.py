@@ -4,7 +4,6 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from suwi.model.ids import TopicPartition
 from suwi.records.batch import BatchHeader
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
@@ -46,13 +45,3 @@ class Section(NamedTuple):
     header: BatchHeader
     start: int
     end: int
-
-
-class BadTimestamp(ValueError):
-    """A record's time that Spark cannot hold."""
-
-    def __init__(self, partition: TopicPartition, offset: int, timestamp_ms: int) -> None:
-        super().__init__(
-            f"the record at offset {offset} of {partition} has the time {timestamp_ms} ms, which "
-            "does not fit into microseconds"
-        )

@@ -177,7 +177,45 @@ def test_a_value_that_has_no_place_in_its_column_is_one_bad_row_not_a_failed_bat
     values = [encoded(large, {"price": Decimal(price)}) for price in ("1.00", "1234567.00")]
     rows = decode_values(pa.array([values[0], None, values[1]]), plain(schema)).to_pylist()
     assert rows[:2] == [{"price": Decimal("1.00"), "__reason": None}, None]
-    assert rows[2]["__reason"].startswith("a value has no place in its column")
+    assert rows[2]["__reason"].startswith("field 'price' does not fit into DECIMAL(4,2): ")
+
+
+def test_a_value_inside_that_does_not_fit_is_named_by_its_path() -> None:
+    def lines(digits: int) -> dict[str, Any]:
+        line = record(field("price", {**DECIMAL, "precision": digits}), name="Line")
+        return record(field("lines", {"type": "array", "items": {"type": "map", "values": line}}))
+
+    value = encoded(lines(9), {"lines": [{"a": {"price": Decimal("1234567.00")}}]})
+    (row,) = decode_values(pa.array([value]), plain(lines(4))).to_pylist()
+    assert row["__reason"].startswith("field 'lines.price' does not fit into DECIMAL(4,2): ")
+
+
+@pytest.mark.parametrize("kind", ["timestamp-millis", "local-timestamp-micros", "date"])
+def test_a_moment_beyond_the_calendar_is_a_value_of_its_column(kind: str) -> None:
+    """What is too far away is then said with the column."""
+    plain_type = "int" if kind == "date" else "long"
+    number = {"date": 4_000_000, "timestamp-millis": 10**15}.get(kind, 10**18)
+    schema = record(field("at", {"type": plain_type, "logicalType": kind}))
+    value = encoded(record(field("at", plain_type)), {"at": number})
+    (found,) = pa.array([plain(schema).open()(value)], pa.struct(list(plain(schema).schema)))
+    factor = 1000 if kind.endswith("millis") else 1
+    assert found["at"].value == number * factor
+    if kind == "timestamp-millis":
+        value = encoded(record(field("at", "long")), {"at": 2**62})
+        (row,) = decode_values(pa.array([value]), plain(schema)).to_pylist()
+        assert row["__reason"].startswith("field 'at' does not fit into TIMESTAMP: ")
+
+
+def test_the_unit_of_a_moment_is_that_of_its_writer(registry: FakeRegistry) -> None:
+    millis, micros = (
+        record(field("at", {"type": "long", "logicalType": f"timestamp-{unit}"}))
+        for unit in ("millis", "micros")
+    )
+    at = datetime(2026, 1, 2, 3, 4, 5, 6000, UTC)
+    ids = [registry.register("orders-value", json.dumps(one)) for one in (millis, micros)]
+    form = with_registry(registry)
+    for id_, schema in zip(ids, (millis, micros), strict=True):
+        assert decode(form, framed(id_, encoded(schema, {"at": at}))) == {"at": at}
 
 
 # -- with a registry -----------------------------------------------------------------------------
@@ -223,7 +261,7 @@ def test_a_registry_that_fails_is_no_fault_of_the_record(registry: FakeRegistry)
 
 def test_without_the_header_a_record_is_bad(registry: FakeRegistry) -> None:
     decoder = with_registry(registry, ORDER).open()
-    with pytest.raises(BadRecord, match="begins with byte 123, not 0"):
+    with pytest.raises(BadRecord, match="the first byte is not 0"):
         decoder(b'{"id": 1}')
     with pytest.raises(BadRecord, match="too short"):
         decoder(b"\0\0")

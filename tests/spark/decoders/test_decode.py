@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from suwi.spark.decoders.confluent import NO_HEADER, TOO_SHORT
 from suwi.spark.decoders.parsed import CannotDecode
+from suwi.spark.row_schema import MICROSECONDS_MS_MAX
 from tests.spark.decoders.fake_registry import FakeRegistry, running_registry
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def decoded(df: "DataFrame", **how: Any) -> tuple[dict[int, Any], dict[int, str]
         row["_offset"]: tuple(v for k, v in row.asDict(True).items() if not k.startswith("_"))
         for row in good.collect()
     }
-    return kept, {row["offset"]: row["reason"] for row in bad.collect()}
+    return kept, {row["offset"]: row["reason"] for row in bad.select("offset", "reason").collect()}
 
 
 def test_good_rows_say_where_they_come_from_and_bad_rows_keep_everything(
@@ -260,11 +262,81 @@ def test_raw_takes_everything(spark: "SparkSession") -> None:
     assert bad == {}
 
 
-def test_json_may_have_the_header_of_confluents_serializer(spark: "SparkSession") -> None:
-    df = rows(spark, b"\0\0\0\0\7" + b'{"id": 1}', '{"id": 2}', b"\0")
-    good, bad = decoded(df, json="id INT", confluent_header=True)
-    assert good == {0: (1,)}
-    assert set(bad) == {1, 2}
+@pytest.mark.parametrize("how", [{"json": "id INT"}, {"string": True}])
+def test_text_without_confluents_header_is_bad_where_it_has_to_be(
+    spark: "SparkSession", how: Any
+) -> None:
+    df = rows(spark, b"\0\0\0\0\7" + b'{"id": 1}', '{"id": 2}', "hello", b"\0", b"", None)
+    good, bad = decoded(df, **how, confluent_header=True)
+    assert good == {0: (1,) if "json" in how else ('{"id": 1}',)}
+    assert bad == {
+        1: NO_HEADER,
+        2: NO_HEADER,
+        3: TOO_SHORT,
+        4: TOO_SHORT,
+        5: "the value is null",
+    }
+
+
+@pytest.mark.parametrize("nulls", ["bad", "keep"])
+def test_a_record_whose_own_time_is_far_away_is_bad(spark: "SparkSession", nulls: Any) -> None:
+    """A watermark on `_timestamp` would move by centuries."""
+    from pyspark.sql import functions as f
+
+    df = rows(spark, '{"id": 0}', '{"id": 1}', None, '{"at": "2026-01-01T00:00:00Z"}')
+    far = f.timestamp_micros(f.lit(MICROSECONDS_MS_MAX * 1000))
+    df = df.withColumn("timestamp", f.when(f.col("offset") > 0, far).otherwise(f.col("timestamp")))
+    good, bad = decoded(df, json="id INT, at TIMESTAMP", nulls=nulls, max_future="1 day")
+    assert list(good) == [0]
+    assert bad == dict.fromkeys((1, 2, 3), "the record's time is not in years 1 to 9999")
+    assert list(decoded(df, string=True)[1]) == [1, 2, 3]
+
+
+def test_json_that_spark_would_change_is_bad(spark: "SparkSession") -> None:
+    """Texts that its parser takes, and makes something else of."""
+    schema = (
+        "n DOUBLE, f FLOAT, day DATE, at TIMESTAMP, price DECIMAL(5,2), prices ARRAY<DECIMAL(5,2)>,"
+        " s STRUCT<price: DECIMAL(5,2)>"
+    )
+    values = {
+        '{"n": 1e400}': "field 'n' is too large for DOUBLE",
+        '{"f": -1e39}': "field 'f' is too large for FLOAT",
+        '{"day": "5"}': "field 'day' is not of type DATE",
+        '{"at": "12:30"}': "field 'at' is not of type TIMESTAMP",
+        '{"at": "T12:30:00Z"}': "field 'at' is not of type TIMESTAMP",
+        '{"price": 1.999}': "field 'price' has more decimals than DECIMAL(5,2)",
+        '{"price": "1.999"}': "field 'price' has more decimals than DECIMAL(5,2)",
+        '{"price": 1e-3}': "field 'price' has more decimals than DECIMAL(5,2)",
+        '{"price": 1234.5}': "field 'price' is not of type DECIMAL(5,2)",
+        '{"prices": [1, 1.001]}': "field 'prices' has more decimals than ARRAY<DECIMAL(5,2)>",
+        '{"s": {"price": 0.005}}': "field 's.price' has more decimals than DECIMAL(5,2)",
+    }
+    fine = [
+        '{"n": 1e300, "f": 0.1, "day": "2026-01-31", "at": " 2026-01-31 12:30:00", "price": 1.50}',
+        '{"price": "1.5", "prices": [1.990, 2, null, 1.5e1], "s": {"price": -999.99}, "n": 3}',
+        '{"at": "2026-01-31T12:30:00+02:00", "price": 1.2300000, "day": null, "f": null}',
+    ]
+    good, bad = decoded(rows(spark, *values, *fine), json=schema)
+    assert bad == dict(enumerate(values.values()))
+    assert sorted(good) == [len(values), len(values) + 1, len(values) + 2]
+
+
+def test_what_is_not_null_is_there_in_arrays_and_maps_too(spark: "SparkSession") -> None:
+    from pyspark.sql import types as t
+
+    schema = t.StructType.fromDDL(
+        "a ARRAY<STRUCT<x: INT NOT NULL, y: INT>>, m MAP<STRING, STRUCT<x: INT NOT NULL>>"
+    ).add("ns", t.ArrayType(t.IntegerType(), containsNull=False))
+    values = {
+        '{"a": [{"x": 1}, {}]}': "field 'a.x' is missing or null",
+        '{"m": {"k": {"x": null}}}': "field 'm.x' is missing or null",
+        '{"ns": [1, null]}': "field 'ns' is missing or null",
+    }
+    fine = ['{"a": [{"x": 1}, null], "m": {"k": {"x": 1}, "l": null}, "ns": [1]}', '{"a": []}']
+    for lenient in (False, True):
+        good, bad = decoded(rows(spark, *values, *fine), json=schema, lenient=lenient)
+        assert bad == dict(enumerate(values.values()))
+        assert sorted(good) == [3, 4]
 
 
 ORDER = {
@@ -324,6 +396,7 @@ def test_protobuf_in_sparks_workers(spark: "SparkSession") -> None:
         ({"json": "id BIGINT", "nulls": "what"}, "bad, keep or drop"),
         ({"json": "id BIGNT"}, r"not understood: \[UNSUPPORTED_DATATYPE\].*BIGNT"),
         ({"json": "id BIGINT", "max_future": "soon"}, "an interval, as '1 day'"),
+        ({"json": "id BIGINT", "max_future": "10 s"}, "an interval, as '1 day'"),
         ({"string": True, "lenient": True}, "lenient is for json"),
         ({"json": "_offset BIGINT"}, "name of a column that decode adds"),
         ({"avro": True}, "give it and a subject"),
@@ -335,6 +408,34 @@ def test_arguments_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(CannotDecode, match=problem):
         decoded(rows(spark, "x"), **how)
+
+
+@pytest.mark.parametrize(
+    "text", ["10 seconds", "1 day", "90 Minutes", "500 milliseconds", "1 week 2 hours", "1 month"]
+)
+def test_spark_takes_our_intervals_everywhere(spark: "SparkSession", text: str) -> None:
+    from suwi.spark.decoders.time_bounds import is_interval
+
+    df = rows(spark, "x")
+    if not is_interval(text):
+        assert text == "1 month"  # Of no fixed length.
+        return
+    assert df.withWatermark("timestamp", text).columns == df.columns
+    assert df.selectExpr(f"timestamp + INTERVAL {text}").count() == 1
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(text)
+
+
+@pytest.mark.parametrize("text", ["10 s", "5 min", "1 h", "500 ms", "10seconds", "seconds"])
+def test_what_spark_does_not_take_is_no_interval(spark: "SparkSession", text: str) -> None:
+    from pyspark.errors import PySparkException
+
+    from suwi.spark.decoders.time_bounds import is_interval
+
+    assert not is_interval(text)
+    jvm: Any = spark._jvm
+    with pytest.raises(PySparkException):
+        jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(text)
 
 
 def test_a_frame_that_is_no_topics_rows_is_refused(spark: "SparkSession") -> None:

@@ -171,6 +171,13 @@ def test_a_mistake_that_only_spark_can_see_ends_the_run_with_a_word(job: Job) ->
         (("FROM records", "FROM nowhere"), "9: sql: "),
         (("WHERE id", "WHERE id id"), "10: sql: "),
         (("shop STRING", "shop STRING, _offset BIGINT"), "6: decode: "),
+        (("/table\n", "/table\n  keys: [idd]\n"), "12: sink: `idd` is a key or an order and"),
+        (("/table\n", "/table\n  partition_by: day\n"), "12: sink: `day` is to partition the"),
+        (("  delta: {folder}/table", "  topic: {bad}"), "12: sink: there is no column `value`"),
+        (
+            ("delta: {folder}/table", "parquet: {folder}/table\n  partition_by: day"),
+            "12: sink: there is no column 'day' to partition by",
+        ),
         (("  topics: {topic}", "  topics: no-such-topic"), "4: source.topics: there is no topic"),
         (("  topic: {bad}", "  topic: no-such-topic"), "14: dead_letters.topic: there is no topic"),
     ],

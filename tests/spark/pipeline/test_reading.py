@@ -225,6 +225,39 @@ def test_types_are_known_before_spark_runs(tmp_path: Path) -> None:
     ]
 
 
+def test_a_missing_comma_in_a_schema_is_found(tmp_path: Path) -> None:
+    schema = "id BIGINT NOT NULL COMMENT 'a' name STRING, who STRUCT<a: INT b: DATE>, day DATE"
+    text = MINIMAL.replace("decode: string", f'decode: {{json: "{schema}"}}')
+    assert mistakes(tmp_path, text) == [
+        "5: decode.json: there is no comma after a, before b",
+        "5: decode.json: there is no comma after id, before name",
+    ]
+
+
+def test_intervals_have_units_that_spark_knows(tmp_path: Path) -> None:
+    text = MINIMAL.replace("decode: string", "decode: {string: true, max_future: 1 h}")
+    text += "trigger: 10 s\nwatermark: {column: _timestamp, delay: 5 min}\n"
+    assert mistakes(tmp_path, text) == [
+        "5: decode.max_future: '1 h': an interval, like '1 day'",
+        "10: trigger: '10 s': an interval, like '10 seconds'",
+        "11: watermark.delay: '5 min': like '10 minutes'",
+    ]
+
+
+def test_a_missing_file_of_tls_is_a_mistake_among_others(tmp_path: Path) -> None:
+    options = """\
+  options:
+    kafka.security.protocol: SSL
+    kafka.ssl.truststore.type: PEM
+    kafka.ssl.truststore.location: /nowhere/ca.pem
+"""
+    text = MINIMAL.replace("  topics: orders\n", f"  topics: orders\n{options}") + "trigger: x\n"
+    first, second = mistakes(tmp_path, text)
+    assert first.startswith("8: source: kafka.ssl.truststore.location")
+    assert "/nowhere/ca.pem" in first
+    assert second.startswith("14: trigger")
+
+
 def test_a_table_may_be_the_source(tmp_path: Path) -> None:
     text = """\
 name: silver

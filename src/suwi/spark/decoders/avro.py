@@ -37,6 +37,9 @@ _PLAIN = {
     "string": pa.string(),
     "bytes": pa.binary(),
 }
+# As numbers, of days and microseconds: fastavro's own datetimes end with the year 9999, and what is
+# beyond would be no record of the schema. So these types have names here that it does not know.
+_OURS = "suwi-"
 _LOGICAL = {
     "date": pa.date32(),
     "timestamp-millis": pa.timestamp("us", "UTC"),
@@ -181,26 +184,36 @@ def _loads(text: str) -> Any:
 
 def _parsed(text: str) -> Any:
     from fastavro import parse_schema
+    from fastavro.read import LOGICAL_READERS
     from fastavro.schema import SchemaParseException, UnknownType
 
+    for name in ("timestamp-millis", "local-timestamp-millis"):
+        LOGICAL_READERS[f"long-{_OURS}{name}"] = _to_micros
     try:
-        return parse_schema(_without_unused_types(_loads(text)))
+        return parse_schema(_with_our_types(_loads(text)))
     except (SchemaParseException, UnknownType, KeyError, TypeError, AttributeError) as error:
         raise CannotDecode(f"the Avro schema is not understood: {error!r}") from None
 
 
-def _without_unused_types(schema: Any) -> Any:
+def _with_our_types(schema: Any) -> Any:
     """Without logical types that have no column type: fastavro would make objects of them."""
     if isinstance(schema, list):
-        return [_without_unused_types(one) for one in schema]
+        return [_with_our_types(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {key: _without_unused_types(value) for key, value in schema.items() if key != "default"}
+    kept = {key: _with_our_types(value) for key, value in schema.items() if key != "default"}
     if "default" in schema:
         kept["default"] = schema["default"]
-    if kept.get("logicalType") not in (*_LOGICAL, "decimal"):
-        kept.pop("logicalType", None)
+    logical = kept.pop("logicalType", None)
+    if logical == "decimal":
+        kept["logicalType"] = logical
+    elif logical in _LOGICAL:
+        kept["logicalType"] = f"{_OURS}{logical}"
     return kept
+
+
+def _to_micros(millis: int, *_: Any) -> int:
+    return millis * 1000
 
 
 # -- columns -------------------------------------------------------------------------------------
@@ -246,9 +259,10 @@ class _Types:
             if schema not in self._named:
                 raise CannotDecode(f"the Avro type {schema!r} has no column type")
             return self.kind(self._named[schema], inside)
-        if schema.get("logicalType") in _LOGICAL:
-            return _Kind(_LOGICAL[schema["logicalType"]])
-        if schema.get("logicalType") == "decimal":
+        logical = schema.get("logicalType", "").removeprefix(_OURS)
+        if logical in _LOGICAL:
+            return _Kind(_LOGICAL[logical])
+        if logical == "decimal":
             digits = schema["precision"]
             if digits > _DECIMAL_DIGITS_MAX:
                 raise CannotDecode(f"a decimal of {digits} digits; columns have 38 at most")

@@ -8,19 +8,21 @@ import struct
 from suwi.spark.decoders.parsed import BadRecord
 
 _HEADER = struct.Struct(">bI")
-_MAGIC = 0
+HEADER_BYTES = _HEADER.size
+TOO_SHORT = "too short for the header with the schema's id"
+NO_HEADER = "no header with a schema's id: the first byte is not 0"
 _DEPTH_MAX = 32
 FIRST_MESSAGE = (0,)
 
 
 def split_header(value: bytes) -> tuple[int, memoryview]:
     """The schema's id, and the rest. Raises `BadRecord`."""
-    if len(value) < _HEADER.size:
-        raise BadRecord("too short for the header with the schema's id")
+    if len(value) < HEADER_BYTES:
+        raise BadRecord(TOO_SHORT)
     magic, schema_id = _HEADER.unpack_from(value)
-    if magic != _MAGIC:
-        raise BadRecord(f"no header with a schema's id: it begins with byte {value[0]}, not 0")
-    return schema_id, memoryview(value)[_HEADER.size :]
+    if magic != 0:
+        raise BadRecord(NO_HEADER)
+    return schema_id, memoryview(value)[HEADER_BYTES:]
 
 
 def split_message_index(rest: memoryview) -> tuple[tuple[int, ...], memoryview]:

@@ -63,7 +63,7 @@ def decode_values(values: pa.Array, form: Format) -> pa.Array:
     try:
         return pa.array(rows, kind)
     except _DOES_NOT_FIT:
-        # Some value has no place in its column: a moment beyond the calendar, a number too large.
+        # Some value has no place in its column: a moment or a number that is too large.
         return pa.array([_checked(row, kind) for row in rows], kind)
 
 
@@ -75,11 +75,28 @@ def _decode(value: bytes, decoder: Decoder) -> dict[str, Any]:
 
 
 def _checked(row: dict[str, Any] | None, kind: pa.StructType) -> dict[str, Any] | None:
+    reason = _misfit(row, kind, "")
+    return row if reason is None else {_REASON: reason}
+
+
+def _misfit(value: Any, kind: pa.DataType, path: str) -> str | None:
+    """Why a value has no place in its column, by the innermost field; None: it has."""
     try:
-        pa.array([row], kind)
-        return row
+        pa.array([value], kind)
+        return None
     except _DOES_NOT_FIT as error:
-        return {_REASON: f"a value has no place in its column: {error}"}
+        reason = (
+            f"field {path!r} does not fit into {spark_type(kind).simpleString().upper()}: {error}"
+        )
+    inside: list[tuple[Any, pa.DataType, str]] = []
+    if pa.types.is_struct(kind):
+        above = f"{path}." if path else ""
+        inside = [(value.get(one.name), one.type, f"{above}{one.name}") for one in kind]
+    elif pa.types.is_map(kind):
+        inside = [(one, kind.item_type, path) for _, one in value]
+    elif pa.types.is_list(kind):
+        inside = [(one, kind.value_type, path) for one in value]
+    return next(filter(None, (_misfit(*one) for one in inside)), reason)
 
 
 def _row_type(form: Format) -> pa.StructType:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from suwi.spark.decoders.parsed import ROW, CannotDecode, Parsed
-from suwi.spark.decoders.time_bounds import Fault, has_times
+from suwi.spark.decoders.places import Fault, places, variant_at
+from suwi.spark.decoders.time_bounds import is_time
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DecimalType, StructType
 
 _CORRUPT = "__corrupt"
 _VARIANT = "__variant"
@@ -19,7 +21,16 @@ _BYTE_ORDER_MARK = "\ufeff"
 # The options also keep Spark from parsing only the fields that are asked for, which would overlook
 # mistakes in the others.
 _LENIENT = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-_STRICT = {**_LENIENT, "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+_STRICT = {
+    **_LENIENT,
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+    "enableDateTimeParsingFallback": "false",  # With it "5" is the sixth day of 1970.
+}
+# Spark takes a time of day as one of today: another moment in each replay.
+_WITH_YEAR = r'^("\s*[+-]?\d{4}|null$)'
+_DIGITS_MAX = 38
+_DIGITS_BEHIND = 18
 
 
 def decode_string(body: Column) -> Parsed:
@@ -63,8 +74,8 @@ def decode_json(body: Column, schema: str | StructType, *, lenient: bool = False
             good &= f.btrim(text, f.lit(_SPACE)).endswith(f.lit("}"))
         else:
             variant = one[_VARIANT]
-            good &= variant.isNotNull() & _get(variant, "$[1]").isNull()
-            for fault in _not_text(_get(variant, "$[0]"), fields):
+            good &= variant.isNotNull() & variant_at(variant, "$[1]").isNull()
+            for fault in _inexact(variant_at(variant, "$[0]"), one[ROW], fields):
                 good &= ~fault.condition
         for fault in _missing(one[ROW], fields):
             good &= ~fault.condition
@@ -92,9 +103,9 @@ def _json_reason(text: Column, row: Column, fields: StructType, *, lenient: bool
     else:
         why = why.when(f.try_parse_json(text).isNull(), "a key occurs twice in an object")
         whole = f.try_parse_json(f.concat(f.lit("["), text, f.lit("]")))
-        is_more = whole.isNull() | _get(whole, "$[1]").isNotNull()
+        is_more = whole.isNull() | variant_at(whole, "$[1]").isNotNull()
         why = why.when(is_more, "there is text after the object")
-        for fault in _not_text(_get(whole, "$[0]"), fields):
+        for fault in _inexact(variant_at(whole, "$[0]"), row, fields):
             why = why.when(fault.condition, fault.reason)
     for fault in (*_mismatched(text, row, fields, options), *_missing(row, fields)):
         why = why.when(fault.condition, fault.reason)
@@ -133,17 +144,37 @@ def json_schema(schema: str | StructType) -> StructType:
 # -- what is wrong with a field --------------------------------------------------------------------
 
 
-def _missing(row: Column, fields: StructType, above: str = "") -> Iterator[Fault]:
-    """What may not be null, and whether it is; within a struct only where that is there."""
-    from pyspark.sql.types import StructType
+def _missing(row: Column, fields: StructType) -> Iterator[Fault]:
+    """What may not be null, and is; within a struct only where that is there."""
+    for place in places(fields):
+        if not place.nullable:
+            yield place.fault(row, lambda value: value.isNull(), "is missing or null")
 
-    for field in fields.fields:
-        value, path = row[field.name], f"{above}{field.name}"
-        if not field.nullable:
-            yield Fault(value.isNull(), f"field {path!r} is missing or null")
-        if isinstance(field.dataType, StructType):
-            for fault in _missing(value, field.dataType, f"{path}."):
-                yield Fault(value.isNotNull() & fault.condition, fault.reason)
+
+def _inexact(variant: Column, row: Column, fields: StructType) -> Iterator[Fault]:
+    """What Spark's parser takes and makes something else of."""
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    for place in places(fields, of_variant=True):
+        if is_time(place.type):
+            reason = f"is not of type {place.type_name}"
+            yield place.fault(variant, lambda one: ~f.to_json(one).rlike(_WITH_YEAR), reason)
+        elif isinstance(place.type, t.DecimalType):
+            check = partial(_is_rounded, place.type)
+            yield place.fault(variant, check, f"has more decimals than {place.type_name}")
+    for place in places(fields):
+        if isinstance(place.type, t.FloatType | t.DoubleType):
+            reason = f"is too large for {place.type_name}"
+            yield place.fault(row, lambda one: f.abs(one) == float("inf"), reason)
+
+
+def _is_rounded(kind: DecimalType, variant: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    scale = min(_DIGITS_MAX, kind.scale + _DIGITS_BEHIND)
+    exact = f.try_variant_get(variant, "$", f"decimal({_DIGITS_MAX},{scale})")
+    return exact != f.round(exact, kind.scale)
 
 
 def _mismatched(
@@ -167,49 +198,3 @@ def _mismatched(
             bad = f.from_json(alone, kind, options)[_CORRUPT].isNotNull()
         kind = field.dataType.simpleString().upper()
         yield Fault(given.isNotNull() & bad, f"field {path!r} is not of type {kind}")
-
-
-def _not_text(variant: Column, kind: DataType, above: str = "") -> Iterator[Fault]:
-    """Moments and dates that are numbers or anything else but text."""
-    from pyspark.sql.types import StructType
-
-    assert isinstance(kind, StructType)
-    for field in kind.fields:
-        if has_times(field.dataType):
-            value, path = _member(variant, field.name), f"{above}{field.name}"
-            if isinstance(field.dataType, StructType):
-                yield from _not_text(value, field.dataType, f"{path}.")
-            else:
-                name = field.dataType.simpleString().upper()
-                condition = _is_not_text(value, field.dataType)
-                yield Fault(condition, f"field {path!r} is not of type {name}")
-
-
-def _is_not_text(value: Column, kind: DataType) -> Column:
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
-    if isinstance(kind, t.ArrayType):
-        elements = f.try_variant_get(value, "$", "array<variant>")
-        bad = f.exists(elements, lambda one: _is_not_text(one, kind.elementType))
-    elif isinstance(kind, t.MapType):
-        elements = f.map_values(f.try_variant_get(value, "$", "map<string,variant>"))
-        bad = f.exists(elements, lambda one: _is_not_text(one, kind.valueType))
-    elif isinstance(kind, t.StructType):
-        bad = f.lit(False)
-        for fault in _not_text(value, kind):
-            bad |= fault.condition
-    else:
-        bad = ~f.schema_of_variant(value).isin("STRING", "VOID")
-    return f.coalesce(bad, f.lit(False))
-
-
-def _member(variant: Column, name: str) -> Column:
-    quote = '"' if "'" in name else "'"
-    return _get(variant, f"$[{quote}{name}{quote}]")
-
-
-def _get(variant: Column, path: str) -> Column:
-    from pyspark.sql import functions as f
-
-    return f.try_variant_get(variant, path, "variant")

@@ -2,89 +2,80 @@
 
 Spark holds years up to 294247, Python and most readers of tables up to 9999; one such value moves
 an event-time watermark by centuries, after which every record is late.
-`out_of_bounds` yields a condition for each field that holds moments or dates, at any depth.
+`out_of_bounds` yields a fault for each field that holds moments or dates, at any depth,
+`record_time_fault` that of the record's own time.
 Invariant: conditions depend on the record alone, not on when it is looked at. Good and bad records
 are found by two queries, and a batch may be run again.
 """
 
 from __future__ import annotations
 
-import functools
-import operator
+import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
+
+from suwi.spark.decoders.places import Fault, places, surely
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructType
 
+TIME = "timestamp"
+"""The column with the record's own time."""
+_YEARS = "is not in years 1 to 9999"
 _YEAR_1_S = -62_135_596_800
 _YEAR_10000_S = 253_402_300_800
+_PART = r"\d+ +(?:(?:micro|milli)?second|minute|hour|day|week)s?"
+_INTERVAL = re.compile(rf"{_PART}(?: +{_PART})*", re.IGNORECASE)
 
 
-class Fault(NamedTuple):
-    """A condition under which a record is bad, and the reason."""
-
-    condition: Column
-    reason: str
+def is_interval(text: str) -> bool:
+    """As Spark takes it for triggers, watermarks and INTERVAL: it has no short units, as `10 s`."""
+    return _INTERVAL.fullmatch(text) is not None
 
 
 def out_of_bounds(row: Column, schema: StructType, max_future: str | None) -> Iterator[Fault]:
-    """`max_future` is an interval after the column `timestamp`, as `1 day`; None, or a record
+    """`max_future` is an interval after the record's own time, as `1 day`; None, or a record
     without a time: the year 9999 is the only bound."""
-    for field in schema.fields:
-        yield from _field(row[field.name], field.dataType, field.name, max_future)
+    for place in places(schema):
+        if is_time(place.type):
+            yield place.fault(row, partial(_is_outside, place.type), _YEARS)
+            if max_future is not None:
+                reason = f"is more than {max_future} after the record's time"
+                yield place.fault(row, partial(_is_late, max_future), reason)
 
 
-def _field(value: Column, kind: DataType, path: str, max_future: str | None) -> Iterator[Fault]:
-    from pyspark.sql.types import StructType
+def record_time_fault() -> Fault:
+    """Without `max_future`: it would be one after the time of a look, and differ between looks."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import TimestampType
 
-    if isinstance(kind, StructType):
-        for field in kind.fields:
-            yield from _field(value[field.name], field.dataType, f"{path}.{field.name}", max_future)
-        return
-    if not has_times(kind):
-        return
-    yield Fault(_surely(_outside(value, kind)), f"field {path!r} is not in years 1 to 9999")
-    if max_future is not None:
-        late = _surely(_outside(value, kind, max_future))
-        yield Fault(late, f"field {path!r} is more than {max_future} after the record's time")
+    return Fault(surely(_is_outside(TimestampType(), f.col(TIME))), f"the record's time {_YEARS}")
 
 
-def _outside(value: Column, kind: DataType, max_future: str | None = None) -> Column | None:
-    """Whether a moment or date, or one inside of a list or map, is outside; None: there is none."""
+def is_time(kind: DataType) -> bool:
+    from pyspark.sql import types as t
+
+    return isinstance(kind, t.TimestampType | t.TimestampNTZType | t.DateType)
+
+
+def _is_late(max_future: str, value: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    written = f.col(TIME)
+    # A record without a time is shown a millisecond before 1970. What is too large would overflow.
+    first, end = f.timestamp_seconds(f.lit(0)), f.timestamp_seconds(f.lit(_YEAR_10000_S))
+    latest = f.when(
+        (written >= first) & (written < end), written + f.expr(f"INTERVAL {max_future}")
+    )
+    return value > latest
+
+
+def _is_outside(kind: DataType, value: Column) -> Column:
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
-    if not has_times(kind):
-        return None
-    if isinstance(kind, t.ArrayType):
-        return f.exists(value, lambda one: _surely(_outside(one, kind.elementType, max_future)))
-    if isinstance(kind, t.MapType):
-        return _outside(f.map_values(value), t.ArrayType(kind.valueType), max_future)
-    if isinstance(kind, t.StructType):
-        parts = [one for one in kind.fields if has_times(one.dataType)]
-        found = [_surely(_outside(value[one.name], one.dataType, max_future)) for one in parts]
-        return functools.reduce(operator.or_, found)
-    return _plain(value, kind, max_future)
-
-
-def _surely(condition: Column | None) -> Column:
-    from pyspark.sql import functions as f
-
-    assert condition is not None
-    return f.coalesce(condition, f.lit(False))
-
-
-def _plain(value: Column, kind: DataType, max_future: str | None) -> Column:
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
-    if max_future is not None:
-        written = f.col("timestamp")
-        # A record without a time is shown a millisecond before 1970.
-        has_time = written >= f.timestamp_seconds(f.lit(0))
-        return has_time & (value > written + f.expr(f"INTERVAL {max_future}"))
     if isinstance(kind, t.DateType):
         return (value < f.make_date(*map(f.lit, (1, 1, 1)))) | (
             value > f.make_date(*map(f.lit, (9999, 12, 31)))
@@ -95,16 +86,3 @@ def _plain(value: Column, kind: DataType, max_future: str | None) -> Column:
         end = f.expr("make_timestamp_ntz(9999, 12, 31, 23, 59, 59.999999)")
         return (value < first) | (value > end)
     return (value < first) | (value >= end)
-
-
-def has_times(kind: DataType) -> bool:
-    from pyspark.sql import types as t
-
-    match kind:
-        case t.ArrayType():
-            return has_times(kind.elementType)
-        case t.MapType():
-            return has_times(kind.valueType)
-        case t.StructType():
-            return any(has_times(one.dataType) for one in kind.fields)
-    return isinstance(kind, t.TimestampType | t.TimestampNTZType | t.DateType)

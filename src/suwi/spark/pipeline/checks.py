@@ -3,7 +3,7 @@
 `Checker` judges the parts of a file as they are read: references that resolve, options that exist,
 types and SQL that Spark can know. The table of options that a query is started with judges them
 here, too, and a problem is told with the line of the option. `check_deeply` asks the brokers for
-the topics, and Spark for settings, schema, SQL and function.
+the topics, Spark for settings, schema, SQL and function, and the sink for its columns.
 """
 
 import difflib
@@ -14,10 +14,21 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from suwi.client.errors import reason
-from suwi.env import Disk, local_env
+from suwi.client.security import read_client_security
+from suwi.env import Env, local_env
+from suwi.model.config_kinds import BadConfig
 from suwi.model.errors import BrokerError
+from suwi.spark.delta.errors import DeltaSinkError
 from suwi.spark.option_kinds import Use
-from suwi.spark.options import examine, read_connection, read_source_options
+from suwi.spark.option_table import KAFKA
+from suwi.spark.options import (
+    BadOption,
+    Connection,
+    examine,
+    read_connection,
+    read_source_options,
+    read_table_options,
+)
 from suwi.spark.pipeline.failures import failure_of
 from suwi.spark.pipeline.nodes import Problem, Problems
 from suwi.spark.pipeline.program import BadFunction, load_program
@@ -25,6 +36,7 @@ from suwi.spark.pipeline.spec import (
     Decode,
     DeltaSpec,
     Pipeline,
+    Sink,
     Source,
     TableSource,
     TopicSource,
@@ -35,6 +47,7 @@ from suwi.spark.session import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 _DELTA_NAMES: Final = {
     "order_by": "orderBy",
@@ -56,10 +69,10 @@ _LINE_OF_SQL: Final = re.compile(r"\(line (\d+), pos \d+\)|; line (\d+) pos \d+"
 
 
 class Checker:
-    def __init__(self, problems: Problems, environ: Mapping[str, str], disk: Disk) -> None:
+    def __init__(self, problems: Problems, environ: Mapping[str, str], env: Env) -> None:
         self._problems = problems
         self._environ = environ
-        self._disk = disk
+        self._env = env
         self._told: set[Text] = set()
         self._faults: set[tuple[int, str]] = set()
 
@@ -78,7 +91,7 @@ class Checker:
     def decode(self, decode: Decode) -> None:
         if decode.kind == "json" and isinstance(decode.schema, Text):
             schema = self._resolved(decode.schema)
-            for problem in [] if schema is None else unknown_types(schema):
+            for problem in [] if schema is None else wrong_types(schema):
                 self._problems.add(decode.schema.line, f"decode.json: {problem}")
 
     def sql(self, sql: Text) -> None:
@@ -104,15 +117,33 @@ class Checker:
             if value is not None or name in _STAND_INS:
                 given[name] = _STAND_INS[name] if value is None else value
         lines = {name.lower(): text.line for name, text in texts.items()}
-        for fault in examine(given, use):
+        faults = examine(given, use)
+        if use is Use.STREAM and not faults:
+            faults = self._files_of_tls(given)
+        for fault in faults:
             at = lines.get((fault.option or "").lower(), line)
             if (at, str(fault)) not in self._faults:  # A topic sink may use the source's servers.
                 self._faults.add((at, str(fault)))
                 self._problems.add(at, f"{where}: {fault}")
 
+    def _files_of_tls(self, given: dict[str, str]) -> list[BadOption]:
+        """The driver reads those of the source; a sink's may lie on the executors only."""
+        try:
+            security = read_connection(given).security
+            read_client_security(security, self._env.disk, self._env.random)
+        except BadConfig as error:
+            text = str(error)  # It begins with a key, or with the path of a file.
+            for name, value in sorted(given.items(), key=lambda item: -len(item[0])):
+                key = name.removeprefix(KAFKA)
+                if key in text or (key.endswith(".location") and value in text):
+                    about = f"{KAFKA}{text}" if key in text else f"{name}: {text}"
+                    return [BadOption(about, name)]
+            return [BadOption(text)]
+        return []
+
     def _resolved(self, text: Text) -> str | None:
         try:
-            return text.resolve(self._environ, self._disk)
+            return text.resolve(self._environ, self._env.disk)
         except Unresolved as error:
             if text not in self._told:
                 self._told.add(text)
@@ -184,8 +215,11 @@ _TYPES: Final = frozenset(
 _TOKEN: Final = re.compile(r"\s*(`[^`]*`|'[^']*'|\w+|[<>(),:])")
 
 
-def unknown_types(schema: str) -> list[str]:
-    """Types in `name TYPE, …` that Spark does not have. What else is wrong Spark itself says."""
+def wrong_types(schema: str) -> list[str]:
+    """Types in `name TYPE, …` that Spark does not have, and missing commas.
+
+    What else is wrong Spark itself says.
+    """
     if schema.count("<") != schema.count(">") or schema.count("(") != schema.count(")"):
         return ["brackets do not match"]
     types = _Types(_TOKEN.findall(schema))
@@ -193,7 +227,7 @@ def unknown_types(schema: str) -> list[str]:
         types.fields()
     except IndexError:
         pass  # It ends too early, and is not understood.
-    return types.unknown
+    return types.wrong
 
 
 class _Types:
@@ -201,18 +235,21 @@ class _Types:
 
     def __init__(self, tokens: list[str]) -> None:
         self._tokens = tokens
-        self.unknown: list[str] = []
+        self.wrong: list[str] = []
 
     def fields(self) -> None:
         """Up to the end, or to the `>` of a struct."""
         while self._tokens and self._tokens[0] != ">":
-            self._tokens.pop(0)  # the name
+            name = self._tokens.pop(0)
             if self._tokens[0] == ":":
                 self._tokens.pop(0)
             self._type()
-            while self._tokens and self._tokens[0] not in (",", ">"):
-                self._tokens.pop(0)  # NOT NULL, COMMENT '…'
-            if self._tokens and self._tokens[0] == ",":
+            for more in ("not", "null", "comment", "'"):
+                if self._tokens and self._tokens[0].lower().startswith(more):
+                    self._tokens.pop(0)
+            if self._tokens and self._tokens[0] not in (",", ">"):
+                self.wrong.append(f"there is no comma after {name}, before {self._tokens[0]}")
+            elif self._tokens and self._tokens[0] == ",":
                 self._tokens.pop(0)
 
     def _type(self) -> None:
@@ -220,7 +257,7 @@ class _Types:
         if name.lower() not in _TYPES:
             close = difflib.get_close_matches(name.lower(), _TYPES, n=1)
             hint = f": did you mean {close[0].upper()}?" if close else ""
-            self.unknown.append(f"there is no type {name}{hint}")
+            self.wrong.append(f"there is no type {name}{hint}")
         if self._tokens[:1] == ["("]:
             while self._tokens.pop(0) != ")":
                 pass
@@ -267,43 +304,85 @@ def _resolve(texts: dict[str, Text]) -> dict[str, str]:
 
 def _check_topics(source: TopicSource, problems: Problems) -> None:
     options = read_source_options(_resolve(source_options(source)), streaming=True)
-    session = Session(options.connection)
-    try:
-        there = {topic.name for topic in session.run(session.cluster.topics())}
-        for topic in source.topics:
-            name = topic.resolve(os.environ, local_env().disk)
-            if name not in there:
-                problems.add(topic.line, f"source.topics: there is no topic {name!r}")
-        if source.pattern is not None:
-            pattern = re.compile(source.pattern.resolve(os.environ, local_env().disk))
-            if not any(pattern.search(name) for name in there):
-                problems.add(source.pattern.line, "source.pattern: no topic matches it")
-    except (BrokerError, OSError) as error:
-        problems.add(source.servers.line, f"source.servers: {reason(error)}")
-    finally:
-        session.close()
+    there = _topics_there("source", options.connection, source.servers.line, problems)
+    if there is None:
+        return
+    for topic in source.topics:
+        name = topic.resolve(os.environ, local_env().disk)
+        if name not in there:
+            problems.add(topic.line, f"source.topics: there is no topic {name!r}")
+    if source.pattern is not None:
+        pattern = re.compile(source.pattern.resolve(os.environ, local_env().disk))
+        if not any(pattern.search(name) for name in there):
+            problems.add(source.pattern.line, "source.pattern: no topic matches it")
 
 
 def _check_written(where: str, sink: TopicSpec, topic: Text, problems: Problems) -> None:
-    session = Session(read_connection(_resolve(topic_options(sink))))
+    connection = read_connection(_resolve(topic_options(sink)))
+    there = _topics_there(where, connection, sink.servers.line, problems)
     name = topic.resolve(os.environ, local_env().disk)
+    if there is not None and name not in there:
+        problems.add(topic.line, f"{where}.topic: there is no topic {name!r}")
+
+
+def _topics_there(
+    where: str, connection: Connection, line: int, problems: Problems
+) -> set[str] | None:
+    """None, and a problem, where the brokers cannot be asked."""
     try:
-        there = [found.name for found in session.run(session.cluster.topics())]
-        if name not in there:
-            problems.add(topic.line, f"{where}.topic: there is no topic {name!r}")
+        session = Session(connection)
+    except BadOption as error:  # The files of TLS.
+        problems.add(line, f"{where}: {error}")
+        return None
+    try:
+        return {topic.name for topic in session.run(session.cluster.topics())}
     except (BrokerError, OSError) as error:
-        problems.add(sink.servers.line, f"{where}.servers: {reason(error)}")
+        problems.add(line, f"{where}.servers: {reason(error)}")
+        return None
     finally:
         session.close()
 
 
 def _check_with_spark(pipeline: Pipeline, spark: "SparkSession", problems: Problems) -> None:
-    """Let Spark analyse everything up to the sink; nothing is read."""
+    """Let Spark analyse everything up to the sink, and the sink its columns; nothing is read."""
     try:
-        load_program(pipeline).build(spark)
+        good, _ = load_program(pipeline).build(spark)
     except Exception as error:
         line, text = _place(pipeline, error)
         problems.add(line, text)
+        return
+    try:
+        _check_sink(pipeline.sink, good.schema)
+    except (BadOption, DeltaSinkError) as error:
+        problems.add(pipeline.sink.line, f"sink: {error}")
+
+
+def _check_sink(sink: Sink, schema: "StructType") -> None:
+    """As the query does when it starts. Raises `BadOption`, `DeltaSinkError`."""
+    match sink:
+        case TopicSpec():
+            from suwi.spark import topic_writer
+
+            topic_writer.stream_writer(_resolve(topic_options(sink)), schema, False)
+        case DeltaSpec():
+            from suwi.spark.delta.data_source import StreamWriter
+
+            columns = {
+                "keys": _resolve_all(sink.keys),
+                "partitionBy": _resolve_all(sink.partition_by),
+            }
+            merge = {"mergeSchema": str(sink.merge_schema).lower()}
+            given = {**_resolve(_delta_options(sink)), **columns, **merge}
+            StreamWriter(read_table_options({k: v for k, v in given.items() if v}), schema, False)
+        case _:
+            for text in sink.partition_by:
+                name = text.resolve(os.environ, local_env().disk)
+                if name not in schema.names:
+                    raise BadOption(f"there is no column {name!r} to partition by")
+
+
+def _resolve_all(texts: tuple[Text, ...]) -> str:
+    return ",".join(text.resolve(os.environ, local_env().disk) for text in texts)
 
 
 def _place(pipeline: Pipeline, error: Exception) -> tuple[int, str]:

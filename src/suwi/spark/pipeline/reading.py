@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from suwi.env import Env, local_env
+from suwi.spark.decoders.time_bounds import is_interval
 from suwi.spark.pipeline.checks import Checker
 from suwi.spark.pipeline.nodes import (
     BadPipeline,
@@ -41,9 +42,6 @@ KINDS = ("json", "string", "raw", "avro", "protobuf")
 _SINKS = ("delta", "topic", "parquet")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 _FUNCTION = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
-_DURATION = re.compile(
-    r"\d+ *(?:milli|micro)?(?:ms|s|m|h|d|sec|min|seconds?|minutes?|hours?|days?)"
-)
 _SINK_KEYS = """
     mode partition_by merge_schema keys order_by delete_when target_file_size compression
     compact_every_s storage_options servers options
@@ -70,7 +68,7 @@ def read_pipeline(
     root = load(text, problems)
     if root is None:
         raise BadPipeline(path, problems.found)
-    checker = Checker(problems, os.environ if environ is None else environ, env.disk)
+    checker = Checker(problems, os.environ if environ is None else environ, env)
     folder = os.path.dirname(os.path.abspath(path))
     pipeline = _Reader(Fields(root, problems), problems, checker, folder).pipeline()
     if problems.found or pipeline is None:
@@ -227,7 +225,7 @@ class _Reader:
             fields.node("confluent_header")
         nulls = self._word(fields, "nulls", ("bad", "keep", "drop"))
         lenient, future = fields.flag("lenient"), fields.text("max_future")
-        if future is not None and not _DURATION.fullmatch(future.shown):
+        if future is not None and not is_interval(future.shown):
             fields.wrong("max_future", f"{future.shown!r}: an interval, like '1 day'")
         fields.close()
         if len(chosen) != 1:
@@ -298,7 +296,7 @@ class _Reader:
             return None
         column = fields.text("column", required=True)
         delay = fields.text("delay", required=True)
-        if delay is not None and delay.is_plain and not _DURATION.fullmatch(delay.shown):
+        if delay is not None and delay.is_plain and not is_interval(delay.shown):
             fields.wrong("delay", f"{delay.shown!r}: like '10 minutes'")
         fields.close()
         return None if column is None or delay is None else Watermark(column, delay)
@@ -422,7 +420,7 @@ class _Reader:
         if text is None:
             return None
         interval = self._plain(self._top, "trigger", text)
-        if not _DURATION.fullmatch(interval):
+        if not is_interval(interval):
             self._top.wrong("trigger", f"{interval!r}: an interval, like '10 seconds'")
         return interval
 
