@@ -38,6 +38,7 @@ from bench.measure import Figure
 from bench.plan import FULL, QUICK, VERSIONS, Plan
 from bench.rig import Rig, rig
 from bench.servers import KAFKA, SUWI
+from bench.spark import page as spark_page
 from bench.transactions_page import TRANSACTIONS_PAGE
 
 # Jobs that share running brokers, and jobs that start their own.
@@ -77,13 +78,14 @@ PAGES: dict[str, tuple[pages.Page, Sequence[Callable[[Plan, tuple[str, ...]], li
     ),
 }
 MINUTES = """\
-Minutes of a full run on two idle cores (of a quick one): transactions 25 (3), cluster 40 (6). What
-takes much longer has fewer repetitions, so that neither takes more than about 80.
+Minutes of a full run on two idle cores (of a quick one): transactions 25 (3), cluster 40 (6),
+spark 15 (4). What takes much longer has fewer repetitions, so that none takes more than about 80.
 """
 # Jobs in which two versions of Suwi are compared.
 RACE = "race"
 RACED_OWN = ("startup", "restart", "connections", "partitions")
-EVERYTHING = [*SHARED, *OWN, *PAGES]
+SPARK = "spark"
+EVERYTHING = [*SHARED, *OWN, *PAGES, SPARK]
 DOCUMENTS = ROOT / "docs" / "benchmarks"
 SCRATCH = ROOT / "build" / "bench"
 
@@ -104,6 +106,8 @@ def main() -> None:
     failed = _race_versions(options, jobs, missing) if RACE in jobs else []
     failed += _race_kafka(options, jobs, missing)
     failed += _pages(options, jobs, missing)
+    if SPARK in jobs:
+        failed += spark_page.measure(_out(options, is_whole=True), quick=options.quick)
     print(f"after {time.perf_counter() - started:.0f} s", file=sys.stderr)
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
@@ -215,6 +219,7 @@ def _redraw(out: Path) -> None:
     for page, _ in PAGES.values():
         if (out / f"{page.name}.json").exists():
             page.write(out, report.read(out / f"{page.name}.json"))
+    spark_page.redraw(out)
     report.show(report.write(out, report.read(out / "results.json")))
 
 

@@ -17,10 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
-
 from bench.base_env import ROOT
+from bench.spark.source import fill
 from tests.broker_process import BrokerProcess
 
 _PARTITIONS = 4
@@ -42,9 +40,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="suwi-bench-") as directory:
         home = Path(directory)
         with BrokerProcess(home / "broker") as broker:
-            fill(broker.address, "floor", _FLOOR_ROWS * _FLOOR_BATCHES, 100)
+            fill(broker.address, "floor", _FLOOR_ROWS * _FLOOR_BATCHES, 100, partitions=_PARTITIONS)
             for value_bytes in arguments.value_bytes:
-                fill(broker.address, f"bytes-{value_bytes}", arguments.rows, value_bytes)
+                topic = f"bytes-{value_bytes}"
+                fill(broker.address, topic, arguments.rows, value_bytes, partitions=_PARTITIONS)
             for cores in arguments.cores:
                 for value_bytes in arguments.value_bytes:
                     topic = f"bytes-{value_bytes}"
@@ -56,26 +55,6 @@ def main() -> None:
                 print(json.dumps(results[-1]), flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1) + "\n")
-
-
-def fill(servers: str, topic: str, count: int, value_bytes: int) -> None:
-    settings = {"bootstrap.servers": servers, "log_level": 3}
-    admin = AdminClient(settings)  # It must live until it has answered.
-    admin.create_topics([NewTopic(topic, _PARTITIONS, 1)])[topic].result(60)
-    producer = Producer({**settings, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
-    # Digits that differ, as values do; the same bytes again and again would compress to nothing.
-    pool = os.urandom(1 << 20).hex().encode()
-    for number in range(count):
-        at = number * 31 % (len(pool) - value_bytes)
-        while True:
-            try:
-                producer.produce(topic, pool[at : at + value_bytes], partition=number % _PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        if number % 10_000 == 0:
-            producer.poll(0)
-    assert producer.flush(120) == 0
 
 
 class Measured:

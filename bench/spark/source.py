@@ -67,10 +67,18 @@ def _rows(rows: int, value_bytes: int) -> int:
     return rows if value_bytes <= 100 else rows // 4
 
 
-def fill(servers: str, topic: str, count: int, value_bytes: int, codec: str) -> None:
+def fill(
+    servers: str,
+    topic: str,
+    count: int,
+    value_bytes: int,
+    codec: str = "none",
+    *,
+    partitions: int = _PARTITIONS,
+) -> None:
     settings = {"bootstrap.servers": servers, "log_level": 3}
-    admin = AdminClient(settings)
-    admin.create_topics([NewTopic(topic, _PARTITIONS, 1)])[topic].result(60)
+    admin = AdminClient(settings)  # It must live until it has answered.
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
     producer = Producer(
         {
             **settings,
@@ -86,7 +94,7 @@ def fill(servers: str, topic: str, count: int, value_bytes: int, codec: str) -> 
         at = number * 31 % (len(pool) - value_bytes)
         while True:
             try:
-                producer.produce(topic, pool[at : at + value_bytes], partition=number % _PARTITIONS)
+                producer.produce(topic, pool[at : at + value_bytes], partition=number % partitions)
                 break
             except BufferError:
                 producer.poll(0.1)

@@ -74,13 +74,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("orders", "products"))
     parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--start", type=int, default=0, help="the number of the first order")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--to", default="/tmp/medallion/products", help="of products: the table")
     options = parser.parse_args()
     if options.what == "products":
         write_products(options.to)
         return
-    for record in orders(options.count, options.seed):
+    for record in orders(options.count, options.seed, options.start):
         sys.stdout.write(json.dumps(record) + "\n")
 
 

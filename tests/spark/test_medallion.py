@@ -126,8 +126,12 @@ def test_the_layers_as_pipelines_that_build_on_each_other(
         text = (EXAMPLES / "medallion" / f"{layer}.yaml").read_text()
         text = text.replace("topics: orders", f"topics: {topic}")
         (folder / f"{layer}.yaml").write_text(text.replace("topic: orders-bad", f"topic: {bad}"))
+    bronze = (folder / "bronze.yaml").read_text()
+    schemas = [bronze.replace(", express: BOOLEAN", ""), bronze]
+    assert schemas[0] != schemas[1]
 
     def run() -> None:
+        (folder / "bronze.yaml").write_text(schemas.pop(0))
         for layer in LAYERS:
             said: list[str] = []
             pipeline = read_pipeline(str(folder / f"{layer}.yaml"))
@@ -142,6 +146,10 @@ def test_the_layers_as_pipelines_that_build_on_each_other(
             assert asyncio.run(runner.run()) == 0, said
 
     in_two_parts(broker, lake, topic, bad, run)
+    # The table got the new field with the first batch that has it.
+    shipped = [row["shipping"] for row in rows(lake / "bronze") if row["shipping"]]
+    assert shipped
+    assert all(one["express"] in (True, False) for one in shipped)
 
 
 # -- what is shown is what is run ------------------------------------------------------------------

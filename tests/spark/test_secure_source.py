@@ -7,6 +7,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from suwi.client.security import AuthenticationFailed
+from suwi.spark import dead_letter, to_topic
 from suwi.spark.options import BadOption
 from tests.raw_client import RawClient
 from tests.security.certificates import Authority
@@ -75,6 +76,24 @@ def test_a_query_logs_in(
         **log_in(mechanism, user, password),
     }
     assert values(read_batch(secure.at("SASL_SSL"), subscribe=topic, **options)) == ["hidden"]
+
+
+def test_rows_and_dead_letters_are_written_through_tls_and_a_log_in(
+    spark: SparkSession, secure: SecureBroker
+) -> None:
+    options = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.ssl.truststore.certificates": secure.authority.certificate.read_text(),
+        **log_in("SCRAM-SHA-512", "dave", SCRAM_PASSWORDS["dave"]),
+    }
+    name, bad = make_topic(secure.address), make_topic(secure.address)
+    to_topic(spark.sql("SELECT 'hidden' AS value"), secure.at("SASL_SSL"), name, options=options)
+    columns = "'t' AS topic, 0 AS partition, 7L AS offset, now() AS timestamp, X'00' AS key"
+    dead = spark.sql(f"SELECT {columns}, X'ff' AS value, 'not JSON' AS reason")
+    dead_letter(dead, secure.at("SASL_SSL"), bad, options=options)
+    assert values(read_batch(secure.at("SASL_SSL"), subscribe=name, **options)) == ["hidden"]
+    (letter,) = read_batch(secure.at("SASL_SSL"), subscribe=bad, **options)
+    assert letter["value"] == b"\xff"
 
 
 def test_a_wrong_password_is_told_at_once_and_not_shown(secure: SecureBroker, topic: str) -> None:

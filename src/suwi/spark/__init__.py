@@ -4,6 +4,7 @@
     register.py                makes both formats known to a session; spark_session.py opens one
     option_table.py            every option of both formats; option_kinds.py, kafka_options.py;
                                options.py: a query's options, understood
+    java.py, gc_freeze.py      a Java for Spark; garbage collection in its workers
     releases.py                what differs between releases of PySpark
     where.py                   the option `where`, for both sources
 
@@ -11,7 +12,9 @@
       topic_reader.py            its readers, batch and stream: offsets.py, offset_resolver.py,
                                  planning.py, ranges.py, data_loss.py
       partition_reader.py        a task that reads: session.py, columns.py, kernel*.py
-      topic_writer.py            a task that writes
+      topic_writer.py            a task that writes; exactly_once.py: in transactions
+    row_schema.py              the columns of a record, read and written
+    origin.py                  which query and batch a task belongs to
     delta/                     format("suwi-delta")
       data_source.py             the sink; commit.py, files.py, statistics.py, upsert.py, …
       reader.py                  its readers, batch and stream: log.py, scan.py

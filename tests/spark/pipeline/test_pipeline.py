@@ -164,6 +164,29 @@ def test_a_mistake_that_only_spark_can_see_ends_the_run_with_a_word(job: Job) ->
     assert "\n" not in job.said[0]
 
 
+def test_sql_that_does_not_select_from_the_records_writes_nothing(job: Job) -> None:
+    """Earlier every start wrote its rows again, as a batch."""
+    job.send('{"id": 1}')
+    text = ORDERS.replace("SELECT shop, id, _offset AS at", "SELECT 1 AS id")
+    text = text.replace("  FROM records\n  WHERE id >= 0\n", "")
+    pipeline = job.pipeline(text)
+    assert job.run(pipeline) == 1
+    (said,) = job.said
+    assert said.startswith("failed: the SQL does not select from the pipeline's records: ")
+    assert not (job.folder / "table").exists()
+    (problem,) = check_deeply(pipeline, job.spark)
+    assert "does not select from the pipeline's records" in problem.text
+
+
+def test_a_query_is_stopped_if_the_other_cannot_start(job: Job) -> None:
+    job.send('{"id": 1}')
+    pipeline = job.pipeline(ORDERS)
+    assert job.run(pipeline) == 0, job.said
+    (job.folder / "checkpoint" / "dead-letters" / "metadata").write_text("no JSON")
+    assert job.run(pipeline, Variation()) == 1
+    assert job.spark.streams.active == []
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [

@@ -80,8 +80,13 @@ class FakeLag:
 class World:
     """A run over a list of lives: each start takes the next."""
 
-    def __init__(self, folder: Path, *lives: FakeQuery | Exception) -> None:
-        (folder / "pipeline.yaml").write_text(PIPELINE)
+    def __init__(
+        self,
+        folder: Path,
+        *lives: FakeQuery | tuple[FakeQuery, ...] | Exception,
+        pipeline: str = PIPELINE,
+    ) -> None:
+        (folder / "pipeline.yaml").write_text(pipeline)
         self.lives = list(lives)
         self.said: list[str] = []
         self.lag = FakeLag()
@@ -90,7 +95,7 @@ class World:
             read_pipeline(str(folder / "pipeline.yaml")),
             Program(build=None, start=self._start),  # type: ignore[arg-type]
             None,
-            [self.lag],  # type: ignore[list-item]
+            [self.lag] * (1 if pipeline == PIPELINE else 2),  # type: ignore[list-item]
             FAST,
             say=self.said.append,
             show=lambda watches: self.shown.append(watches[0].line()),
@@ -108,7 +113,7 @@ class World:
         life = self.lives.pop(0)
         if isinstance(life, Exception):
             raise life
-        return [life]
+        return list(life) if isinstance(life, tuple) else [life]
 
 
 def test_a_run_that_is_done_ends_with_0_and_tells_where_it_is(tmp_path: Path) -> None:
@@ -148,6 +153,16 @@ def test_a_batch_that_succeeds_begins_the_count_anew(tmp_path: Path) -> None:
     assert world.run() == 0
     assert world.runner.restarts == 9
     assert world.runner.watches[0].batches == 10
+
+
+def test_batches_of_another_query_do_not_begin_the_count_anew(tmp_path: Path) -> None:
+    """Earlier a batch that always failed was tried for ever while dead letters were written."""
+    lives = [
+        (FakeQuery(error="OSError: poison"), FakeQuery(reports=1, goes_on=True)) for _ in range(9)
+    ]
+    world = World(tmp_path, *lives, pipeline=PIPELINE.replace("drop", "{topic: bad}"))
+    assert world.run() == 1
+    assert world.said[-1] == "failed, 4 times: OSError: poison"
 
 
 @pytest.mark.parametrize(
@@ -197,6 +212,14 @@ def test_a_batch_is_counted_once_however_often_one_looks() -> None:
     assert not watch.look([report(0), report(1)])
     assert watch.look([report(1), report(2)])
     assert (watch.batches, watch.rows) == (3, 30)
+
+
+def test_rows_that_came_too_late_are_told() -> None:
+    watch = Watch("orders", ManualClock(0))
+    states = [{"numRowsDroppedByWatermark": 3}, {"numRowsTotal": 7}]
+    watch.look([report(0), {**report(1), "stateOperators": states}])
+    assert watch.late_rows == 3
+    assert ", 3 dropped as late, " in watch.line()
 
 
 def test_the_age_is_that_of_the_last_sign_of_life() -> None:

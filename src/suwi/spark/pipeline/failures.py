@@ -84,3 +84,8 @@ DATA_LOST: Final = 4
 """Records are gone before they were read, and failOnDataLoss says to stop."""
 INTERRUPTED: Final = 130
 """Ctrl-C."""
+
+
+def of(failure: Failure) -> int:
+    """The exit code after a failure that is not tried again."""
+    return DATA_LOST if failure.kind is Kind.DATA_LOST else FAILED

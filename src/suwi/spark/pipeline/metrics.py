@@ -25,6 +25,11 @@ class PipelineCollector(Collector):
         restarts.add_metric([], self._run.restarts)
         yield restarts
         rows = CounterMetricFamily(f"{_PREFIX}rows", "Records read.", labels=["query"])
+        late = CounterMetricFamily(
+            f"{_PREFIX}late_rows",
+            "Rows dropped because the watermark had passed them.",
+            labels=["query"],
+        )
         batches = CounterMetricFamily(f"{_PREFIX}batches", "Batches done.", labels=["query"])
         took = GaugeMetricFamily(
             f"{_PREFIX}batch_seconds", "How long the last batch took.", labels=["query"]
@@ -39,13 +44,14 @@ class PipelineCollector(Collector):
         )
         for watch in self._run.watches:
             rows.add_metric([watch.name], watch.rows)
+            late.add_metric([watch.name], watch.late_rows)
             batches.add_metric([watch.name], watch.batches)
             took.add_metric([watch.name], watch.batch_ms / 1000)
             if watch.age_s is not None:
                 age.add_metric([watch.name], watch.age_s)
             for partition, behind in (watch.lag or {}).items():
                 lag.add_metric([watch.name, partition], behind)
-        yield from (rows, batches, took, age, lag)
+        yield from (rows, late, batches, took, age, lag)
 
 
 class MetricsServer:

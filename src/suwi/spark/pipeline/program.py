@@ -1,9 +1,10 @@
 """A pipeline's steps, made: the functions that `run`, `backfill` and `check --deep` call."""
 
 import importlib
+import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from suwi.env import local_env
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+log = logging.getLogger(__name__)
+
 _NO_SESSION = "SESSION_OR_CONTEXT_NOT_EXISTS"
 
 
@@ -22,27 +25,54 @@ class BadFunction(Exception):
     """The function that a pipeline names cannot be had."""
 
 
+class NotAStream(ValueError):
+    """What a pipeline makes of its records does not come from them."""
+
+
 class Program(NamedTuple):
     build: "Callable[[SparkSession], tuple[DataFrame, DataFrame | None]]"
-    start: "Callable[[SparkSession], list[StreamingQuery | None]]"
+    """Raises `NotAStream`, and what Spark raises."""
+    start: "Callable[[SparkSession], list[StreamingQuery]]"
+    """The queries: all or, after an error, none. Of a batch, which is then done, there is none."""
 
 
 def load_program(pipeline: Pipeline, variation: Variation | None = None) -> Program:
     """Where a session runs already: modules that declare UDFs want one. Raises `BadFunction`."""
     check_function(pipeline)
     steps = steps_of(pipeline, variation)
+    is_batch = variation is not None and variation.is_batch
 
     def build(spark: "SparkSession") -> "tuple[DataFrame, DataFrame | None]":
-        return _build(pipeline, steps, spark)
+        good, bad = _build(pipeline, steps, spark)
+        if not is_batch and not good.isStreaming:
+            said = "the SQL" if pipeline.sql is not None else "the function's result"
+            raise NotAStream(
+                f"{said} does not select from the pipeline's records: every start would write the "
+                "same rows again"
+            )
+        return good, bad
 
-    def start(spark: "SparkSession") -> "list[StreamingQuery | None]":
+    def start(spark: "SparkSession") -> "list[StreamingQuery]":
         good, bad = build(spark)
-        queries = [_make(steps.sink, good)]
-        if steps.dead_letter is not None:
-            queries.append(_make(steps.dead_letter, bad))
-        return queries
+        queries: list[StreamingQuery | None] = []
+        try:
+            queries.append(_make(steps.sink, good))
+            if steps.dead_letter is not None:
+                queries.append(_make(steps.dead_letter, bad))
+        except BaseException:
+            stop_all(filter(None, queries))
+            raise
+        return list(filter(None, queries))
 
     return Program(build, start)
+
+
+def stop_all(queries: "Iterable[StreamingQuery]") -> None:
+    for query in queries:
+        try:
+            query.stop()
+        except Exception:
+            log.warning("a query could not be stopped", exc_info=True)
 
 
 def _build(

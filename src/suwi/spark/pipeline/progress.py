@@ -120,6 +120,8 @@ class Watch:
         self.about = about
         """From where to where."""
         self.rows = 0
+        self.late_rows = 0
+        """Rows that came after the watermark had passed them, and were dropped."""
         self.batches = 0
         self.batch = -1
         """The number of the last batch that is done."""
@@ -134,6 +136,12 @@ class Watch:
         self._clock = clock
         self._seen = ""
         self._begun_ms = clock.now_ms()
+        self._batches_before = 0
+
+    @property
+    def has_advanced(self) -> bool:
+        """Whether a batch was done since the query was last started."""
+        return self.batches > self._batches_before
 
     @property
     def lag_total(self) -> int | None:
@@ -150,6 +158,7 @@ class Watch:
         """The query runs anew, and its reports begin again."""
         self._seen = ""
         self._begun_ms = self._clock.now_ms()
+        self._batches_before = self.batches
 
     def look(self, reports: Iterable[Mapping[str, Any]]) -> bool:
         """Take in reports, oldest first; whether there were new ones."""
@@ -170,6 +179,8 @@ class Watch:
         self.batch = report["batchId"]
         self.batches += 1
         self.rows += report["numInputRows"]
+        operators = report.get("stateOperators") or []
+        self.late_rows += sum(each.get("numRowsDroppedByWatermark", 0) for each in operators)
         self.batch_ms = report["durationMs"]["triggerExecution"]
         self.rows_per_s = report["numInputRows"] * _THOUSAND / max(1, self.batch_ms)
 
@@ -182,7 +193,8 @@ class Watch:
             if self.done_ms is not None:
                 return f"{title}{lag}waiting for records"
             return f"{title}{lag}first batch under way for {begun_s} s"
+        late = f"{self.late_rows:,} dropped as late, " if self.late_rows else ""
         return (
             f"{title}batch {self.batch}, {self.rows:,} rows, {self.rows_per_s:,.0f} rows/s, "
-            f"{lag}last batch {self.batch_ms / _THOUSAND:.1f} s"
+            f"{lag}{late}last batch {self.batch_ms / _THOUSAND:.1f} s"
         )

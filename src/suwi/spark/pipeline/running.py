@@ -1,22 +1,22 @@
 """`run` and `backfill`: a pipeline's queries kept running, or a range of time as a batch.
 
-Invariants: a failure that may pass is tried again, each time after twice as long; a batch that
-succeeds begins the count anew. Whatever ends the run, queries are stopped before it returns. A
-Delta table gets a range once, whatever was killed: the write is named by it.
+Invariants: a failure that may pass is tried again, each time after twice as long; a batch of the
+same query that succeeds begins the count anew. Whatever ends the run, queries are stopped before it
+returns. A Delta table gets a range once, whatever was killed: the write is named by it.
 """
 
 import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from suwi.env import Env, local_env
 from suwi.spark.pipeline import failures as exit_codes
 from suwi.spark.pipeline.failures import Failure, Kind, failure_of
-from suwi.spark.pipeline.program import Program, check_function, load_program
+from suwi.spark.pipeline.program import Program, check_function, load_program, stop_all
 from suwi.spark.pipeline.progress import Lag, Watch, report_of
 from suwi.spark.pipeline.spec import DeltaSpec, Pipeline, Sink, TableSource, sink_text, source_text
 from suwi.spark.pipeline.steps import DEAD_LETTERS, Between, Variation
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PAUSE_S_MIN = 1.0
-_PAUSE_S_MAX = 60.0
-
 Say = Callable[[str], None]
 
 
@@ -37,10 +34,38 @@ Say = Callable[[str], None]
 class RunSettings:
     retries: int = 10
     """How often to start again after failures in a row."""
-    pause_s_min: float = _PAUSE_S_MIN
-    pause_s_max: float = _PAUSE_S_MAX
+    pause_s_min: float = 1.0
+    pause_s_max: float = 60.0
     look_every_s: float = 0.5
     lag_every_s: float = 2.0
+
+
+class Attempts:
+    """Failures in a row, and how long to wait after each."""
+
+    def __init__(self, settings: RunSettings, say: Say) -> None:
+        self._settings = settings
+        self._say = say
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        self._failures = 0
+        self._next_pause_s = self._settings.pause_s_min
+
+    def pause_s_after(self, failure: Failure) -> float | None:
+        """None: trying again does not help, or no longer. Either is told."""
+        self._failures += 1
+        if failure.kind is Kind.DATA_LOST:
+            self._say(f"data lost: {failure.text}")
+            return None
+        if failure.kind is Kind.LASTING or self._failures > self._settings.retries:
+            tried = f", {self._failures} times" if self._failures > 1 else ""
+            self._say(f"failed{tried}: {failure.text}")
+            return None
+        pause_s = self._next_pause_s
+        self._say(f"{failure.text}; starting again in {pause_s:g} s")
+        self._next_pause_s = min(2 * pause_s, self._settings.pause_s_max)
+        return pause_s
 
 
 def lags_of(pipeline: Pipeline) -> list[Lag | None]:
@@ -94,6 +119,8 @@ class Runner:
         self.restarts = 0
         self._stop: asyncio.Event | None = None
         self._stopped_by = 0
+        self._advanced = False
+        """Whether the query that failed had done a batch since its last start."""
 
     def stop(self, by: int = 0) -> None:
         """Let the run end soon; `by` is the signal that asked for it."""
@@ -117,38 +144,28 @@ class Runner:
 
     async def _run(self) -> int:
         assert self._stop is not None
-        failures, pause_s = 0, self._settings.pause_s_min
+        attempts = Attempts(self._settings, self._say)
         while True:
-            batches = self._batches()
+            self._advanced = False
             failure = await self._run_once()
             if self._stop.is_set():
                 is_interrupt = self._stopped_by == signal.SIGINT
                 return exit_codes.INTERRUPTED if is_interrupt else exit_codes.DONE
             if failure is None:
                 return exit_codes.DONE
-            if failure.kind is Kind.DATA_LOST:
-                self._say(f"data lost: {failure.text}")
-                return exit_codes.DATA_LOST
-            if self._batches() > batches:
-                failures, pause_s = 0, self._settings.pause_s_min
-            failures += 1
-            if failure.kind is Kind.LASTING or failures > self._settings.retries:
-                tried = f", {failures} times" if failures > 1 else ""
-                self._say(f"failed{tried}: {failure.text}")
-                return exit_codes.FAILED
-            self._say(f"{failure.text}; starting again in {pause_s:g} s")
+            if self._advanced:
+                attempts.begin_anew()
+            pause_s = attempts.pause_s_after(failure)
+            if pause_s is None:
+                return exit_codes.of(failure)
             await self._pause(pause_s)
-            pause_s = min(2 * pause_s, self._settings.pause_s_max)
             self.restarts += 1
-
-    def _batches(self) -> int:
-        return sum(watch.batches for watch in self.watches)
 
     async def _run_once(self) -> Failure | None:
         """Start the queries and watch them until one fails, all are done, or somebody says stop."""
         queries: list[StreamingQuery] = []
         try:
-            queries = [query for query in self._program.start(self._spark) if query is not None]
+            queries = self._program.start(self._spark)
             for watch in self.watches:
                 watch.restarted()
             return await self._watch(queries)
@@ -156,7 +173,7 @@ class Runner:
             log.debug("a query could not be started", exc_info=True)
             return failure_of(error)
         finally:
-            self._stop_all(queries)
+            stop_all(queries)
 
     async def _watch(self, queries: "list[StreamingQuery]") -> Failure | None:
         assert self._stop is not None
@@ -170,10 +187,11 @@ class Runner:
                 await self._ask_lag()
                 lag_due_s = loop.time() + self._settings.lag_every_s
             self._show(self.watches)
-            for query in queries:
+            for watch, query in zip(self.watches, queries, strict=True):
                 error = query.exception()
                 if error is not None:
                     log.debug("a query failed", extra={"error": str(error)})
+                    self._advanced = watch.has_advanced
                     return failure_of(error)
             if self._stop.is_set() or not any(is_running):
                 return None
@@ -196,22 +214,9 @@ class Runner:
         except TimeoutError:
             pass
 
-    def _stop_all(self, queries: "Iterable[StreamingQuery]") -> None:
-        for query in queries:
-            try:
-                query.stop()
-            except Exception:
-                log.warning("a query could not be stopped", exc_info=True)
-
 
 def _reports(query: "StreamingQuery") -> list[Any]:
     return [report_of(progress) for progress in query.recentProgress]
-
-
-log = logging.getLogger(__name__)
-
-_PAUSE_S_MIN = 1.0
-_PAUSE_S_MAX = 60.0
 
 
 class NotForBatches(Exception):
@@ -233,8 +238,8 @@ class Backfill:
         Raises `BadFunction`.
         """
         program = load_program(self._pipeline, self._variation)
-        pause_s = _PAUSE_S_MIN
-        for attempt in range(retries + 1):
+        attempts = Attempts(RunSettings(retries), say)
+        while True:
             try:
                 program.start(spark)
                 say("backfilled")
@@ -242,13 +247,7 @@ class Backfill:
             except Exception as error:
                 log.debug("a backfill failed", exc_info=True)
                 failure = failure_of(error)
-            if failure.kind is Kind.DATA_LOST:
-                say(f"data lost: {failure.text}")
-                return exit_codes.DATA_LOST
-            if failure.kind is Kind.LASTING or attempt == retries:
-                say(f"failed: {failure.text}")
-                return exit_codes.FAILED
-            say(f"{failure.text}; trying again in {pause_s:g} s")
+            pause_s = attempts.pause_s_after(failure)
+            if pause_s is None:
+                return exit_codes.of(failure)
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _PAUSE_S_MAX)
-        raise AssertionError

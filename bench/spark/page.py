@@ -1,0 +1,182 @@
+"""Source, sink and table reader in one run, and the page and file with their figures."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from bench import report
+from bench.base_env import ROOT
+
+_TEXT = Path(__file__).parents[1] / "how_to_read_spark.md"
+_JOBS = ("source", "delta", "table")
+_OPTIONS = {"source": ["--repetitions=3"]}
+_QUICK = {
+    "source": ["--rows=100000", "--repetitions=1", "--codecs=none", "--cores=2"],
+    "delta": ["--rows=200000", "--batch-rows=40000"],
+    "table": ["--rows=400000", "--repetitions=1"],
+}
+_SOURCE_GOAL = 2.0
+_SINK_GOAL = 300_000
+_FLOOR_GOAL_MS = 500
+
+
+def measure(out: Path, *, quick: bool) -> list[str]:
+    """Run all jobs, write `spark.json` and `spark.md`; returns the jobs that failed."""
+    machine = report.machine("not asked for")
+    results: dict[str, Any] = {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "machine": {
+            "pyspark": version("pyspark"),
+            **{name: machine[name] for name in ("cores", "processor", "system", "python")},
+        },
+    }
+    failed = []
+    for job in _JOBS:
+        figures = _run(job, (_QUICK if quick else _OPTIONS).get(job, []))
+        if figures is None:
+            failed.append(f"spark ({job})")
+        else:
+            results[job] = figures
+    if not failed:
+        write(out, results)
+        print(f"wrote {out / 'spark.md'}", file=sys.stderr)
+    return failed
+
+
+def _run(job: str, options: list[str]) -> list[dict[str, Any]] | None:
+    with tempfile.TemporaryDirectory(prefix="suwi-bench-") as directory:
+        found = Path(directory) / "figures.json"
+        command = [sys.executable, "-m", f"bench.spark.{job}", *options, f"--json={found}"]
+        if subprocess.run(command, cwd=ROOT, check=False).returncode:
+            return None
+        figures: list[dict[str, Any]] = json.loads(found.read_text())
+        return figures
+
+
+def write(out: Path, results: dict[str, Any]) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "spark.json").write_text(json.dumps(results, indent=1) + "\n")
+    (out / "spark.md").write_text(text_of(results))
+
+
+def redraw(out: Path) -> None:
+    if (out / "spark.json").exists():
+        write(out, json.loads((out / "spark.json").read_text()))
+
+
+def text_of(results: dict[str, Any]) -> str:
+    machine = results["machine"]
+    sink = next(each for each in results["delta"] if each["job"] != "floor")
+    floor = next(each for each in results["delta"] if each["job"] == "floor")
+    spent_ms = floor["of_which_ms"]
+    ratios = {(ours["topic"], ours["cores"]): ratio for ours, _, ratio in _pairs(results["source"])}
+    at_goal = ratios.get(("100-none", 1))
+    return _TEXT.read_text().format(
+        machine=f"PySpark {machine['pyspark']}, {machine['cores']} cores ({machine['processor']}), "
+        f"{machine['system']}, Python {machine['python']}",
+        date=results["date"],
+        source=_source_table(results["source"]),
+        source_goal="not measured" if at_goal is None else _met(at_goal >= _SOURCE_GOAL),
+        delta=_delta_table(sink, floor),
+        logs_ms=f"{spent_ms['walCommit'] + spent_ms['commitOffsets']:.0f}",
+        planner_ms=f"{spent_ms['queryPlanning']:.0f}",
+        batch_ms=f"{spent_ms['addBatch']:.0f}",
+        table=_reader_table(results["table"]),
+    )
+
+
+def _met(is_met: bool) -> str:
+    return "met" if is_met else "missed"
+
+
+def _pairs(figures: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any], float]]:
+    """Ours, what stands beside it, and the ratio of their rows/s. They come in turns."""
+    pairs = zip(figures[::2], figures[1::2], strict=True)
+    return [(ours, theirs, ours["rows_per_s"] / theirs["rows_per_s"]) for ours, theirs in pairs]
+
+
+def _table(header: str, rows: list[list[str]]) -> str:
+    lines = [header, "|" + "---|" * (header.count("|") - 1)]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _source_table(figures: list[dict[str, Any]]) -> str:
+    rows = []
+    for ours, theirs, ratio in _pairs(figures):
+        value_bytes, _, codec = ours["topic"].partition("-")
+        cpu = theirs["cpu_us_per_row"] / ours["cpu_us_per_row"]
+        rows.append(
+            [
+                f"{value_bytes} B",
+                codec,
+                str(ours["cores"]),
+                f"{ours['rows_per_s']:,}",
+                f"{theirs['rows_per_s']:,}",
+                f"{ratio:.2f} ×",
+                f"{cpu:.2f} ×",
+                str(ours["worker_mb"]),
+                f"{ours['first_read_s']:.1f}, {theirs['first_read_s']:.1f}",
+            ]
+        )
+    return _table(
+        "| values | codec | cores | ours, rows/s | connector, rows/s | ratio | CPU | worker MB "
+        "| first read, s: ours, connector |",
+        rows,
+    )
+
+
+def _delta_table(sink: dict[str, Any], floor: dict[str, Any]) -> str:
+    def warm_up(found: dict[str, Any]) -> str:
+        warm = found["warm_up"]
+        first, second = warm["first_batch_ms"] / 1000, warm["second_batch_ms"] / 1000
+        return f"{warm['session_s']:.0f} s, {first:.0f} s, {second:.1f} s"
+
+    def memory(found: dict[str, Any]) -> str:
+        return (
+            f"JVM {found['peak_mb']['jvm']} MB, each Python worker {found['peak_mb']['worker']} MB"
+        )
+
+    return _table(
+        "| | | goal |",
+        [
+            [
+                "rows/s, median of whole batches",
+                f"{sink['rows_per_s']:,} (best {sink['rows_per_s_best']:,})",
+                f"≥ {_SINK_GOAL:,}: {_met(sink['rows_per_s'] >= _SINK_GOAL)}",
+            ],
+            [
+                "micro-batch floor, median of 30",
+                f"{floor['floor_ms']:.0f} ms (best {floor['floor_ms_best']:.0f})",
+                f"≤ {_FLOOR_GOAL_MS} ms: {_met(floor['floor_ms'] <= _FLOOR_GOAL_MS)}",
+            ],
+            [
+                "warm-up: session, first batch, second batch",
+                f"{warm_up(sink)} with large batches; {warm_up(floor)} with 100 rows",
+                "",
+            ],
+            ["memory at most, throughput", memory(sink), ""],
+            ["memory at most, small batches", memory(floor), ""],
+        ],
+    )
+
+
+def _reader_table(figures: list[dict[str, Any]]) -> str:
+    rows = [
+        [
+            "all five" if ours["columns"] == "*" else "one",
+            f"{ours['rows_per_s']:,}",
+            f"{theirs['rows_per_s']:,}",
+            f"{ratio:.2f} ×",
+            f"{ours['cpu_us_per_row']:.2f} and {theirs['cpu_us_per_row']:.2f} µs",
+        ]
+        for ours, theirs, ratio in _pairs(figures)
+    ]
+    return _table(
+        "| columns | ours, rows/s | Parquet source, rows/s | ratio | CPU for a row, ours and its |",
+        rows,
+    )
