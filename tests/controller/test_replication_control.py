@@ -103,3 +103,30 @@ def test_all_preferred_leaders_are_elected_and_other_decisions_run_in_between(
         assert {2, 4} <= set(seen)
 
     run(scenario, *[led_by(B2, B1, B2, B3)] * 5)
+
+
+def test_a_reassignment_completes_when_min_insync_replicas_is_lowered_again() -> None:
+    """It waited for the next change of its partition, because no election was needed."""
+    moving = led_by(B1, B1, B2, B3)._replace(removing_replicas=(B2, B3))
+
+    async def scenario(world: World) -> None:
+        world.rules = Rules(insync_min=2)
+        await world.control.reconsider(["orders"])
+        assert world.states[0].is_reassigning
+        world.rules = Rules(insync_min=1)
+        await world.control.reconsider(["orders"])
+        assert world.states[0].replicas == (B1,)
+        assert not world.states[0].is_reassigning
+
+    run(scenario, moving)
+
+
+def test_reconsidering_writes_nothing_for_a_reassignment_that_goes_on() -> None:
+    moving = led_by(B1, B1, B2, B3)._replace(isr=(B1, B2), adding_replicas=(B3,))
+
+    async def scenario(world: World) -> None:
+        before = world.follower.image.sequence
+        await world.control.reconsider(["orders"])
+        assert world.follower.image.sequence == before
+
+    run(scenario, moving)

@@ -201,12 +201,14 @@ class ReplicationControl:
     # -- elections -------------------------------------------------------------------------------
 
     async def reconsider(self, topics: Iterable[str]) -> None:
-        """Elect leaders where the new rules of these topics allow it. Part of the decision that has
-        changed the rules."""
+        """Elect leaders and complete reassignments where the new rules of these topics allow it.
+        Part of the decision that has changed the rules."""
         image = self._follower.image
         present = [image.topics[name] for name in topics if name in image.topics]
         liveness = BrokerLiveness.of(image.registered_brokers, image.registered_brokers)
-        await self.write(compute_changes(present, liveness, self._rules_of))
+        decided = compute_changes(present, liveness, self._rules_of)
+        decided.add_completable(present, image.unfenced_brokers, self._rules_of)
+        await self.write(decided)
 
     async def balance(self) -> int:
         """Elect preferred leaders; returns the number of changed partitions. Each piece is a
