@@ -48,8 +48,8 @@ from suwi.controller.replica_state_query import (
     lost_at_least,
 )
 from suwi.env import Clock
+from suwi.metadata.deletions import delete_deletions
 from suwi.metadata.image import (
-    DELETIONS,
     LIVE,
     BrokerInfo,
     ClusterImage,
@@ -188,10 +188,8 @@ class ReplicationControl:
         ]
         registrations += [Delete(f"{LIVE}{node}") for node in before if node not in after]
         # A restarted broker has marked those topics for deletion before it registered.
-        registrations += [
-            Delete(f"{DELETIONS}{node}")
-            for node in sorted(liveness.restarted & set(image.deletions))
-        ]
+        for node in sorted(liveness.restarted & set(image.deletions)):
+            registrations += delete_deletions(node, image.deletions[node])
         await self.write(decided, registrations, after)
         for node in sorted(liveness.restarted):
             log.info("broker registered", extra={"broker": node, "epoch": after[node].epoch})
