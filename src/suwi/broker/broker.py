@@ -119,7 +119,7 @@ class Broker:
         self._adopts = adopts
         self._start_together = start_together
         self._brokers_in_process = brokers_in_process
-        self._origin = Origin()
+        self._origin = Origin(process=env.random.uuid().hex)
         self._specs = parse_listeners(config)
         self._inter_broker_listener = find_inter_broker_listener(config, self._specs)
         self._dynamic = DynamicBrokerConfig(config)
@@ -333,8 +333,11 @@ class Broker:
         """Raises ForeignDirectory, Unavailable."""
         directories = self.directories
         identity = await identify(self.node_id, directories, self._store, self._env.random)
-        session_timeout_ms = self.config.zookeeper_session_timeout_ms
-        self._origin = Origin(directories.ids(), self._env.disk.boot_id(), session_timeout_ms)
+        self._origin = self._origin._replace(
+            directory_ids=directories.ids(),
+            boot_id=self._env.disk.boot_id(),
+            session_timeout_ms=self.config.zookeeper_session_timeout_ms,
+        )
         return identity
 
     async def _load_secrets(self, cluster_id: str) -> None:
@@ -393,9 +396,11 @@ class Broker:
         )
 
     def _incarnation(self) -> BrokerIncarnation:
-        is_stopping = self._stopping is not None
-        directories = self._origin.directory_ids
-        return BrokerIncarnation(self.node_id, is_stopping, directories, self._lifecycle.epoch)
+        origin, is_stopping = self._origin, self._stopping is not None
+        epoch = self._lifecycle.epoch
+        return BrokerIncarnation(
+            self.node_id, is_stopping, origin.directory_ids, epoch, origin.process
+        )
 
     # -- stopping ------------------------------------------------------------------------------
 

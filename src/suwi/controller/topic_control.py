@@ -229,9 +229,7 @@ def _deletion_puts(image: ClusterImage, topic: Topic) -> list[Put]:
     offline = {node for state in topic.partitions for node in state.replicas} - set(
         image.unfenced_brokers
     )
-    return [
-        put_deletion(node, image.deletions.get(node, {}), topic.id) for node in sorted(offline)
-    ]
+    return [put_deletion(node, image.deletions.get(node, {}), topic.id) for node in sorted(offline)]
 
 
 def _check_assignments(
