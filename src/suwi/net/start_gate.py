@@ -2,8 +2,8 @@
 
 A client that gets incomplete metadata (no brokers, no controller) keeps it for minutes. So a
 `StartGate` wraps the dispatcher until the broker is unfenced. ApiVersions, SASL, DescribeBroker and
-other brokers pass. The first other request of a client waits, for a limited time, and its connection is not read
-meanwhile. After `open` the gate is removed: see `Listener.serve_with`.
+other brokers pass. The first other request of a client waits, for a limited time, and its
+connection is not read meanwhile. After `open` the gate is removed: see `Listener.serve_with`.
 """
 
 import asyncio
