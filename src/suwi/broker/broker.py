@@ -333,11 +333,9 @@ class Broker:
         """Raises ForeignDirectory, Unavailable."""
         directories = self.directories
         identity = await identify(self.node_id, directories, self._store, self._env.random)
-        self._origin = self._origin._replace(
-            directory_ids=directories.ids(),
-            boot_id=self._env.disk.boot_id(),
-            session_timeout_ms=self.config.zookeeper_session_timeout_ms,
-        )
+        ids, boot_id = directories.ids(), self._env.disk.boot_id()
+        timeout_ms = self.config.zookeeper_session_timeout_ms
+        self._origin = Origin(ids, boot_id, timeout_ms, self._origin.process)
         return identity
 
     async def _load_secrets(self, cluster_id: str) -> None:
@@ -397,10 +395,8 @@ class Broker:
 
     def _incarnation(self) -> BrokerIncarnation:
         origin, is_stopping = self._origin, self._stopping is not None
-        epoch = self._lifecycle.epoch
-        return BrokerIncarnation(
-            self.node_id, is_stopping, origin.directory_ids, epoch, origin.process
-        )
+        directories, epoch = origin.directory_ids, self._lifecycle.epoch
+        return BrokerIncarnation(self.node_id, is_stopping, directories, epoch, origin.process)
 
     # -- stopping ------------------------------------------------------------------------------
 
