@@ -1,4 +1,5 @@
-"""Decisions that are written in pieces, and decisions after the rules of a topic have changed."""
+"""Decisions that are written in pieces, and decisions after the rules of a topic have changed
+(hazards Z14, Z16)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

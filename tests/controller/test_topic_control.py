@@ -1,4 +1,5 @@
-"""Topics with many partitions are encoded shard by shard; deletions while a broker is down."""
+"""Topics with many partitions are encoded shard by shard; deletions while a broker is down
+(hazard Z17)."""
 
 import asyncio
 import json

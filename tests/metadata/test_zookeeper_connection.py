@@ -1,5 +1,5 @@
 """The connection to ZooKeeper: credentials, TLS, silent and unreachable servers (hazards Z7, Z10),
-large packets (hazard Z12)."""
+large packets (hazard Z12), sessions (hazards Z5, Z9)."""
 
 import asyncio
 import contextlib
