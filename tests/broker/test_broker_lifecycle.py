@@ -32,8 +32,8 @@ B1 = NodeId(1)
 SESSION_S = 6.0
 
 
-OLD = Origin(("old-dir",), "boot-1", int(SESSION_S * 1000))
-NEW = Origin(("new-dir",), "boot-1", int(SESSION_S * 1000))
+OLD = Origin(("old-dir",), "boot-1", int(SESSION_S * 1000), "old-process")
+NEW = Origin(("new-dir",), "boot-1", int(SESSION_S * 1000), "new-process")
 
 
 def broker_at(host: str, origin: Origin) -> OwnRegistration:
@@ -77,7 +77,7 @@ async def listen(host: str, answers_as: Origin | None) -> None:
         loop = asyncio.get_running_loop()
         await loop.create_server(asyncio.Protocol, host, 9092)
         return
-    incarnation = BrokerIncarnation(B1, False, answers_as.directory_ids)
+    incarnation = BrokerIncarnation(B1, False, answers_as.directory_ids, process=answers_as.process)
     describe = DescribeBroker(lambda: incarnation, ManualClock(), "memory", lambda: "connected")
     dispatcher = Dispatcher({ApiKey.DESCRIBE_BROKER: describe})
     listener = Listener("PLAINTEXT", host, 9092, dispatcher, Budget(Limits()))
@@ -128,7 +128,8 @@ def test_a_broker_that_restarts_on_its_directory_takes_over_its_registration_at_
         world.old.kill()
         view.kill()
         world.new.start()
-        broker_lifecycle = world.broker_lifecycle(world.store.view(), origin=OLD)
+        origin = OLD._replace(process="new-process")
+        broker_lifecycle = world.broker_lifecycle(world.store.view(), origin=origin)
         began_s = world.simulation.loop.time()
         epoch = await world.new.spawn(broker_lifecycle.join())
         assert epoch > before
@@ -145,8 +146,8 @@ def test_a_broker_that_restarts_on_its_directory_takes_over_its_registration_at_
         ("refused", NEW),
         ("silent", NEW),
         ("unreachable", NEW),
-        ("refused", OLD._replace(boot_id="boot-2")),
-        ("refused", OLD._replace(boot_id="")),
+        ("refused", OLD._replace(boot_id="boot-2", process="new-process")),
+        ("refused", OLD._replace(boot_id="", process="new-process")),
     ],
 )
 def test_a_registration_that_may_be_another_brokers_is_left_to_its_session(
@@ -164,6 +165,42 @@ def test_a_registration_that_may_be_another_brokers_is_left_to_its_session(
         began_s = world.simulation.loop.time()
         await world.new.spawn(broker_lifecycle.join())
         assert world.simulation.loop.time() - began_s > SESSION_S / 2
+        await broker_lifecycle.stop()
+
+    run(scenario)
+
+
+def test_a_broker_on_a_copy_of_the_data_directory_is_refused_while_the_other_answers() -> None:
+    """Each took the other's registration for its own, for ever."""
+
+    async def scenario(world: World) -> None:
+        await world.begin_old()
+        before = world.store.ledger.registrations["brokers/1"]
+        world.new.start()
+        copied = OLD._replace(process="new-process")
+        broker_lifecycle = world.broker_lifecycle(world.store.view(), origin=copied)
+        with pytest.raises(IdInUse, match="data directory old-dir answers at old:9092"):
+            await world.new.spawn(broker_lifecycle.join())
+        assert world.store.ledger.registrations["brokers/1"] == before
+        await broker_lifecycle.stop()
+
+    run(scenario)
+
+
+def test_a_broker_waits_for_the_session_timeout_that_the_store_has_granted() -> None:
+    """ZooKeeper may grant more than was asked for: the id was said to be in use."""
+
+    async def scenario(world: World) -> None:
+        world.store.session_timeout_s = 10 * SESSION_S
+        view, _ = await world.begin_old()
+        world.old.kill()
+        view.kill()
+        world.new.start()
+        broker_lifecycle = world.broker_lifecycle(world.store.view())
+        epoch = await world.new.spawn(broker_lifecycle.join())
+        held = world.store.ledger.registrations["brokers/1"]
+        assert held.epoch == epoch
+        assert decode_origin(held).session_timeout_ms == int(10 * SESSION_S * 1000)
         await broker_lifecycle.stop()
 
     run(scenario)

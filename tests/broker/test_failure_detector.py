@@ -4,6 +4,8 @@ from typing import Any
 
 from suwi.broker.failure_detector import _PeerMonitor
 from suwi.env.tasks import cancel_and_wait
+from suwi.metadata.image import BrokerInfo
+from suwi.model.ids import NodeId
 
 
 class QuietConnection:
@@ -44,7 +46,7 @@ class RegisteringConnection(QuietConnection):
         self.epochs = [-1, 7]
 
     async def send(self, *_: Any) -> bytes:
-        self.monitor.observe(7, again=False)
+        self.monitor.observe(BrokerInfo(NodeId(2), (), epoch=7), again=False)
         epoch = self.epochs.pop(0)
         return json.dumps({"node": 2, "stopping": False, "epoch": epoch}).encode()
 

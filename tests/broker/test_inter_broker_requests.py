@@ -1,4 +1,5 @@
-"""Requests to the controller on the wire: AlterPartition, BrokerHeartbeat, ElectLeaders."""
+"""Requests to the controller on the wire: AlterPartition, BrokerHeartbeat, ElectLeaders; hazard
+Z1."""
 
 import asyncio
 from typing import Any

@@ -102,6 +102,7 @@ def test_metrics_show_requests_traffic_connections_and_logs(tmp_path: object) ->
         assert samples[("suwi_under_min_isr_partitions",)] == 0
 
         assert (await _get(server.port, "/other"))[0] == "HTTP/1.1 404 Not Found"
+        assert (await _get(server.port, "/health"))[0] == "HTTP/1.1 200 OK"
         assert (await _get(server.port, "/metrics", "POST"))[0].split()[1] == "405"
         await client.close()
         await server.stop()

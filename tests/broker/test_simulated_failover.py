@@ -214,7 +214,10 @@ def test_a_broken_connection_alone_does_not_depose_the_controller() -> None:
     run_with_long_sessions(scenario)
 
 
-def test_a_fenced_broker_that_responds_is_unfenced() -> None:
+def test_a_fenced_broker_that_responds_is_unfenced_although_its_connection_never_broke() -> None:
+    """It stayed fenced for ever: a controller whose write of the fence timed out, and was applied
+    later, had asked it before that."""
+
     async def scenario(cluster: SimCluster) -> None:
         victim = other_than(controller(cluster))
         async with cluster.client("test") as client:
@@ -224,8 +227,6 @@ def test_a_fenced_broker_that_responds_is_unfenced() -> None:
         assert active is not None
         registered = image(cluster, victim).registered_brokers[NodeId(victim)]
         await active.controller_election.partitions.fence(NodeId(victim), registered.epoch)
-        await until(lambda: NodeId(victim) not in image(cluster, victim).unfenced_brokers)
-        cluster.simulation.network.reset(f"b{victim}")  # so that it is queried again
         await until(
             lambda: image(cluster, victim).unfenced_brokers.get(NodeId(victim)) == registered
         )

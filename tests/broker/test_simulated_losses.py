@@ -1,4 +1,5 @@
-"""Power losses, unclean elections and deleted topics: what is lost, and what is reported."""
+"""Power losses, unclean elections and deleted topics: what is lost, and what is reported
+(hazard Z17)."""
 
 import asyncio
 import json

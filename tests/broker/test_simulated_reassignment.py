@@ -1,4 +1,5 @@
-"""Reassignments in a simulated cluster: replicas move, and what is in them moves with them."""
+"""Reassignments in a simulated cluster: replicas move, and what is in them moves with them
+(hazards Z14, Z17)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

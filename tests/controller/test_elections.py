@@ -1,4 +1,4 @@
-"""Leader and ISR of a partition when brokers fail and return."""
+"""Leader and ISR of a partition when brokers fail and return (hazard Z16)."""
 
 import pytest
 

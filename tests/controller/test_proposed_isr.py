@@ -1,4 +1,4 @@
-"""Which ISR proposals of a leader are valid, and the errors for others."""
+"""Which ISR proposals of a leader are valid, and the errors for others (hazard Z2)."""
 
 import pytest
 

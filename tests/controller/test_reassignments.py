@@ -1,4 +1,4 @@
-"""Each step of a reassignment, as a function of the partition's state."""
+"""Each step of a reassignment, as a function of the partition's state (hazard Z14)."""
 
 from functools import partial
 

@@ -1,7 +1,10 @@
-"""Topics with many partitions are encoded shard by shard."""
+"""Topics with many partitions are encoded shard by shard; deletions while a broker is down
+(hazard Z17)."""
 
 import asyncio
+import json
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -12,11 +15,14 @@ from suwi.metadata.image import (
     TOPICS,
     BrokerInfo,
     ImageBuilder,
+    PartitionState,
+    Topic,
     encode_broker,
     encode_shards,
+    encode_topic,
 )
-from suwi.metadata.store import Operation, Put
-from suwi.model.ids import NodeId
+from suwi.metadata.store import Operation, Put, check_write, values_of
+from suwi.model.ids import LeaderEpoch, NodeId, TopicId
 from suwi.model.topic_config import TopicConfig
 from suwi.sim.random import SimRandom
 
@@ -66,5 +72,31 @@ def test_encoding_a_large_topic_yields_to_the_event_loop_after_each_shard(
         *shards, head = writer.written
         assert [Put(key, value) for key, value in encode_shards(topic).items()] == shards
         assert head.key == TOPICS + "many"
+
+    asyncio.run(scenario())
+
+
+def test_topics_can_be_deleted_however_many_were_deleted_since_a_broker_went_down() -> None:
+    """After 11,400 the entry of the broker was too large to be written."""
+    ids = [UUID(int=number) for number in range(12_000)]
+
+    async def scenario() -> None:
+        writer: Any = Writer()
+        follower: Any = Follower()
+        admin = TopicControl(writer, follower, SimRandom(0), TopicConfig())
+        builder = ImageBuilder()
+        away = PartitionState(NodeId(1), LeaderEpoch(0), 0, (NodeId(1), NodeId(2)), (NodeId(1),))
+        # As an earlier version has written them.
+        known = {"deletions/2": json.dumps([str(each) for each in ids]).encode()}
+        follower.image = builder.load(1, known)
+        for number in (1, 2):
+            topic = Topic("orders", TopicId(UUID(int=20_000 + number)), {}, (away,))
+            created = {TOPICS + "orders": encode_topic(topic), **encode_shards(topic)}
+            follower.image = builder.apply(2 * number, created)
+            await admin.delete("orders", None)
+            check_write(writer.written)
+            follower.image = builder.apply(2 * number + 1, values_of(writer.written))
+        shards = follower.image.deletions[NodeId(2)]
+        assert shards == {0: {*ids}, 1: {UUID(int=20_001), UUID(int=20_002)}}
 
     asyncio.run(scenario())

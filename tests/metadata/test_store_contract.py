@@ -1,4 +1,5 @@
-"""The contract of store.py for entries, changes and registrations, tested with every store."""
+"""The contract of store.py for entries, changes and registrations, tested with every store
+(hazard Z3)."""
 
 import asyncio
 import random

@@ -1,4 +1,5 @@
-"""The contract of store.py for the controller and for sessions, tested with every store."""
+"""The contract of store.py for the controller and for sessions, tested with every store
+(hazard Z1)."""
 
 import asyncio
 

@@ -1,4 +1,5 @@
-"""Behaviour of the ZooKeeper store alone: lost responses, hanging event loops, several roots."""
+"""Behaviour of the ZooKeeper store alone: lost responses, hanging event loops, several roots
+(hazard Z8)."""
 
 import asyncio
 import time

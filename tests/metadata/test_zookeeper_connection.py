@@ -1,5 +1,5 @@
 """The connection to ZooKeeper: credentials, TLS, silent and unreachable servers (hazards Z7, Z10),
-large packets (hazard Z12)."""
+large packets (hazard Z12), sessions (hazards Z5, Z9)."""
 
 import asyncio
 import contextlib
@@ -19,8 +19,9 @@ from suwi.metadata import zookeeper_connection
 from suwi.metadata.store import Applied, Put, SessionLost, Unavailable
 from suwi.metadata.zookeeper import ZookeeperStore
 from suwi.metadata.zookeeper_connection import AccessDenied, Connection, ZookeeperSettings
-from suwi.metadata.zookeeper_format import Paths, encode_number
+from suwi.metadata.zookeeper_format import Paths, encode_entry, encode_number
 from suwi.metadata.zookeeper_session import ZookeeperSession
+from suwi.metadata.zookeeper_sockets import Sockets
 from suwi.model.broker_config import parse_broker_config
 from suwi.model.config_kinds import BadConfig
 from suwi.model.ids import NodeId
@@ -238,6 +239,59 @@ def test_twenty_thousand_topics_with_long_names_are_listed_in_small_packets(
         await store.close()
 
     run(scenario, 10 * PATIENCE_S)
+
+
+class _TwoSessions:
+    """A connection that goes on in a new session after the head was read; the new one reads older
+    entries until it is synced."""
+
+    def __init__(self) -> None:
+        self.session_id, self.head_seen = 1, 0
+        self._head, self._value = 5, encode_entry(b"new", 5)
+
+    def saw(self, head: int) -> None:
+        self.head_seen = head
+
+    async def sync(self) -> None:
+        self._head, self._value = 5, encode_entry(b"new", 5)
+
+    async def get(self, *paths: str) -> list[tuple[bytes, None]]:
+        return [
+            (encode_number(self._head) if path == "/suwi/head" else self._value, None)
+            for path in paths
+        ]
+
+    async def children(self, *paths: str) -> list[tuple[list[str], None]]:
+        if self.session_id == 1:
+            self.session_id = 2
+            self._head, self._value = 1, encode_entry(b"old", 1)
+        own = Paths("/suwi").entry("a")
+        return [(["a"] if own.startswith(path) else [], None) for path in paths]
+
+
+def test_a_snapshot_is_read_in_one_session() -> None:
+    """Entries that a new session read were taken to be as new as the head that the last one
+    read."""
+
+    async def scenario() -> None:
+        store: Any = ZookeeperStore(ZookeeperSettings("127.0.0.1:1"))
+        store._connection = _TwoSessions()
+        snapshot = await store.read_all()
+        assert snapshot.sequence == 5
+        assert snapshot.entries["a"].value == b"new"
+
+    run(scenario)
+
+
+def test_a_host_that_was_left_because_it_was_silent_is_tried_last() -> None:
+    sockets = Sockets(1.0, None)
+    hosts = [(f"zk{n}", f"127.0.0.{n}", 2181) for n in (1, 2, 3)]
+    assert sockets.with_silent_last(hosts) == hosts
+    with contextlib.suppress(OSError):
+        sockets.create_connection(("127.0.0.1", 1))
+    sockets.disconnect()
+    others = [("zk1", "127.0.0.1", 1), *hosts[1:]]
+    assert sockets.with_silent_last(others) == [*hosts[1:], ("zk1", "127.0.0.1", 1)]
 
 
 # -- sessions and lost data, without a server ------------------------------------------------------

@@ -119,7 +119,7 @@ class Broker:
         self._adopts = adopts
         self._start_together = start_together
         self._brokers_in_process = brokers_in_process
-        self._origin = Origin()
+        self._origin = Origin(process=env.random.uuid().hex)
         self._specs = parse_listeners(config)
         self._inter_broker_listener = find_inter_broker_listener(config, self._specs)
         self._dynamic = DynamicBrokerConfig(config)
@@ -333,8 +333,9 @@ class Broker:
         """Raises ForeignDirectory, Unavailable."""
         directories = self.directories
         identity = await identify(self.node_id, directories, self._store, self._env.random)
-        session_timeout_ms = self.config.zookeeper_session_timeout_ms
-        self._origin = Origin(directories.ids(), self._env.disk.boot_id(), session_timeout_ms)
+        ids, boot_id = directories.ids(), self._env.disk.boot_id()
+        timeout_ms = self.config.zookeeper_session_timeout_ms
+        self._origin = Origin(ids, boot_id, timeout_ms, self._origin.process)
         return identity
 
     async def _load_secrets(self, cluster_id: str) -> None:
@@ -393,9 +394,9 @@ class Broker:
         )
 
     def _incarnation(self) -> BrokerIncarnation:
-        is_stopping = self._stopping is not None
-        directories = self._origin.directory_ids
-        return BrokerIncarnation(self.node_id, is_stopping, directories, self._lifecycle.epoch)
+        origin, is_stopping = self._origin, self._stopping is not None
+        directories, epoch = origin.directory_ids, self._lifecycle.epoch
+        return BrokerIncarnation(self.node_id, is_stopping, directories, epoch, origin.process)
 
     # -- stopping ------------------------------------------------------------------------------
 

@@ -177,7 +177,7 @@ class BrokerLifecycle:
     async def _register(self, session: Session) -> int:
         """Raises IdInUse."""
         loop = asyncio.get_running_loop()
-        value = encode_registration(self._describe())
+        value = encode_registration(self._own(session))
         first: Registration | None = None
         deadline_s = 0.0
         while True:
@@ -185,12 +185,12 @@ class BrokerLifecycle:
                 return await session.register(self._key, value)
             except AlreadyRegistered as error:
                 held = error.registration
-            if self._is_own(held, session):
+            if await self._is_own(held, session):
                 await self._store.deregister(self._key, held.epoch)
                 continue
             if first is None or held.epoch != first.epoch:
                 first = held
-                deadline_s = loop.time() + self._session_limit_s(held)
+                deadline_s = loop.time() + self._session_limit_s(held, session)
                 log.warning(
                     "waiting for the end of an earlier registration",
                     extra={"broker": self._node_id, "epoch": held.epoch},
@@ -198,10 +198,25 @@ class BrokerLifecycle:
             await self._refuse_if_in_use(held, is_overdue=loop.time() > deadline_s)
             await asyncio.sleep(_RETRY_S)
 
-    def _is_own(self, held: Registration, session: Session) -> bool:
-        """Whether the registration certainly is an earlier one of this broker."""
-        is_same = self._describe().origin.is_same(decode_origin(held))
-        return held.session_id == session.id or is_same
+    def _own(self, session: Session) -> OwnRegistration:
+        """ZooKeeper may have granted another session timeout than the configured one."""
+        own = self._describe()
+        if session.timeout_s is None:
+            return own
+        origin = own.origin._replace(session_timeout_ms=int(session.timeout_s * 1000))
+        return own._replace(origin=origin)
+
+    async def _is_own(self, held: Registration, session: Session) -> bool:
+        """Whether the registration certainly is an earlier one of this broker. Raises IdInUse."""
+        own, origin = self._describe().origin, decode_origin(held)
+        if held.session_id == session.id or own.is_same_process(origin):
+            return True
+        if not own.is_same(origin):
+            return False
+        # A process that has ended, unless somebody has copied the data directory.
+        other = decode_registration(self._node_id, held).broker
+        await refuse_if_answered(other, own, self._connect)
+        return True
 
     async def _refuse_if_in_use(self, held: Registration, *, is_overdue: bool) -> None:
         """Raises IdInUse. Otherwise the registration's broker has ended or is unreachable: wait
@@ -212,6 +227,6 @@ class BrokerLifecycle:
             how = f"registered with the address {address_of(other)} keeps its session alive"
             raise IdInUse(in_use(other, origin.directory_ids, how))
 
-    def _session_limit_s(self, held: Registration) -> float:
-        timeouts_ms = (decode_origin(held), self._describe().origin)
+    def _session_limit_s(self, held: Registration, session: Session) -> float:
+        timeouts_ms = (decode_origin(held), self._own(session).origin)
         return _TIMEOUTS_WAITED * max(each.session_timeout_ms for each in timeouts_ms) / 1000

@@ -18,7 +18,7 @@ from suwi.broker.controller_election import ControllerElection
 from suwi.client.connection import PeerConnection, is_refusal
 from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
 from suwi.handlers.describe_broker import BrokerIncarnation, decode_incarnation
-from suwi.metadata.image import ClusterImage
+from suwi.metadata.image import BrokerInfo, ClusterImage
 from suwi.metadata.store import MetadataStore, Unavailable
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId
@@ -32,6 +32,8 @@ _CONNECT_S = 5.0
 _RESPONSE_S = 5.0
 _PAUSE_S_MIN = 0.05
 _PAUSE_S_MAX = 1.0
+_FENCED_CHECK_S = 5.0
+"""A fenced broker that could not be unfenced is asked again after this time."""
 _FENCED_S_MIN = 10.0
 """Hazard Z18: a firewall that refuses connections now and then costs one election, not many."""
 
@@ -90,7 +92,7 @@ class FailureDetector:
             if monitor is None:
                 self._monitors[node] = _PeerMonitor(node, self)
             else:
-                monitor.observe(image.registered_brokers[node].epoch, again=became_active)
+                monitor.observe(image.registered_brokers[node], again=became_active)
 
     async def stop(self) -> None:
         self._is_stopped = True
@@ -138,9 +140,10 @@ class FailureDetector:
         if self._controller_election.is_active_controller:
             if not known.fenced and node not in self._fenced:
                 log.info("broker failed, fencing", extra={"broker": node, "epoch": known.epoch})
+                # Before the write, which may be applied although it times out.
+                self._fenced_s[node] = asyncio.get_running_loop().time()
                 await self._controller_election.partitions.fence(node, known.epoch)
                 self._fenced.add(node)
-                self._fenced_s[node] = asyncio.get_running_loop().time()
         elif controller_epoch is not None and node not in self._deposed:
             log.info(
                 "controller failed, deposing", extra={"broker": node, "epoch": controller_epoch}
@@ -155,15 +158,17 @@ class _PeerMonitor:
     def __init__(self, node: NodeId, owner: FailureDetector) -> None:
         self._node = node
         self._owner = owner
-        self._epoch: int | None = None
+        self._observed: tuple[int, bool] | None = None
+        """Broker epoch and fencing in the image."""
         self._woken = asyncio.Event()
         self.task = owner.tasks.start(self._run, name="failure detector", on_failure=RESTART)
 
-    def observe(self, epoch: int, *, again: bool) -> None:
-        """The image has this broker epoch. `again`: reconnect at once even if it is unchanged, so
+    def observe(self, broker: BrokerInfo, *, again: bool) -> None:
+        """The image has this registration. `again`: reconnect at once even if it is unchanged, so
         that this broker, now the active controller, acts on a connection refused before."""
-        if again or epoch != self._epoch:
-            self._epoch = epoch
+        observed = (broker.epoch, broker.fenced)
+        if again or observed != self._observed:
+            self._observed = observed
             self._woken.set()
 
     def stop(self) -> None:
@@ -198,27 +203,35 @@ class _PeerMonitor:
         try:
             while connection.is_open:
                 self._woken.clear()
-                asked_in = self._epoch
+                known = self._observed
                 wait_s = await self._owner.answered(await _describe(connection))
                 if wait_s:
                     await self._pause(wait_s)
                 else:
-                    await self._wait_for_change(connection, asked_in)
+                    await self._wait_for_change(connection, known)
             return True
         finally:
             connection.abort()
 
-    async def _wait_for_change(self, connection: PeerConnection, known: int | None) -> None:
-        """Return when the connection breaks or the image has another epoch of the broker than the
-        `known` one: it may have got it while the broker was asked."""
+    async def _wait_for_change(
+        self, connection: PeerConnection, known: tuple[int, bool] | None
+    ) -> None:
+        """Return when the connection breaks or the image has another epoch or fencing of the broker
+        than the `known` ones, perhaps since before it answered; while it is fenced, also after some
+        seconds."""
+        timeout_s = _FENCED_CHECK_S if known is not None and known[1] else None
         lost = asyncio.ensure_future(connection.lost())  # owner: this function
         try:
-            while connection.is_open and self._epoch == known:
+            while connection.is_open and self._observed == known:
                 woken = asyncio.ensure_future(self._woken.wait())  # owner: this function
                 try:
-                    await asyncio.wait((lost, woken), return_when=asyncio.FIRST_COMPLETED)
+                    done, _ = await asyncio.wait(
+                        (lost, woken), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+                    )
                 finally:
                     woken.cancel()
+                if not done:
+                    return
                 self._woken.clear()
         finally:
             lost.cancel()

@@ -55,7 +55,7 @@ class LogLoader:
         set aside: no other topic of that name opens it, and its data is not lost.
         """
         image = self.replicas.image
-        deleted = image.deletions.get(self.node_id, frozenset())
+        deleted = frozenset[UUID]().union(*image.deletions.get(self.node_id, {}).values())
         for directory in self.directories.usable():
             for tp in directory.found_partitions():
                 is_known = tp.topic in image.topics

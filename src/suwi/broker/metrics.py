@@ -325,7 +325,7 @@ class BrokerCollector(Collector):
 
 
 class MetricsServer:
-    """Serves GET /metrics, and nothing else."""
+    """Serves GET /metrics, and GET /health: the event loop of the broker runs."""
 
     def __init__(self, broker: "Broker", stats: NetStats, host: str, port: int) -> None:
         self.host = host
@@ -372,6 +372,8 @@ class MetricsServer:
         path = rest.split(b" ", 1)[0].split(b"?", 1)[0]
         if method != b"GET":
             return _response("405 Method Not Allowed", b"only GET\n", "text/plain")
+        if path == b"/health":
+            return _response("200 OK", b"ok\n", "text/plain")
         if path != b"/metrics":
             return _response("404 Not Found", b"try /metrics\n", "text/plain")
         body = await self._scrape()

@@ -1,9 +1,9 @@
 """The value of a broker's registration, and whose an existing registration of the same id is.
 
 Two hosts may by mistake run with one id and even with one advertised address, so an address proves
-nothing (hazard Z4). A registration is this broker's own if it was made with one of its data
-directories since the machine booted: this process holds the directory's lock. Any other one is left
-to its session.
+nothing (hazard Z4). A registration is this broker's own if it was made by this process, or with one
+of its data directories since the machine booted and by no process that still answers: this process
+holds the directory's lock, but the directory may be a copy. Any other one is left to its session.
 """
 
 import asyncio
@@ -35,10 +35,15 @@ class Origin(NamedTuple):
     directory_ids: tuple[str, ...] = ()
     boot_id: str = ""
     session_timeout_ms: int = 0
+    process: str = ""
+    """A random id; empty in a registration of an earlier version."""
+
+    def is_same_process(self, other: "Origin") -> bool:
+        return self.process == other.process != ""
 
     def is_same(self, other: "Origin") -> bool:
-        """Whether it is certain that both are of brokers that used the same data directory on the
-        same machine; only one of them can be running."""
+        """Whether both are of brokers that used the same data directory on the same machine; only
+        one of them can be running, unless the directory was copied."""
         return self.has_directory_of(other.directory_ids) and self.boot_id == other.boot_id != ""
 
     def has_directory_of(self, directory_ids: tuple[str, ...]) -> bool:
@@ -59,6 +64,7 @@ def encode_registration(own: OwnRegistration) -> bytes:
             "directories": own.origin.directory_ids,
             "boot": own.origin.boot_id,
             "session_ms": own.origin.session_timeout_ms,
+            "process": own.origin.process,
         }
     ).encode()
 
@@ -71,7 +77,8 @@ def decode_registration(node_id: NodeId, registration: Registration) -> Register
 
 def decode_origin(registration: Registration) -> Origin:
     value = json.loads(registration.value)
-    return Origin(tuple(value["directories"]), value["boot"], value["session_ms"])
+    process = value.get("process", "")
+    return Origin(tuple(value["directories"]), value["boot"], value["session_ms"], process)
 
 
 async def refuse_if_answered(other: BrokerInfo, own: Origin, connect: Connect) -> None:
@@ -79,9 +86,15 @@ async def refuse_if_answered(other: BrokerInfo, own: Origin, connect: Connect) -
     for endpoint in other.endpoints:
         found = await _probe(endpoint, connect)
         # This broker may itself be reached there; then the other one was not asked.
-        if found is None or found.stopping or own.has_directory_of(tuple(found.directories)):
+        if found is None or found.stopping or _is_itself(found, own):
             continue
         raise IdInUse(in_use(other, tuple(found.directories), f"answers at {_text(endpoint)}"))
+
+
+def _is_itself(found: BrokerIncarnation, own: Origin) -> bool:
+    if found.process and own.process:
+        return found.process == own.process
+    return own.has_directory_of(tuple(found.directories))  # of an earlier version
 
 
 def in_use(other: BrokerInfo, directory_ids: tuple[str, ...], how: str) -> str:

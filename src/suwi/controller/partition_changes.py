@@ -60,6 +60,17 @@ class PartitionChanges:
                     self.elections.setdefault(tp, Election.CLEAN)
         return completed
 
+    def add_completable(
+        self, topics: Iterable[Topic], live: Collection[NodeId], rules_of: RulesOf
+    ) -> None:
+        """Add the partitions that need no other change for their reassignments to complete."""
+        for topic in topics:
+            for tp, state in partitions_of(topic):
+                if state.is_reassigning and tp not in self.states:
+                    insync_min = rules_of(topic).insync_min
+                    if complete(state, live, insync_min=insync_min) is not state:
+                        self.states[tp] = state
+
 
 def compute_changes(
     topics: Iterable[Topic], liveness: BrokerLiveness, rules_of: RulesOf

@@ -21,7 +21,8 @@ from suwi.controller.reassignments import (
     replicas_on,
 )
 from suwi.controller.replication_control import ReplicationControl
-from suwi.metadata.image import BROKER_CONFIGS, DELETIONS, ClusterImage, PartitionState
+from suwi.metadata.deletions import delete_deletions
+from suwi.metadata.image import BROKER_CONFIGS, ClusterImage, PartitionState
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import Delete
 from suwi.model.errors import (
@@ -107,9 +108,7 @@ class ReassignmentControl:
             raise InvalidRequest(
                 f"broker {node} has {len(replicas)} replicas: reassign their partitions first"
             )
-        left = []
-        if node in image.deletions:
-            left.append(Delete(f"{DELETIONS}{node}"))
+        left = delete_deletions(node, image.deletions.get(node, {}))
         if str(node) in image.broker_configs:
             left.append(Delete(f"{BROKER_CONFIGS}{node}"))
         if not left:

@@ -8,6 +8,7 @@ causes, or after them: if a write is interrupted, the controller computes the ch
 the state in the store.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,8 +48,8 @@ from suwi.controller.replica_state_query import (
     lost_at_least,
 )
 from suwi.env import Clock
+from suwi.metadata.deletions import delete_deletions
 from suwi.metadata.image import (
-    DELETIONS,
     LIVE,
     BrokerInfo,
     ClusterImage,
@@ -72,6 +73,8 @@ from suwi.model.ids import NO_NODE, NodeId, PartitionIndex, TopicPartition
 log = logging.getLogger(__name__)
 
 _PREFERRED_AT_ONCE_MAX = 1000
+_PREFERRED_PAUSE_S = 1.0
+"""Hazard Z16: clients find the new leaders of one piece before the next piece moves."""
 _LOSSES_REPORTED_MAX = 50
 """Per decision."""
 _LOSSES_TIMEOUT_S = 1.0
@@ -185,10 +188,8 @@ class ReplicationControl:
         ]
         registrations += [Delete(f"{LIVE}{node}") for node in before if node not in after]
         # A restarted broker has marked those topics for deletion before it registered.
-        registrations += [
-            Delete(f"{DELETIONS}{node}")
-            for node in sorted(liveness.restarted & set(image.deletions))
-        ]
+        for node in sorted(liveness.restarted & set(image.deletions)):
+            registrations += delete_deletions(node, image.deletions[node])
         await self.write(decided, registrations, after)
         for node in sorted(liveness.restarted):
             log.info("broker registered", extra={"broker": node, "epoch": after[node].epoch})
@@ -198,16 +199,25 @@ class ReplicationControl:
     # -- elections -------------------------------------------------------------------------------
 
     async def reconsider(self, topics: Iterable[str]) -> None:
-        """Elect leaders where the new rules of these topics allow it. Part of the decision that has
-        changed the rules."""
+        """Elect leaders and complete reassignments where the new rules of these topics allow it.
+        Part of the decision that has changed the rules."""
         image = self._follower.image
         present = [image.topics[name] for name in topics if name in image.topics]
         liveness = BrokerLiveness.of(image.registered_brokers, image.registered_brokers)
-        await self.write(compute_changes(present, liveness, self._rules_of))
+        decided = compute_changes(present, liveness, self._rules_of)
+        decided.add_completable(present, image.unfenced_brokers, self._rules_of)
+        await self.write(decided)
 
     async def balance(self) -> int:
-        """Elect preferred leaders; returns the number of changed partitions."""
-        return await self._writer.run_exclusively(lambda: self._balance())
+        """Elect preferred leaders; returns the number of changed partitions. Each piece is a
+        decision of its own, so that no other decision waits for all of them."""
+        moved = 0
+        while True:
+            piece = await self._writer.run_exclusively(self._balance)
+            moved += piece
+            if piece < _PREFERRED_AT_ONCE_MAX:
+                return moved
+            await asyncio.sleep(_PREFERRED_PAUSE_S)
 
     async def _balance(self) -> int:
         decided = elect_preferred_all(self._follower.image, _PREFERRED_AT_ONCE_MAX)

@@ -4,7 +4,6 @@ Invariant: a decision starts only when the image has the changes of the previous
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +13,8 @@ from suwi.controller.metadata_writer import MetadataWriter, check_fits
 from suwi.controller.placement import place, sites_of
 from suwi.controller.topic_names import check_collision, check_topic_name
 from suwi.env import Random
+from suwi.metadata.deletions import put_deletion
 from suwi.metadata.image import (
-    DELETIONS,
     SHARD_PARTITIONS,
     TOPICS,
     ClusterImage,
@@ -230,11 +229,7 @@ def _deletion_puts(image: ClusterImage, topic: Topic) -> list[Put]:
     offline = {node for state in topic.partitions for node in state.replicas} - set(
         image.unfenced_brokers
     )
-    puts = []
-    for node in sorted(offline):
-        ids = image.deletions.get(node, frozenset()) | {topic.id}
-        puts.append(Put(f"{DELETIONS}{node}", json.dumps(sorted(map(str, ids))).encode()))
-    return puts
+    return [put_deletion(node, image.deletions.get(node, {}), topic.id) for node in sorted(offline)]
 
 
 def _check_assignments(

@@ -1,9 +1,9 @@
 """DescribeBroker v0, Suwi's own and never advertised: the broker's id and broker epoch.
 
-The response is JSON: `{"node": 1, "stopping": false, "directories": ["eJw..."], "epoch": 17}`, with
-the ids of the data directories. The epoch is -1 while the broker is not registered; only brokers
-receive it. Clients receive instead: `version`, `now_ms` (the broker's clock), `store` (where the
-metadata is) and `store_state` (of the session with it).
+The response is JSON: `{"node": 1, "stopping": false, "directories": ["eJw..."], "epoch": 17,
+"process": "0b..."}`, with the ids of the data directories and of the process. The epoch is -1 while
+the broker is not registered; only brokers receive it. Clients receive instead: `version`, `now_ms`
+(the broker's clock), `store` (where the metadata is) and `store_state` (of the session with it).
 """
 
 import json
@@ -22,6 +22,7 @@ class BrokerIncarnation(NamedTuple):
     stopping: bool
     directories: Sequence[str] = ()
     epoch: int = -1
+    process: str = ""
 
 
 class DescribeBroker:

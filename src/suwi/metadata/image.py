@@ -7,8 +7,8 @@ cluster that was made without them), `topics/NAME` (id, partition count, configu
 `partitions/NAME/SHARD` (the states of at most 1,000 partitions each),
 `configs/brokers/ID` (dynamic broker configuration; ID is `default` for all brokers),
 `configs/groups/NAME` (configuration of a consumer group), `scram/USER` (SCRAM credentials),
-`live/ID` (registered brokers, as the controller has written them), `deletions/ID` (ids of topics
-that were deleted while a broker was down) and `events/NUMBER`.
+`live/ID` (registered brokers, as the controller has written them), `deletions/ID` (topics that were
+deleted while a broker was down, see deletions.py) and `events/NUMBER`.
 The secrets of the cluster (`scram-decoys`, `peer-secret`) are in no image.
 Invariant: a topic exists if and only if its `topics/` entry does; that entry is written last and
 deleted first.
@@ -23,6 +23,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 from uuid import UUID
 
+from suwi.metadata.deletions import DELETIONS, Shards, decode_ids, shard_of
 from suwi.model.features import BEFORE_FEATURES, UNSET_FEATURES, Features
 from suwi.model.ids import (
     NO_EPOCH,
@@ -42,7 +43,6 @@ FEATURES = "features"
 BROKER_CONFIGS = "configs/brokers/"
 GROUP_CONFIGS = "configs/groups/"
 LIVE = "live/"
-DELETIONS = "deletions/"
 EVENTS = "events/"
 SCRAM = "scram/"
 SCRAM_DECOYS = "scram-decoys"
@@ -152,9 +152,7 @@ class ClusterImage:
         default_factory=lambda: MappingProxyType({})
     )
     """The registered brokers that are not fenced."""
-    deletions: Mapping[NodeId, frozenset[UUID]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    deletions: Mapping[NodeId, Shards] = field(default_factory=lambda: MappingProxyType({}))
     """Topics that were deleted while a broker was down: it deletes their data when it returns."""
     events: Mapping[int, bytes] = field(default_factory=lambda: MappingProxyType({}))
     """By number; see `controller/events.py`."""
@@ -192,7 +190,8 @@ class ImageBuilder:
         self._topics: dict[str, Topic] = {}
         self._scram: Mapping[str, Mapping[str, ScramCredential]] = MappingProxyType({})
         self._registered: Mapping[NodeId, BrokerInfo] = MappingProxyType({})
-        self._deletions: Mapping[NodeId, frozenset[UUID]] = MappingProxyType({})
+        self._deleted_ids: dict[str, frozenset[UUID]] = {}
+        """Parsed deletions by key."""
         self._events: Mapping[int, bytes] = MappingProxyType({})
         self._group_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
@@ -203,7 +202,9 @@ class ImageBuilder:
         self._topics = {name: self._read_topic(name) for name in sorted(names)}
         self._scram = self._read_scram()
         self._registered = self._read_brokers()
-        self._deletions = self._read_deletions()
+        self._deleted_ids = {
+            key: decode_ids(value) for key, value in entries.items() if key.startswith(DELETIONS)
+        }
         self._events = self._read_events()
         self._group_configs = self._read_group_configs()
         return self._image(sequence)
@@ -216,6 +217,10 @@ class ImageBuilder:
                 self._entries.pop(key, None)
             else:
                 self._entries[key] = value
+            if key.startswith(DELETIONS):
+                self._deleted_ids.pop(key, None)
+                if value is not None:
+                    self._deleted_ids[key] = decode_ids(value)
             if key.startswith((TOPICS, PARTITIONS)):
                 self._shards.pop(key, None)
                 changed_topics[key.split("/")[1]] = None
@@ -223,8 +228,6 @@ class ImageBuilder:
             self._scram = self._read_scram()
         if any(key.startswith(LIVE) for key in values):
             self._registered = self._read_brokers()
-        if any(key.startswith(DELETIONS) for key in values):
-            self._deletions = self._read_deletions()
         if any(key.startswith(EVENTS) for key in values):
             self._events = self._read_events()
         if any(key.startswith(GROUP_CONFIGS) for key in values):
@@ -253,7 +256,7 @@ class ImageBuilder:
             self._scram,
             self._registered,
             MappingProxyType({n: b for n, b in self._registered.items() if not b.fenced}),
-            self._deletions,
+            self._read_deletions(),
             self._events,
             self._group_configs,
             decode_features(self._entries.get(FEATURES)),
@@ -268,14 +271,12 @@ class ImageBuilder:
         by_id = {broker.id: broker for broker in sorted(brokers, key=lambda broker: broker.id)}
         return MappingProxyType(by_id)
 
-    def _read_deletions(self) -> Mapping[NodeId, frozenset[UUID]]:
-        return MappingProxyType(
-            {
-                NodeId(int(key.removeprefix(DELETIONS))): frozenset(map(UUID, json.loads(value)))
-                for key, value in self._entries.items()
-                if key.startswith(DELETIONS)
-            }
-        )
+    def _read_deletions(self) -> Mapping[NodeId, Shards]:
+        deletions: dict[NodeId, dict[int, frozenset[UUID]]] = {}
+        for key, ids in self._deleted_ids.items():
+            node, shard = shard_of(key)
+            deletions.setdefault(node, {})[shard] = ids
+        return MappingProxyType(deletions)
 
     def _read_events(self) -> Mapping[int, bytes]:
         return MappingProxyType(

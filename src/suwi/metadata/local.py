@@ -46,6 +46,10 @@ class LocalView(abc.ABC):
         self._subscribed = 0
 
     @property
+    def session_timeout_s(self) -> float | None:
+        return None
+
+    @property
     def is_overdue(self) -> bool:
         """Whether the view has been disconnected for the session timeout."""
         return False
@@ -135,6 +139,10 @@ class LocalSession(SessionBase):
     def __init__(self, session_id: int, view: LocalView) -> None:
         super().__init__(session_id, view.subscribe)
         self._view = view
+
+    @property
+    def timeout_s(self) -> float | None:
+        return self._view.session_timeout_s
 
     @property
     def is_overdue(self) -> bool:

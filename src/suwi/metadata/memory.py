@@ -131,6 +131,10 @@ class MemoryView(LocalView):
         return self._connection != 0
 
     @property
+    def session_timeout_s(self) -> float | None:
+        return self._store.session_timeout_s
+
+    @property
     def is_overdue(self) -> bool:
         if self.connected:
             return False

@@ -7,6 +7,7 @@ once the follower has failed, they raise `Unavailable` instead of waiting.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 BROKERS = "brokers/"
 """Prefix of the keys under which brokers register."""
 _RETRY_S = 0.1
+_CHECK_INTERVAL_S = 5.0
+"""Notifications may be lost (hazard Z5), and looking for changes costs two small reads."""
 
 ApplyImage: TypeAlias = Callable[[ClusterImage, ClusterImage], Awaitable[None] | None]
 """Applies the next image (second argument) after the last one (first argument). Long work is a
@@ -115,7 +118,9 @@ class MetadataFollower:
 
     async def _follow(self) -> None:
         while True:
-            await self._changed.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CHECK_INTERVAL_S):
+                    await self._changed.wait()
             self._changed.clear()
             requested = len(self._syncs)
             try:

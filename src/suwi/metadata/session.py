@@ -36,6 +36,10 @@ class SessionBase:
         return self._state
 
     @property
+    def timeout_s(self) -> float | None:
+        return None
+
+    @property
     def lost(self) -> asyncio.Event:
         return self._lost
 

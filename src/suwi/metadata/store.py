@@ -196,6 +196,10 @@ class Session(Protocol):
     def state(self) -> SessionState: ...
 
     @property
+    def timeout_s(self) -> float | None:
+        """The session timeout that the store has granted; None if its sessions have none."""
+
+    @property
     def lost(self) -> asyncio.Event:
         """Set once the session is known to have ended; that is final."""
 

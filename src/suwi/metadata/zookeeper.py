@@ -142,6 +142,7 @@ class ZookeeperStore:
 
     async def read_all(self, prefix: str = "") -> Snapshot:
         while True:
+            session_id = self._connection.session_id
             before = await self._head()
             buckets = await self._connection.children(*self._paths.buckets())
             names = (name for names, _ in buckets for name in names)
@@ -153,7 +154,9 @@ class ZookeeperStore:
                 if node
             }
             changes = await self.changes_after(before)
-            if not isinstance(changes, Gap):
+            # In a new session the entries may have been read as they were before `before`.
+            is_same_session = session_id == self._connection.session_id
+            if is_same_session and not isinstance(changes, Gap):
                 return _caught_up(entries, changes, before, prefix)
 
     async def changes_after(self, sequence: int) -> list[Change] | Gap:

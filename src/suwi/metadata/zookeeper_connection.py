@@ -14,7 +14,6 @@ import contextlib
 import logging
 import math
 import queue
-import socket
 import ssl
 import threading
 from collections.abc import Callable, Sequence
@@ -38,13 +37,13 @@ from kazoo.exceptions import (
     SessionExpiredError,
     SessionMovedError,
 )
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KeeperState
 from kazoo.security import CREATOR_ALL_ACL
 
 from suwi.metadata import zookeeper_format as fmt
 from suwi.metadata.store import Closed, SessionState, StoreRolledBack, Unavailable
 from suwi.metadata.zookeeper_format import Node, Step
+from suwi.metadata.zookeeper_sockets import Sockets
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +114,7 @@ class Connection:
         self._root = settings.root
         self._on_state = on_state
         self._loop = asyncio.get_running_loop()
-        self._sockets = _Sockets(settings.connect_timeout_s, settings.make_tls_context)
+        self._sockets = Sockets(settings.connect_timeout_s, settings.make_tls_context)
         self.client = _make_client(settings, self._sockets)
         self._learn_granted_timeout()
         self.client.add_listener(self._listen)
@@ -332,7 +331,7 @@ class Connection:
         """Called on the owner's thread."""
         settings, seen = self._settings, self.head_seen  # The head may move on meanwhile.
         client = _make_client(
-            settings, _Sockets(settings.connect_timeout_s, settings.make_tls_context)
+            settings, Sockets(settings.connect_timeout_s, settings.make_tls_context)
         )
         try:
             client.start(settings.connect_timeout_s)
@@ -359,8 +358,8 @@ class Connection:
             self.confirmed_s = max(self.confirmed_s, sent_s)
 
 
-def _make_client(settings: ZookeeperSettings, sockets: "_Sockets") -> KazooClient:
-    return KazooClient(
+def _make_client(settings: ZookeeperSettings, sockets: Sockets) -> KazooClient:
+    client = KazooClient(
         settings.hosts,
         timeout=settings.session_timeout_s,
         handler=sockets,
@@ -368,6 +367,9 @@ def _make_client(settings: ZookeeperSettings, sockets: "_Sockets") -> KazooClien
         auth_data=[settings.auth] if settings.auth else None,
         default_acl=CREATOR_ALL_ACL if settings.auth else None,
     )
+    hosts_of = client._connection._expand_client_hosts
+    client._connection._expand_client_hosts = lambda: sockets.with_silent_last(hosts_of())
+    return client
 
 
 def _complete(future: asyncio.Future[Any], result: Any) -> None:
@@ -383,56 +385,6 @@ def _raise(error: BaseException) -> None:
     if isinstance(error, (NoAuthError, AuthFailedError)):
         raise AccessDenied("ZooKeeper refuses access to the znodes: check zookeeper.auth")
     raise error
-
-
-class _Sockets(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's handler, with a time limit for each host, TLS as configured, and `disconnect`."""
-
-    def __init__(
-        self, connect_timeout_s: float, make_tls_context: Callable[[], ssl.SSLContext] | None
-    ) -> None:
-        super().__init__()
-        self._connect_timeout_s = connect_timeout_s
-        self._make_tls_context = make_tls_context
-        self._current: socket.socket | None = None
-
-    def create_connection(
-        self, address: tuple[str, int], hostname: str | None = None, **_: Any
-    ) -> socket.socket:
-        """Called by kazoo's connection thread. Raises OSError."""
-        self._current = None
-        plain = socket.create_connection(address, self._connect_timeout_s)
-        try:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._current = plain
-            if self._make_tls_context is not None:
-                context = self._make_tls_context()
-                self._current = context.wrap_socket(plain, server_hostname=hostname)
-        except ValueError as error:  # BadTls: kazoo tries again after an OSError
-            plain.close()
-            log.error("TLS to ZooKeeper is not possible", extra={"reason": str(error)})
-            raise OSError(str(error)) from error
-        except BaseException:
-            plain.close()
-            raise
-        return self._current
-
-    def select(
-        self, readable: list[Any], writable: list[Any], errors: list[Any], *timeout: Any
-    ) -> Any:
-        """Also reports what OpenSSL has decrypted already: a select on the socket does not, and
-        kazoo would wait for its next ping."""
-        decrypted = [s for s in readable if isinstance(s, ssl.SSLSocket) and s.pending()]
-        if decrypted:
-            timeout = (0,)
-        found = super().select(readable, writable, errors, *timeout)
-        return [*decrypted, *(s for s in found[0] if s not in decrypted)], *found[1:]
-
-    def disconnect(self) -> None:
-        """Break the connection; kazoo reconnects."""
-        if self._current is not None:
-            with contextlib.suppress(OSError):
-                self._current.shutdown(socket.SHUT_RDWR)
 
 
 class _ClientOwner:

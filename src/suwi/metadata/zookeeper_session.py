@@ -28,6 +28,10 @@ class ZookeeperSession(SessionBase):
         self._paths = paths
 
     @property
+    def timeout_s(self) -> float | None:
+        return self._connection.timeout_s
+
+    @property
     def is_overdue(self) -> bool:
         return self._lost.is_set() or not self._connection.is_confirmed
 

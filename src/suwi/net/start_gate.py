@@ -1,9 +1,9 @@
 """While a broker starts: connections are accepted, but client requests wait.
 
 A client that gets incomplete metadata (no brokers, no controller) keeps it for minutes. So a
-`StartGate` wraps the dispatcher until the broker is unfenced. ApiVersions, SASL and other brokers
-pass. The first other request of a client waits, for a limited time, and its connection is not read
-meanwhile. After `open` the gate is removed: see `Listener.serve_with`.
+`StartGate` wraps the dispatcher until the broker is unfenced. ApiVersions, SASL, DescribeBroker and
+other brokers pass. The first other request of a client waits, for a limited time, and its
+connection is not read meanwhile. After `open` the gate is removed: see `Listener.serve_with`.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ _AT_ONCE: Final = frozenset(
         ApiKey.SASL_AUTHENTICATE,
         ApiKey.PEER_CHALLENGE,
         ApiKey.PEER_PROOF,
+        ApiKey.DESCRIBE_BROKER,  # This broker asks itself before it registers.
     }
 )
 # librdkafka times out after 10 s.

@@ -1,0 +1,33 @@
+"""Following the metadata although the store does not notify."""
+
+import asyncio
+from collections.abc import Callable
+
+from suwi.metadata.memory import MemoryStore
+from suwi.metadata.metadata_follower import MetadataFollower
+from suwi.metadata.store import Put
+from suwi.sim import Simulation
+from tests.supervision import tasks_that_must_not_fail
+
+
+def test_a_change_is_followed_although_its_notification_was_lost() -> None:
+    """Hazard Z5."""
+    simulation = Simulation(1)
+
+    async def main() -> None:
+        store = MemoryStore(simulation.random.stream("store"))
+        view = store.view()
+
+        def subscribe(_: Callable[[], None]) -> Callable[[], None]:
+            return lambda: None
+
+        view.subscribe = subscribe  # type: ignore[method-assign]
+        follower = MetadataFollower(view, tasks_that_must_not_fail())
+        await follower.start()
+        await store.view().write([Put("cluster", b"c1")])
+        async with asyncio.timeout(60):
+            while follower.image.cluster_id != "c1":  # noqa: ASYNC110 - virtual time
+                await asyncio.sleep(0.1)
+        await follower.stop()
+
+    simulation.run(main())
