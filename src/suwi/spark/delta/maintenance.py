@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from suwi.env import SystemClock, SystemRandom
 from suwi.spark.delta.commit import add_actions
-from suwi.spark.delta.errors import CommitContended, SchemaMismatch
+from suwi.spark.delta.errors import CommitContended
 from suwi.spark.delta.files import NAME, FilePlan, FileWriter
-from suwi.spark.delta.log import files_of
+from suwi.spark.delta.log import files_of, open_for_reading
 from suwi.spark.delta.scan import Scan, read_files
-from suwi.spark.delta.schema import WIDER, arrow_schema, describe
+from suwi.spark.delta.schema import arrow_schema, widened
 from suwi.spark.delta.storage import storage_of
 from suwi.spark.delta.table import check_supported, statistics_columns, table_schema
 from suwi.spark.delta.upsert import STAGING
@@ -87,38 +87,42 @@ def widen(
     *,
     storage_options: Mapping[str, str] | None = None,
 ) -> int:
-    """Give columns a wider type, as {"n": "long"} or {"n": "double"}; the new version.
+    """Give columns a wider type, as {"n": "long"} or {"who.age": "double"}; the new version.
 
     The table is written anew, in one commit: delta-rs does not know Delta's feature that would
     change the type alone (typeWidening). Streams that read the table stop at the commit. Files that
     others add meanwhile are written anew in another commit.
 
-    Raises `SchemaMismatch`, ArrowInvalid where a value does not fit, and `CommitContended`.
+    Raises `SchemaMismatch`, `CannotRead` where a value does not fit, and `CommitContended`.
     """
     storage = {f"storage.{name}": one for name, one in (storage_options or {}).items()}
     options = read_table_options({"path": path, **storage})
-    schema = _widened(table_schema(_open(path, storage_options)), columns)
     for _ in range(_ATTEMPTS):
-        table = _open(path, storage_options)
-        before = table.version()
+        table = open_for_reading(options)
         check_supported(table)
-        _write_anew(table, options, schema)
-        after = _open(path, storage_options).version()
-        if after == before + 1:
-            return after
+        before, schema = table.version(), widened(table_schema(table), columns)
+        if _write_anew(table, options, schema):
+            after = open_for_reading(options).version()
+            if after == before + 1:
+                return after
     raise CommitContended(f"others wrote to the table in each of {_ATTEMPTS} attempts")
 
 
-def _write_anew(table: "DeltaTable", options: TableOptions, schema: dict[str, Any]) -> None:
-    """All rows with another schema, in one commit. delta-rs lets others append meanwhile."""
+def _write_anew(table: "DeltaTable", options: TableOptions, schema: dict[str, Any]) -> bool:
+    """All rows with another schema, in one commit. delta-rs lets others append meanwhile.
+
+    False: others changed or removed rows, and nothing was done.
+    """
     from deltalake import Schema
+    from deltalake.exceptions import CommitFailedError
     from pyspark.sql.types import StructType
 
     spark_schema = StructType.fromJson(schema)
     partition_by = tuple(table.metadata().partition_columns)
+    storage = storage_of(options.uri, options.storage)
     random = SystemRandom()
     writer = FileWriter(
-        storage_of(options.uri, options.storage),
+        storage,
         FilePlan(
             schema=arrow_schema(spark_schema),
             partition_by=partition_by,
@@ -128,26 +132,25 @@ def _write_anew(table: "DeltaTable", options: TableOptions, schema: dict[str, An
         ),
         lambda: f"part-{random.uuid()}",
     )
-    writer.write(read_files(Scan(options, spark_schema, spark_schema), files_of(table)))
-    table.create_write_transaction(
-        add_actions(writer.close()),
-        "overwrite",
-        Schema.from_json(json.dumps(schema)),
-        list(partition_by),
-    )
-
-
-def _widened(schema: dict[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
-    known = {field["name"]: field for field in schema["fields"]}
-    for name, kind in columns.items():
-        if name not in known:
-            raise SchemaMismatch(f"`{name}` is not in the table")
-        has = known[name]["type"]
-        if not isinstance(has, str) or kind not in WIDER.get(has, ()):
-            allowed = ", ".join(WIDER.get(has, ())) if isinstance(has, str) else ""
-            raise SchemaMismatch(f"`{name}` is {describe(has)}: it becomes {allowed or 'nothing'}")
-        known[name] = {**known[name], "type": kind}
-    return {"type": "struct", "fields": list(known.values())}
+    try:
+        writer.write(read_files(Scan(options, spark_schema, spark_schema), files_of(table)))
+        files = writer.close()
+    except BaseException:
+        writer.discard()
+        raise
+    try:
+        table.create_write_transaction(
+            add_actions(files),
+            "overwrite",
+            Schema.from_json(json.dumps(schema)),
+            list(partition_by),
+        )
+    except CommitFailedError:
+        # It may have been stored, and only its answer lost: what the table names stays.
+        named = {file.path for file in files_of(open_for_reading(options))}
+        storage.remove(file.path for file in files if file.path not in named)
+        return False
+    return True
 
 
 def _open(path: str, storage_options: Mapping[str, str] | None) -> "DeltaTable":
