@@ -20,7 +20,7 @@ from suwi.env import SystemRandom
 from suwi.spark.delta.commit import Apply, Batch, append_files, commit_batch
 from suwi.spark.delta.errors import DeltaSinkError
 from suwi.spark.delta.files import FilePlan, FileWriter, WrittenFile
-from suwi.spark.delta.schema import arrow_schema, check_types, fit
+from suwi.spark.delta.schema import added_fields, arrow_schema, check_types, fit
 from suwi.spark.delta.storage import storage_of
 from suwi.spark.delta.table import (
     check_partitions,
@@ -35,7 +35,7 @@ from suwi.spark.delta.upsert import STAGING, check_keys, merge_files
 from suwi.spark.gc_freeze import freeze_loaded
 from suwi.spark.option_kinds import Use
 from suwi.spark.option_table import find
-from suwi.spark.options import TableOptions, read_table_options
+from suwi.spark.options import BadOption, TableOptions, read_table_options
 from suwi.spark.origin import Origin, origin_of_task
 from suwi.spark.releases import DataSourceStreamArrowWriter
 
@@ -86,8 +86,13 @@ class DeltaDataSource(DataSource):
         from suwi.spark.delta.scan import Scan, full_schema
 
         options = read_table_options(self.options, use)
-        table = open_for_reading(options, options.version_as_of)
-        return Scan(options, schema, full_schema(table, options))
+        full = full_schema(open_for_reading(options, options.version_as_of), options)
+        unknown = list(added_fields(schema.jsonValue(), full.jsonValue()))
+        if unknown:
+            raise BadOption(
+                f"the table has no {', '.join(unknown)}: leave out `schema(…)`, or load it again"
+            )
+        return Scan(options, schema, full)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":  # noqa: N802
         return StreamWriter(read_table_options(self.options), schema, overwrite)

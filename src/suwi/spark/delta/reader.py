@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from suwi.env import local_env
+from suwi.spark.data_loss import CheckpointMismatch
 from suwi.spark.delta.errors import (
     CannotRead,
     DeltaSourceError,
@@ -98,7 +99,6 @@ class _StreamReader(DataSourceStreamReader):
         self._scan = scan
         self._options = scan.options
         self._log: Log | None = None
-        self._table_id = ""
         self._latest = -1
         self._asked_ms = 0
         self._initial: dict[str, Any] | None = None
@@ -119,7 +119,7 @@ class _StreamReader(DataSourceStreamReader):
             raise CannotRead(
                 "readChangeFeed: the table keeps no change data (delta.enableChangeDataFeed)"
             )
-        self._initial = place.as_json(self._table_id)
+        self._initial = place.as_json(log.table_id)
         return self._initial
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -149,17 +149,22 @@ class _StreamReader(DataSourceStreamReader):
         if self._log is None:
             # Not in the constructor: Spark sends readers to the executors too.
             self._log = Log(self._options)
-            self._table_id = self._log.table_id
         if not 0 <= now_ms - self._asked_ms < _ASK_EVERY_MS or self._latest < 0:
             self._latest, self._asked_ms = self._log.latest(), now_ms
         return self._log, self._latest
 
     def _check_table(self, offset: dict[str, Any]) -> None:
-        if offset["table"] != self._table_id:
+        assert self._log is not None
+        if not isinstance(offset.get("table"), str):
+            raise CheckpointMismatch(
+                f"this checkpoint belongs to a topic or another source, and the query reads the "
+                f"table at {self._options.uri}. Give the query a checkpoint of its own"
+            )
+        if offset["table"] != self._log.table_id:
             raise OtherTable(
                 f"this checkpoint belongs to another table: its id is {offset['table']}, and that "
-                f"of {self._options.uri} is {self._table_id}. Was it deleted and made anew? Give "
-                "the query a checkpoint of its own"
+                f"of {self._options.uri} is {self._log.table_id}. Was it deleted and made anew? "
+                "Give the query a checkpoint of its own"
             )
 
     def _files(self, first: Place, end: Place) -> Iterator[DataFile]:
@@ -193,10 +198,13 @@ class _StreamReader(DataSourceStreamReader):
         )
 
     def _check_schema(self, version: int, schema: dict[str, Any]) -> None:
+        assert self._log is not None
         chosen = self._options.choice.columns  # Whoever names columns wants no others.
         fields = [one for one in schema["fields"] if not chosen or one["name"] in chosen]
         known = self._scan.schema.jsonValue()
         new = list(added_fields({"type": "struct", "fields": fields}, known))
+        now = set(added_fields(self._log.schema, known))
+        new = [one for one in new if one in now]  # Others never come: later commits dropped them.
         if new:
             raise SchemaChanged(
                 f"version {version} of {self._options.uri} has new columns: {', '.join(new)}. "
@@ -212,20 +220,23 @@ class OldStreamReader(_StreamReader):
     def __init__(self, scan: Scan) -> None:
         super().__init__(scan)
         self._is_new = True
+        self._planned: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return super().initialOffset() if self._initial is None else self._initial
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         self._is_new = False
+        self._planned = end
         self._initial = where_it_began(end) or self._initial
         return super().partitions(start, end)
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
         if self._is_new:
             self.initialOffset()
-        _, latest = self._follow()
-        end = Place(latest + 1).as_json(self._table_id)
+        log, latest = self._follow()
+        self._check_table(self._planned or self._initial or {})
+        end = Place(latest + 1).as_json(log.table_id)
         return end if self._initial is None else with_beginning(end, self._initial)
 
 
@@ -250,14 +261,14 @@ if HAS_ADMISSION_CONTROL:
             self._is_available_now = True
 
         def latestOffset(self, start: dict[str, Any], limit: "ReadLimit") -> dict[str, Any]:  # noqa: N802
-            _, latest = self._follow()
+            log, latest = self._follow()
             self._check_table(start)
             if self._is_available_now:
                 self._target = latest if self._target is None else self._target
                 latest = self._target
             files_max = None if isinstance(limit, ReadAllAvailable) else limit.max_files
             first = Place.of(start)
-            end = self._end(first, latest, files_max).as_json(self._table_id)
+            end = self._end(first, latest, files_max).as_json(log.table_id)
             is_first = self._initial is not None and start == self._initial
             if Place.of(end) == first and not is_first:
                 return start  # As it was written: Spark compares texts.
@@ -287,7 +298,9 @@ if HAS_ADMISSION_CONTROL:
             return at
 
         def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-            return Place(self._latest + 1).as_json(self._table_id) if self._latest >= 0 else None
+            if self._log is None or self._latest < 0:
+                return None
+            return Place(self._latest + 1).as_json(self._log.table_id)
 
 
 def make_stream_reader(scan: Scan) -> DataSourceStreamReader:
