@@ -65,9 +65,10 @@ class SuwiDataSource(DataSource):
     def streamReader(self, schema: StructType) -> "DataSourceStreamReader":  # noqa: N802
         self._check_schema(schema)
         from suwi.spark.options import read_source_options
-        from suwi.spark.topic_reader import make_stream_reader
+        from suwi.spark.stream_reader import make_stream_reader
+        from suwi.spark.topic_reader import TopicSource
 
-        return make_stream_reader(read_source_options(self.options, streaming=True))
+        return make_stream_reader(TopicSource(read_source_options(self.options, streaming=True)))
 
     def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
         return _topic_writer().batch_writer(self.options, schema, overwrite)

@@ -19,8 +19,8 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.datasource import CaseInsensitiveDict
 
+from suwi.spark import stream_reader as module
 from suwi.spark.data_loss import CheckpointMismatch
-from suwi.spark.delta import reader as module
 from suwi.spark.delta.data_source import DeltaDataSource
 from suwi.spark.delta.errors import (
     CannotRead,
@@ -32,9 +32,10 @@ from suwi.spark.delta.errors import (
 )
 from suwi.spark.delta.log import parse_commit
 from suwi.spark.delta.maintenance import compact
-from suwi.spark.delta.reader import HAS_ADMISSION_CONTROL, OldStreamReader
+from suwi.spark.delta.reader import TableSource
 from suwi.spark.delta.upsert import merge_files
 from suwi.spark.options import BadOption
+from suwi.spark.stream_reader import HAS_ADMISSION_CONTROL, OldStreamReader
 from tests.spark.delta.tables import append_entry, commit, delete_by_vector, options_of, schema_of
 
 SCHEMA = schema_of("n long, day date")
@@ -43,7 +44,7 @@ SCHEMA = schema_of("n long, day date")
 @pytest.fixture(autouse=True, params=["new", "old"])
 def spark_release(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """As PySpark 4.2 and newer ask for offsets, and as 4.1 does."""
-    monkeypatch.setattr(module, "_ASK_EVERY_MS", 0)
+    monkeypatch.setattr(TableSource, "ask_every_ms", 0)
     if request.param == "old":
         monkeypatch.setattr(module, "HAS_ADMISSION_CONTROL", False)
     elif not HAS_ADMISSION_CONTROL:
@@ -367,11 +368,7 @@ def test_a_delete_stops_a_stream_by_name_unless_it_is_told_to_pass_over_it(tmp_p
     assert skipping.batch() == [3]
 
 
-def test_what_came_before_a_commit_that_stops_a_stream_is_read(
-    tmp_path: Path, spark_release: str
-) -> None:
-    if spark_release == "old":
-        pytest.skip("PySpark 4.1 does not let a source end a batch earlier")
+def test_what_came_before_a_commit_that_stops_a_stream_is_read(tmp_path: Path) -> None:
     add(tmp_path, 1)
     query = Query(tmp_path)
     assert query.plan()

@@ -77,9 +77,10 @@ class DeltaDataSource(DataSource):
         return BatchReader(self._scan(Use.TABLE_BATCH, schema))
 
     def streamReader(self, schema: StructType) -> "DataSourceStreamReader":  # noqa: N802
-        from suwi.spark.delta.reader import make_stream_reader
+        from suwi.spark.delta.reader import TableSource
+        from suwi.spark.stream_reader import make_stream_reader
 
-        return make_stream_reader(self._scan(Use.TABLE_STREAM, schema))
+        return make_stream_reader(TableSource(self._scan(Use.TABLE_STREAM, schema)))
 
     def _scan(self, use: Use, schema: StructType) -> "Scan":
         from suwi.spark.delta.log import open_for_reading
