@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from suwi.env import SystemRandom
 from suwi.spark.delta.commit import Apply, Batch, append_files, commit_batch
-from suwi.spark.delta.errors import DeltaSinkError
+from suwi.spark.delta.errors import DeltaSinkError, TableMissing
 from suwi.spark.delta.files import FilePlan, FileWriter, WrittenFile
 from suwi.spark.delta.schema import added_fields, arrow_schema, check_types, fit
 from suwi.spark.delta.storage import storage_of
@@ -117,9 +117,11 @@ class _Writing:
         """Refuse early what the commit would refuse; the columns that files are parted by."""
         check_release()
         self._written = self._schema
-        table = open_table(self._options)
         partition_by = self._options.partition_by
-        if table is None:
+        try:
+            table = open_table(self._options)
+        except TableMissing:
+            table = None
             check_place(self._options)
         else:
             check_supported(table)
@@ -146,16 +148,9 @@ class _Writing:
     def _write(self, batches: Iterator["pa.RecordBatch"], origin: Origin | None) -> TaskWrote:
         """In a task."""
         freeze_loaded("write")
-        random = SystemRandom()
         storage = storage_of(self._options.uri, self._options.storage)
-        writer = FileWriter(storage, self._plan, lambda: f"part-{random.uuid()}")
-        try:
-            writer.write(batches)
-            written = tuple(writer.close())
-            return TaskWrote(origin, self._written, self._partition_by, written)
-        except BaseException:
-            writer.discard()
-            raise
+        files = FileWriter(storage, self._plan).write_all(batches)
+        return TaskWrote(origin, self._written, self._partition_by, tuple(files))
 
     def _commit(self, messages: Iterable[TaskWrote | None]) -> None:
         """On the driver, when all tasks have written."""

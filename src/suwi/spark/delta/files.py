@@ -1,8 +1,7 @@
 """What a task does for a Delta table: Arrow batches into Parquet files, each described.
 
-`FileWriter.write` takes batches, `close` gives the descriptions, `discard` removes what was
-written. Rows gather in memory until they make a row group; the fullest partition goes first when
-memory is short.
+`FileWriter.write_all` is the entrance. Rows gather in memory until they make a row group; the
+fullest partition goes first when memory is short.
 Invariant: a file that is described is complete; no other writer ever uses its name.
 """
 
@@ -11,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from suwi.env import SystemRandom
 from suwi.spark.delta.errors import SchemaMismatch
 from suwi.spark.delta.partitions import Values, directory, split
 from suwi.spark.delta.statistics import describe_file
@@ -69,8 +69,14 @@ class _Open:
     with_nulls: set[str] = field(default_factory=set)
 
 
+def unique_name() -> str:
+    return f"part-{SystemRandom().uuid()}"
+
+
 class FileWriter:
-    def __init__(self, storage: Storage, plan: FilePlan, new_name: Callable[[], str]) -> None:
+    def __init__(
+        self, storage: Storage, plan: FilePlan, new_name: Callable[[], str] = unique_name
+    ) -> None:
         import pyarrow as pa
 
         self._storage = storage
@@ -83,6 +89,15 @@ class FileWriter:
         """By partition values, the least recently used first."""
         self._done: list[WrittenFile] = []
         self._begun: list[str] = []
+
+    def write_all(self, batches: Iterable["pa.RecordBatch"]) -> list[WrittenFile]:
+        """Write and finish; what fails leaves nothing behind."""
+        try:
+            self.write(batches)
+            return self.close()
+        except BaseException:
+            self.discard()
+            raise
 
     def write(self, batches: Iterable["pa.RecordBatch"]) -> None:
         import pyarrow as pa

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from suwi.spark.delta.errors import CannotRead, TableMissing, VersionGone
+from suwi.spark.delta.errors import CannotRead, VersionGone
 from suwi.spark.delta.partitions import value_text
 from suwi.spark.delta.storage import Storage, storage_of
-from suwi.spark.delta.table import table_schema
+from suwi.spark.delta.table import open_table, table_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,17 +60,12 @@ class Commit:
 
 def open_for_reading(options: "TableOptions", version: int | None = None) -> "DeltaTable":
     """Raises `CannotRead`, `VersionGone`."""
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError, TableNotFoundError
+    from deltalake.exceptions import DeltaError
 
     try:
-        table = DeltaTable(
-            options.uri, version=version, storage_options=dict(options.storage) or None
-        )
+        table = open_table(options, version)
         if options.timestamp_as_of is not None:
             table.load_as_version(options.timestamp_as_of)
-    except TableNotFoundError:
-        raise TableMissing(f"there is no Delta table at {options.uri}") from None
     except (DeltaError, ValueError) as error:
         if options.timestamp_as_of is not None:
             raise CannotRead(f"timestampAsOf={options.timestamp_as_of}: {error}") from None

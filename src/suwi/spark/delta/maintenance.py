@@ -10,15 +10,15 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from suwi.env import SystemClock, SystemRandom
+from suwi.env import SystemClock
 from suwi.spark.delta.commit import add_actions
-from suwi.spark.delta.errors import CommitContended
+from suwi.spark.delta.errors import CommitContended, TableMissing
 from suwi.spark.delta.files import NAME, FilePlan, FileWriter
 from suwi.spark.delta.log import files_of, open_for_reading
 from suwi.spark.delta.scan import Scan, read_files
 from suwi.spark.delta.schema import arrow_schema, widened
 from suwi.spark.delta.storage import storage_of
-from suwi.spark.delta.table import check_supported, statistics_columns, table_schema
+from suwi.spark.delta.table import check_supported, open_table, statistics_columns, table_schema
 from suwi.spark.delta.upsert import STAGING
 from suwi.spark.options import TableOptions, read_table_options
 
@@ -42,7 +42,7 @@ def compact(
 
     Raises `CommitFailedError` where another writer changed the same files: try again later.
     """
-    table = _open(path, storage_options)
+    table = open_table(_options(path, storage_options))
     return table.optimize.compact(target_size=target_bytes, max_concurrent_tasks=1)
 
 
@@ -60,8 +60,8 @@ def clean_orphans(
     """
     if older_than_hours < HOURS_MIN:
         raise ValueError(f"files of the last {HOURS_MIN} h may belong to a batch under way")
-    table = _open(path, storage_options)
-    storage = storage_of(read_table_options({"path": path}).uri, storage_options or {})
+    options = _options(path, storage_options)
+    table, storage = open_table(options), storage_of(options.uri, options.storage)
     unnamed = set(
         table.vacuum(older_than_hours, dry_run=True, enforce_retention_duration=False, full=True)
     )
@@ -95,8 +95,7 @@ def widen(
 
     Raises `SchemaMismatch`, `CannotRead` where a value does not fit, and `CommitContended`.
     """
-    storage = {f"storage.{name}": one for name, one in (storage_options or {}).items()}
-    options = read_table_options({"path": path, **storage})
+    options = _options(path, storage_options)
     for _ in range(_ATTEMPTS):
         table = open_for_reading(options)
         check_supported(table)
@@ -120,24 +119,15 @@ def _write_anew(table: "DeltaTable", options: TableOptions, schema: dict[str, An
     spark_schema = StructType.fromJson(schema)
     partition_by = tuple(table.metadata().partition_columns)
     storage = storage_of(options.uri, options.storage)
-    random = SystemRandom()
-    writer = FileWriter(
-        storage,
-        FilePlan(
-            schema=arrow_schema(spark_schema),
-            partition_by=partition_by,
-            target_bytes=options.target_bytes,
-            codec=options.codec,
-            columns_with_statistics=statistics_columns(table),
-        ),
-        lambda: f"part-{random.uuid()}",
+    plan = FilePlan(
+        schema=arrow_schema(spark_schema),
+        partition_by=partition_by,
+        target_bytes=options.target_bytes,
+        codec=options.codec,
+        columns_with_statistics=statistics_columns(table),
     )
-    try:
-        writer.write(read_files(Scan(options, spark_schema, spark_schema), files_of(table)))
-        files = writer.close()
-    except BaseException:
-        writer.discard()
-        raise
+    rows = read_files(Scan(options, spark_schema, spark_schema), files_of(table))
+    files = FileWriter(storage, plan).write_all(rows)
     try:
         table.create_write_transaction(
             add_actions(files),
@@ -153,11 +143,9 @@ def _write_anew(table: "DeltaTable", options: TableOptions, schema: dict[str, An
     return True
 
 
-def _open(path: str, storage_options: Mapping[str, str] | None) -> "DeltaTable":
-    from deltalake import DeltaTable
-
-    uri = read_table_options({"path": path}).uri
-    return DeltaTable(uri, storage_options=dict(storage_options or {}) or None)
+def _options(path: str, storage_options: Mapping[str, str] | None) -> TableOptions:
+    storage = {f"storage.{name}": one for name, one in (storage_options or {}).items()}
+    return read_table_options({"path": path, **storage})
 
 
 def keep_compact(
@@ -197,7 +185,7 @@ def _compact_or_log(
 
     try:
         compact(path, target_bytes=target_bytes, storage_options=storage_options)
-    except (DeltaError, OSError) as error:
+    except (DeltaError, TableMissing, OSError) as error:
         PySparkLogger.getLogger("suwi.spark.delta").warning(
             "compaction failed, it is tried again later", table=path, why=str(error)
         )
