@@ -17,7 +17,7 @@ def main() -> int:
     from pyspark.sql import SparkSession
 
     from suwi.spark import register
-    from suwi.spark.topic_reader import HAS_ADMISSION_CONTROL
+    from suwi.spark.releases import HAS_ADMISSION_CONTROL
 
     spark = (
         SparkSession.builder.master(arguments.master)
@@ -69,7 +69,7 @@ def _start(spark, arguments, pipeline):  # type: ignore[no-untyped-def]
     from pyspark.sql import functions as F  # noqa: N812
 
     from suwi.spark import to_delta, to_topic
-    from suwi.spark.topic_reader import HAS_ADMISSION_CONTROL
+    from suwi.spark.releases import HAS_ADMISSION_CONTROL
 
     source = (
         spark.readStream.format("suwi")

@@ -7,7 +7,8 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 
 from suwi.spark.options import read_source_options
 from suwi.spark.session import close_sessions
-from suwi.spark.topic_reader import BatchReader, make_stream_reader
+from suwi.spark.stream_reader import make_stream_reader
+from suwi.spark.topic_reader import BatchReader, TopicSource
 from tests.broker_process import BrokerProcess
 
 Row = dict[str, Any]
@@ -19,7 +20,8 @@ def batch_reader(broker: BrokerProcess | str, **options: str) -> DataSourceReade
 
 
 def stream_reader(broker: BrokerProcess | str, **options: str) -> DataSourceStreamReader:
-    reader = make_stream_reader(read_source_options(_options(broker, options), streaming=True))
+    source = TopicSource(read_source_options(_options(broker, options), streaming=True))
+    reader = make_stream_reader(source)
     _running.append(reader)
     return reader
 

@@ -22,8 +22,8 @@ from suwi.records.compression import Compression
 from suwi.records.record import MarkerType, Record
 from suwi.spark import columns, kernel
 from suwi.spark.columns import ROWS_MAX, Decoder
+from suwi.spark.releases import HAS_ADMISSION_CONTROL
 from suwi.spark.row_schema import MICROSECONDS_MS_MAX, arrow_schema
-from suwi.spark.topic_reader import HAS_ADMISSION_CONTROL
 from suwi.wire.fetch_response import AbortedTransaction
 from tests.broker_process import SOURCE
 

@@ -25,7 +25,7 @@ from suwi.spark.pipeline.program import load_program
 from suwi.spark.pipeline.reading import read_pipeline
 from suwi.spark.pipeline.running import Runner, RunSettings, lags_of
 from suwi.spark.pipeline.steps import Variation
-from suwi.spark.topic_reader import HAS_ADMISSION_CONTROL
+from suwi.spark.releases import HAS_ADMISSION_CONTROL
 from tests.broker_process import SOURCE, BrokerProcess
 from tests.cli.support import Suwi
 from tests.spark.streams import finish_all

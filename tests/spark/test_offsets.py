@@ -2,7 +2,10 @@
 
 import json
 
+import pytest
+
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
+from suwi.spark.data_loss import CheckpointMismatch
 from suwi.spark.offsets import beginning, from_json, to_json, with_beginning
 
 OFFSETS = {
@@ -15,6 +18,15 @@ OFFSETS = {
 def test_they_are_written_as_the_connector_writes_them() -> None:
     assert json.dumps(to_json(OFFSETS)) == '{"a": {"0": 0}, "b": {"9": 1099511627776, "10": 5}}'
     assert from_json(to_json(OFFSETS)) == OFFSETS
+
+
+def test_the_offset_of_a_table_is_refused_by_name() -> None:
+    table = {"table": "id", "version": 3, "index": 0, "snapshot": False}
+    for offset in (table, with_beginning(table, table), {"logOffset": 3}):
+        with pytest.raises(CheckpointMismatch, match="belongs to a table or another source"):
+            from_json(offset)
+    named = {"table": {"0": 5}, "version": {"0": 1}}
+    assert len(from_json(named)) == 2
 
 
 def test_the_end_of_the_first_batch_says_where_it_began() -> None:

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSource
 
 from suwi.records.compression import Compression
 from suwi.records.record import Record
-from suwi.spark.topic_reader import HAS_ADMISSION_CONTROL
+from suwi.spark.releases import HAS_ADMISSION_CONTROL
 from tests.broker_process import BrokerProcess
 from tests.spark.topics import fill, make_topic
 

@@ -14,7 +14,7 @@ pytest.importorskip("deltalake", reason="deltalake is not installed: pip install
 from deltalake import DeltaTable
 
 from suwi.spark import decode, read_topics, to_delta
-from suwi.spark.topic_reader import HAS_ADMISSION_CONTROL
+from suwi.spark.releases import HAS_ADMISSION_CONTROL
 from tests.broker_process import BrokerProcess
 from tests.spark.streams import NOW, finish_all
 from tests.spark.topics import fill, make_topic

@@ -8,11 +8,12 @@ import pytest
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from suwi.model.errors import UnknownTopicOrPartition
-from suwi.spark import topic_reader as module
+from suwi.spark import stream_reader as module
 from suwi.spark.data_loss import CheckpointMismatch, DataLoss
 from suwi.spark.options import BadOption
 from suwi.spark.session import close_sessions
-from suwi.spark.topic_reader import HAS_ADMISSION_CONTROL, OldStreamReader
+from suwi.spark.stream_reader import HAS_ADMISSION_CONTROL, OldStreamReader
+from suwi.spark.topic_reader import TopicSource
 from tests.broker_process import BrokerProcess
 from tests.spark.readers import read_all, stop_readers, stream_reader, values
 from tests.spark.topics import add_partitions, delete_before, delete_topic, fill, make_topic
@@ -30,7 +31,7 @@ def ended() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def always_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is remembered for the next hundred milliseconds: tests do not wait."""
-    monkeypatch.setattr(module, "_ASK_EVERY_MS", 0)
+    monkeypatch.setattr(TopicSource, "ask_every_ms", 0)
 
 
 class Query:
@@ -379,11 +380,11 @@ def test_what_is_available_now_is_all_that_is_read(broker: BrokerProcess) -> Non
 def test_an_idle_query_asks_seldom(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = make_topic(broker.address)
     query = Query(stream_reader(broker, subscribe=topic, startingOffsets="earliest"))
-    monkeypatch.setattr(module, "_ASK_EVERY_MS", 3_600_000)
+    monkeypatch.setattr(TopicSource, "ask_every_ms", 3_600_000)
     query.batch()
     fill(broker.address, topic, [b"x"])
     assert not any(query.plan() for _ in range(50))
-    monkeypatch.setattr(module, "_ASK_EVERY_MS", 0)
+    monkeypatch.setattr(TopicSource, "ask_every_ms", 0)
     assert query.batch() == ["x"]
 
 

@@ -7,9 +7,10 @@
     java.py, gc_freeze.py      a Java for Spark; garbage collection in its workers
     releases.py                what differs between releases of PySpark
     where.py                   the option `where`, for both sources
+    stream_reader.py           a stream as each release of PySpark asks for it, for both sources
 
     data_source.py             format("suwi")
-      topic_reader.py            its readers, batch and stream: offsets.py, offset_resolver.py,
+      topic_reader.py            its sources, batch and stream: offsets.py, offset_resolver.py,
                                  planning.py, ranges.py, data_loss.py
       partition_reader.py        a task that reads: session.py, columns.py, kernel*.py
       topic_writer.py            a task that writes; exactly_once.py: in transactions
@@ -17,7 +18,7 @@
     origin.py                  which query and batch a task belongs to
     delta/                     format("suwi-delta")
       data_source.py             the sink; commit.py, files.py, statistics.py, upsert.py, …
-      reader.py                  its readers, batch and stream: log.py, scan.py
+      reader.py                  its sources, batch and stream: log.py, scan.py
       maintenance.py             compaction and clean-up
     decoders/                  decode(): JSON, text, Avro, Protobuf, schema registry
     pipeline/                  `suwi pipeline`: a YAML file checked, shown, run, backfilled, reset

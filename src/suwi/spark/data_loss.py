@@ -1,6 +1,7 @@
 """Records that are gone before they were read: an error, or a warning, as `failOnDataLoss` says.
 
-`CheckpointMismatch` is for what no option lets pass: a checkpoint of other topics.
+`CheckpointMismatch` is for what no option lets pass: a checkpoint of other topics, or of
+another source.
 """
 
 import logging

@@ -4,19 +4,10 @@ Every process that plans or runs a query makes one anew from the options, so it 
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
 from suwi.spark.option_kinds import words
 
@@ -28,18 +19,6 @@ if TYPE_CHECKING:
         DataSourceWriter,
     )
 
-_BYTES, _INTEGER = BinaryType(), IntegerType()
-_FIELDS: Final = (
-    StructField("key", _BYTES),
-    StructField("value", _BYTES),
-    StructField("topic", StringType()),
-    StructField("partition", _INTEGER),
-    StructField("offset", LongType()),
-    StructField("timestamp", TimestampType()),
-    StructField("timestampType", _INTEGER),
-)
-_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", _BYTES)])
-
 
 class SuwiDataSource(DataSource):
     @classmethod
@@ -47,13 +26,16 @@ class SuwiDataSource(DataSource):
         return "suwi"
 
     def schema(self) -> StructType:
-        """The rows of Spark's Kafka connector; `row_schema` has the same for Arrow."""
-        fields = list(_FIELDS)
-        if self.options.get("includeHeaders", "false").strip().lower() == "true":
-            fields.append(StructField("headers", ArrayType(_HEADER)))
-        named = {field.name: field for field in fields}
+        """The rows of Spark's Kafka connector."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        from suwi.spark.row_schema import arrow_schema
+
+        with_headers = self.options.get("includeHeaders", "false").strip().lower() == "true"
+        schema = from_arrow_schema(arrow_schema(include_headers=with_headers))
+        named = {field.name: field for field in schema.fields}
         chosen = [name for name in words(self.options.get("columns", "")) if name in named]
-        return StructType([named[name] for name in chosen] if chosen else fields)
+        return StructType([named[name] for name in chosen]) if chosen else schema
 
     def reader(self, schema: StructType) -> "DataSourceReader":
         self._check_schema(schema)
@@ -65,9 +47,10 @@ class SuwiDataSource(DataSource):
     def streamReader(self, schema: StructType) -> "DataSourceStreamReader":  # noqa: N802
         self._check_schema(schema)
         from suwi.spark.options import read_source_options
-        from suwi.spark.topic_reader import make_stream_reader
+        from suwi.spark.stream_reader import make_stream_reader
+        from suwi.spark.topic_reader import TopicSource
 
-        return make_stream_reader(read_source_options(self.options, streaming=True))
+        return make_stream_reader(TopicSource(read_source_options(self.options, streaming=True)))
 
     def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
         return _topic_writer().batch_writer(self.options, schema, overwrite)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
+from suwi.spark.data_loss import CheckpointMismatch
 
 LATEST: Final = Offset(-1)
 EARLIEST: Final = Offset(-2)
@@ -151,6 +152,12 @@ def replaced_topics(start: Mapping[str, Any], ids: Mapping[str, str]) -> set[str
 
 
 def from_json(by_topic: Mapping[str, Any]) -> Offsets:
+    """Raises `CheckpointMismatch` for the offset of another source."""
+    if not all(isinstance(one, Mapping) for one in by_topic.values()):
+        raise CheckpointMismatch(
+            "this checkpoint belongs to a table or another source, and the query reads topics: its "
+            f"offset is {json.dumps(by_topic)}. Give the query a checkpoint of its own"
+        )
     return {
         TopicPartition(topic, PartitionIndex(int(partition))): Offset(offset)
         for topic, partitions in by_topic.items()

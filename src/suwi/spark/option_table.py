@@ -206,7 +206,7 @@ _DELTA: Final = (
     supported(
         "mergeSchema",
         "false",
-        "`true`: columns that the table does not have are added, and types widened",
+        "`true`: columns, and fields of structs, that the table does not have are added",
         Use.TABLE_WRITE,
         flag,
     ),

@@ -1,5 +1,8 @@
 """Delta tables for tests: batches as tasks write them, without Spark."""
 
+import json
+import struct
+import zlib
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -73,3 +76,51 @@ def schema_of(text: str) -> StructType:
         name, kind, *rest = column.split()
         fields.append({"name": name, "type": kind, "nullable": rest != ["!"], "metadata": {}})
     return StructType.fromJson({"type": "struct", "fields": fields})
+
+
+# Row 1 as the protocol has it: a magic number, count of bitmaps, key, and a roaring bitmap.
+_SECOND_ROW = struct.pack("<IQIIIHHIH", 1681511377, 1, 0, 12346, 1, 0, 0, 16, 1)
+
+
+def delete_by_vector(table: Path) -> None:
+    """Delete the second row of the table's only file, as Spark does: the file stays."""
+    log = table / "_delta_log"
+    actions = [
+        json.loads(line)
+        for entry in sorted(log.glob("*.json"))
+        for line in entry.read_text().splitlines()
+    ]
+    (add,) = (action["add"] for action in actions if "add" in action)
+    (table / "vectors.bin").write_bytes(
+        b"\1"
+        + struct.pack(">I", len(_SECOND_ROW))
+        + _SECOND_ROW
+        + struct.pack(">I", zlib.crc32(_SECOND_ROW))
+    )
+    vector = {
+        "storageType": "p",
+        "pathOrInlineDv": (table / "vectors.bin").as_uri(),
+        "offset": 1,
+        "sizeInBytes": len(_SECOND_ROW),
+        "cardinality": 1,
+    }
+    append_entry(
+        table,
+        {
+            "protocol": {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": ["deletionVectors"],
+                "writerFeatures": ["deletionVectors"],
+            }
+        },
+        {"remove": {"path": add["path"], "deletionTimestamp": 1, "dataChange": True}},
+        {"add": {**add, "deletionVector": vector}},
+    )
+
+
+def append_entry(table: Path, *actions: Mapping[str, Any]) -> None:
+    """A commit by somebody else, as it stands in the log."""
+    log = table / "_delta_log"
+    version = len(list(log.glob("*.json")))
+    (log / f"{version:020}.json").write_text("".join(f"{json.dumps(one)}\n" for one in actions))

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("pyarrow", reason="PyArrow is not installed: pip install .[spark]")
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install .[spark]")
 
-from deltalake import CommitProperties, DeltaTable
-from pyspark.sql.types import ArrayType, LongType, StructField, StructType
+from deltalake import CommitProperties, DeltaTable, Schema
+from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 
 from suwi.spark.delta.commit import Batch, append_files
 from suwi.spark.delta.errors import AnotherDriver, SchemaMismatch, UnsupportedTable
@@ -218,7 +218,7 @@ def test_a_column_of_another_type_or_spelling_is_refused_even_with_mergeschema(
 
 
 def test_nulls_in_a_column_that_must_not_have_them_are_refused(tmp_path: Path) -> None:
-    from deltalake import Field, Schema
+    from deltalake import Field
 
     DeltaTable.create(str(tmp_path), Schema([Field("n", "long", nullable=False)]))
     options = options_of(tmp_path)
@@ -226,6 +226,26 @@ def test_nulls_in_a_column_that_must_not_have_them_are_refused(tmp_path: Path) -
     with pytest.raises(SchemaMismatch, match="`n` must not be null"):
         commit(options, SCHEMA, [{"n": None}])
     assert rows_of(tmp_path) == [{"n": 1}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (StructType([StructField("x", LongType())]), {"x": None}),
+        (ArrayType(LongType()), []),
+        (MapType(StringType(), LongType()), [("k", None)]),
+    ],
+    ids=["struct", "array", "map"],
+)
+def test_nested_columns_that_must_not_be_null_are_not(
+    tmp_path: Path, kind: Any, value: Any
+) -> None:
+    schema = StructType([StructField("v", kind, nullable=False)])
+    DeltaTable.create(str(tmp_path), Schema.from_json(schema.json()))
+    commit(options_of(tmp_path), schema, [{"v": value}])
+    with pytest.raises(SchemaMismatch, match="`v` must not be null"):
+        commit(options_of(tmp_path), schema, [{"v": value}, {"v": None}])
+    assert rows_of(tmp_path) == [{"v": value}]
 
 
 def test_a_table_that_is_partitioned_otherwise_is_refused(tmp_path: Path) -> None:

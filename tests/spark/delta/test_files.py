@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from suwi.spark.delta import files as files_module
-from suwi.spark.delta.errors import DeltaSinkError
+from suwi.spark.delta.errors import DeltaSinkError, SchemaMismatch
 from suwi.spark.delta.files import FilePlan, FileWriter
 from suwi.spark.delta.partitions import split
 from suwi.spark.delta.schema import arrow_schema
@@ -25,6 +25,19 @@ def test_a_partition_beyond_the_calendar_is_refused_by_name() -> None:
     table = pa.table({"day": pa.array([2**31 - 1], pa.int32()).cast(pa.date32()), "n": [1]})
     with pytest.raises(DeltaSinkError, match="`day` partitions the table and holds a time"):
         list(split(table, ["day"]))
+
+
+def test_a_value_that_the_tables_type_cannot_hold_is_refused_by_name(tmp_path: Path) -> None:
+    plan = FilePlan(
+        schema=arrow_schema(schema_of("n double, m long")),
+        target_bytes=1 << 20,
+        codec="snappy",
+        columns_with_statistics=32,
+    )
+    writer = FileWriter(storage_of(str(tmp_path), {}), plan, lambda: "part-0")
+    writer.write([pa.record_batch({"m": pa.array([1]), "n": pa.array([2**53])})])
+    with pytest.raises(SchemaMismatch, match=f"`n` is double in the table, .*{2**53 + 1}"):
+        writer.write([pa.record_batch({"m": pa.array([1]), "n": pa.array([2**53 + 1])})])
 
 
 def test_rows_go_to_the_directory_of_their_values(tmp_path: Path) -> None:

@@ -14,13 +14,15 @@ pytest.importorskip("deltalake", reason="deltalake is not installed: pip install
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from pyspark.sql.types import StructType
 
 from suwi.spark import to_delta, write
 from suwi.spark.delta import maintenance
-from suwi.spark.delta.errors import SchemaMismatch
+from suwi.spark.delta.errors import CannotRead, CommitContended, SchemaMismatch
+from suwi.spark.delta.files import NAME
 from suwi.spark.delta.maintenance import TARGET_BYTES, clean_orphans, compact, widen
 from suwi.spark.origin import Origin
-from tests.spark.delta.tables import commit, options_of, rows_of, schema_of
+from tests.spark.delta.tables import commit, delete_by_vector, options_of, rows_of, schema_of
 
 SCHEMA = schema_of("n long")
 OLD = "part-00000000-0000-4000-8000-000000000001.snappy.parquet"
@@ -96,7 +98,102 @@ def test_a_column_is_widened_in_one_commit_and_every_value_stays(tmp_path: Path)
     assert '"double"' in table.schema().to_json()
     assert table.metadata().partition_columns == ["p"]
     assert commit(options, narrow, [{"n": 1, "p": "a"}], Origin("q", 1, "r2")).is_suppressed
-    with pytest.raises(SchemaMismatch, match="`n` is double: it becomes nothing"):
+    with pytest.raises(SchemaMismatch, match="`n` is double: it cannot be widened"):
+        widen(str(tmp_path), {"n": "long"})
+
+
+def nested(kind: str) -> StructType:
+    who = schema_of(f"name string, age {kind}").jsonValue()
+    ages = {"type": "array", "elementType": kind, "containsNull": True}
+    by_name = {"type": "map", "keyType": "string", "valueType": who, "valueContainsNull": True}
+    fields = {"who": who, "ages": ages, "by_name": by_name}
+    return StructType.fromJson(
+        {
+            "type": "struct",
+            "fields": [
+                {"name": name, "type": one, "nullable": True, "metadata": {}}
+                for name, one in fields.items()
+            ],
+        }
+    )
+
+
+def test_fields_elements_and_values_are_widened_as_the_refusal_names_them(tmp_path: Path) -> None:
+    ann = {"name": "Ann", "age": 7}
+    old = {"who": ann, "ages": [7, None], "by_name": [("Ann", ann)]}
+    commit(options_of(tmp_path), nested("integer"), [old, {}])
+    old_ann = {"name": "Ann", "age": 2**40}
+    new = {"who": old_ann, "ages": [2**40], "by_name": [("Ann", old_ann)]}
+    with pytest.raises(SchemaMismatch) as refused:
+        commit(options_of(tmp_path), nested("long"), [new])
+    columns = {"who.age": "long", "ages": "long", "by_name.age": "long"}
+    for path in columns:
+        assert f"widen(path, {{'{path}': 'long'}})" in str(refused.value)
+    widen(str(tmp_path), columns)
+    commit(options_of(tmp_path), nested("long"), [new])
+    found = sorted(rows_of(tmp_path), key=lambda row: str(row["ages"]))
+    assert found == [{"who": None, "ages": None, "by_name": None}, new, old]
+    for wrong in ("who", "who.name", "who.size", "nobody"):
+        with pytest.raises(SchemaMismatch, match=f"`{wrong}` is "):
+            widen(str(tmp_path), {wrong: "long"})
+
+
+def test_a_value_that_the_wider_type_cannot_hold_is_named_and_leaves_no_file(
+    tmp_path: Path,
+) -> None:
+    commit(options_of(tmp_path), SCHEMA, [{"n": 1}])
+    commit(options_of(tmp_path), SCHEMA, [{"n": 2**53 + 1}])
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(CannotRead, match=f"`n` of .* is no double: .*{2**53 + 1}"):
+        widen(str(tmp_path), {"n": "double"})
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_table_that_others_change_all_the_time_is_not_widened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, narrow = options_of(tmp_path), schema_of("n integer")
+    commit(options, narrow, [{"n": 1}])
+    listed = maintenance.files_of
+
+    def files_of(table: DeltaTable) -> Any:
+        found = listed(table)
+        DeltaTable(str(tmp_path)).update({"n": "n + 1"})
+        return found
+
+    monkeypatch.setattr(maintenance, "files_of", files_of)
+    with pytest.raises(CommitContended, match="others wrote to the table in each of 5 attempts"):
+        widen(str(tmp_path), {"n": "long"})
+    assert "integer" in DeltaTable(str(tmp_path)).schema().to_json()
+    assert not [file for file in tmp_path.glob("*.parquet") if NAME.fullmatch(file.name)][1:]
+
+
+def test_a_column_that_others_add_while_a_table_is_widened_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(options_of(tmp_path), schema_of("n integer"), [{"n": 1}])
+    listed, added = maintenance.files_of, []
+
+    def files_of(table: DeltaTable) -> Any:
+        found = listed(table)
+        if not added:
+            options, wider = (
+                options_of(tmp_path, mergeSchema="true"),
+                schema_of("n integer, m long"),
+            )
+            added.append(commit(options, wider, [{"n": 2, "m": 3}]))
+        return found
+
+    monkeypatch.setattr(maintenance, "files_of", files_of)
+    widen(str(tmp_path), {"n": "long"})
+    found = sorted(rows_of(tmp_path), key=lambda row: row["n"])
+    assert found == [{"n": 1, "m": None}, {"n": 2, "m": 3}]
+
+
+def test_a_table_with_deletion_vectors_is_not_widened(tmp_path: Path) -> None:
+    commit(options_of(tmp_path), schema_of("n integer"), [{"n": 1}, {"n": 2}])
+    delete_by_vector(tmp_path)
+    with pytest.raises(CannotRead, match="deletion vectors"):
         widen(str(tmp_path), {"n": "long"})
 
 

@@ -1,6 +1,8 @@
 """A table as a source: what a batch reads, and what a stream gets while others change it."""
 
 import json
+import os
+import shutil
 import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
@@ -17,21 +19,24 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from suwi.spark.delta import reader as module
+from suwi.spark import stream_reader as module
+from suwi.spark.data_loss import CheckpointMismatch
 from suwi.spark.delta.data_source import DeltaDataSource
 from suwi.spark.delta.errors import (
     CannotRead,
     OtherTable,
     RowsChanged,
     SchemaChanged,
+    TableMissing,
     VersionGone,
 )
 from suwi.spark.delta.log import parse_commit
 from suwi.spark.delta.maintenance import compact
-from suwi.spark.delta.reader import HAS_ADMISSION_CONTROL, OldStreamReader
+from suwi.spark.delta.reader import TableSource
 from suwi.spark.delta.upsert import merge_files
 from suwi.spark.options import BadOption
-from tests.spark.delta.tables import commit, options_of, schema_of
+from suwi.spark.stream_reader import HAS_ADMISSION_CONTROL, OldStreamReader
+from tests.spark.delta.tables import append_entry, commit, delete_by_vector, options_of, schema_of
 
 SCHEMA = schema_of("n long, day date")
 
@@ -39,7 +44,7 @@ SCHEMA = schema_of("n long, day date")
 @pytest.fixture(autouse=True, params=["new", "old"])
 def spark_release(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """As PySpark 4.2 and newer ask for offsets, and as 4.1 does."""
-    monkeypatch.setattr(module, "_ASK_EVERY_MS", 0)
+    monkeypatch.setattr(TableSource, "ask_every_ms", 0)
     if request.param == "old":
         monkeypatch.setattr(module, "HAS_ADMISSION_CONTROL", False)
     elif not HAS_ADMISSION_CONTROL:
@@ -179,6 +184,52 @@ def test_partitions_are_columns_and_choose_files(tmp_path: Path) -> None:
     assert len(batch(tmp_path, where="what = 'ü/z'")) == 2
 
 
+def test_a_struct_may_be_asked_whether_it_is_null(tmp_path: Path) -> None:
+    shipping = pa.array(
+        [{"city": None}, None, {"city": "Jeju"}], pa.struct([("city", pa.string())])
+    )
+    write_deltalake(tmp_path, pa.table({"n": [1, 2, 3], "shipping": shipping}))
+    for where, found in (("IS NOT NULL", [1, 3]), ("IS NULL", [2])):
+        options = {"where": f"shipping {where}", "columns": "n"}
+        assert [row["n"] for row in batch(tmp_path, **options)] == found
+        assert Query(tmp_path, startingVersion="0", **options).batch() == found
+
+
+@pytest.mark.parametrize("day", ["+55840-01-01", "not a day"])
+def test_bounds_that_python_has_no_value_for_are_not_used(tmp_path: Path, day: str) -> None:
+    """Spark writes such days; where the file has them, its rows cannot be shown either."""
+    add(tmp_path, 1)
+    entry = tmp_path / "_delta_log" / f"{1:020}.json"
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    (described,) = (one["add"] for one in actions if "add" in one)
+    stats = json.loads(described["stats"])
+    stats["maxValues"]["day"] = day
+    described["stats"] = json.dumps(stats)
+    entry.write_text("".join(f"{json.dumps(one)}\n" for one in actions))
+    options = {"where": "day >= '2026-01-02'", "columns": "n"}
+    assert batch(tmp_path, **options) == [{"n": 1}]
+    assert Query(tmp_path, startingVersion="0", **options).batch() == [1]
+
+
+def test_binary_partitions_are_read_as_the_log_has_them(tmp_path: Path) -> None:
+    add = pa.table({"n": [1], "b": pa.array([b"x"])})
+    write_deltalake(tmp_path, add, partition_by=["b"])
+    expected = DeltaTable(tmp_path).to_pyarrow_table().to_pylist()
+    assert batch(tmp_path) == expected
+    query = Query(tmp_path, startingVersion="0")
+    assert query.plan()
+    partitions = query.reader.partitions(json.loads(query.start), json.loads(query.end))
+    assert list(rows(query.reader, partitions)) == expected
+
+
+def test_a_schema_with_columns_that_the_table_does_not_have_is_refused(tmp_path: Path) -> None:
+    add(tmp_path, 1)
+    for read in (source(tmp_path).reader, source(tmp_path).streamReader):
+        read(schema_of("n long"))
+        with pytest.raises(BadOption, match="the table has no m, o: leave out"):
+            read(schema_of("n long, m long, o long"))
+
+
 def test_files_of_older_schemas_have_nulls_for_what_came_later(tmp_path: Path) -> None:
     inner = pa.struct([("x", pa.int64())])
     wider = pa.struct([("x", pa.int64()), ("y", pa.string())])
@@ -210,7 +261,6 @@ def test_what_would_give_wrong_rows_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(CannotRead, match="there is no Delta table"):
         batch(tmp_path / "none")
     add(tmp_path, 1)
-    log = tmp_path / "_delta_log" / f"{2:020}.json"
     metadata = json.loads((tmp_path / "_delta_log" / f"{0:020}.json").read_text().splitlines()[2])
     metadata["metaData"]["configuration"] = {"delta.columnMapping.mode": "name"}
     schema = json.loads(metadata["metaData"]["schemaString"])
@@ -219,12 +269,44 @@ def test_what_would_give_wrong_rows_is_refused_by_name(tmp_path: Path) -> None:
         field["metadata"] = {f"delta.columnMapping.{name}": of for name, of in mapping.items()}
     metadata["metaData"]["schemaString"] = json.dumps(schema)
     protocol = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
-    log.write_text(f"{json.dumps(protocol)}\n{json.dumps(metadata)}\n")
+    append_entry(tmp_path, protocol, metadata)
     with pytest.raises(CannotRead, match="column mapping"):
         batch(tmp_path)
 
 
-def test_deletion_vectors_are_refused_by_name() -> None:
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_deletion_vectors_are_refused_by_name(tmp_path: Path, is_lost: bool) -> None:
+    add(tmp_path, 1, 2)
+    delete_by_vector(tmp_path)
+    if is_lost:
+        (tmp_path / "vectors.bin").unlink()
+    with pytest.raises(CannotRead, match="it has deletion vectors"):
+        batch(tmp_path)
+    with pytest.raises(CannotRead, match="it has deletion vectors"):
+        Query(tmp_path)
+    assert len(batch(tmp_path, versionAsOf="1")) == 2
+
+
+def test_a_table_that_only_may_have_deletion_vectors_is_read(tmp_path: Path) -> None:
+    add(tmp_path, 1)
+    features = ["deletionVectors"]
+    versions = {"minReaderVersion": 3, "minWriterVersion": 7}
+    protocol = {**versions, "readerFeatures": features, "writerFeatures": features}
+    append_entry(tmp_path, {"protocol": protocol})
+    assert Query(tmp_path).batch() == [1]
+
+
+def test_reader_features_that_are_not_known_are_refused_by_name(tmp_path: Path) -> None:
+    add(tmp_path, 1)
+    features = ["typeWidening"]
+    versions = {"minReaderVersion": 3, "minWriterVersion": 7}
+    protocol = {**versions, "readerFeatures": features, "writerFeatures": features}
+    append_entry(tmp_path, {"protocol": protocol})
+    with pytest.raises(CannotRead, match="typeWidening"):
+        batch(tmp_path)
+
+
+def test_a_commit_with_deletion_vectors_is_refused_by_name() -> None:
     add = {"path": "a", "dataChange": True, "deletionVector": {"storageType": "u"}}
     with pytest.raises(CannotRead, match="version 3 of the table has deletion vectors"):
         parse_commit(3, [json.dumps({"add": add})])
@@ -286,11 +368,7 @@ def test_a_delete_stops_a_stream_by_name_unless_it_is_told_to_pass_over_it(tmp_p
     assert skipping.batch() == [3]
 
 
-def test_what_came_before_a_commit_that_stops_a_stream_is_read(
-    tmp_path: Path, spark_release: str
-) -> None:
-    if spark_release == "old":
-        pytest.skip("PySpark 4.1 does not let a source end a batch earlier")
+def test_what_came_before_a_commit_that_stops_a_stream_is_read(tmp_path: Path) -> None:
     add(tmp_path, 1)
     query = Query(tmp_path)
     assert query.plan()
@@ -376,6 +454,69 @@ def test_a_table_that_was_made_anew_is_another_one(tmp_path: Path) -> None:
     other = Query(tmp_path / "b", query.start)
     with pytest.raises(OtherTable, match="this checkpoint belongs to another table"):
         other.batch()
+
+
+@pytest.mark.parametrize("versions", [1, 4, 10])
+def test_a_table_that_is_made_anew_under_a_running_stream_stops_it(
+    tmp_path: Path, versions: int
+) -> None:
+    """With fewer versions than the stream has read, as many, and more."""
+    for number in range(3):
+        add(tmp_path / "t", number)
+    query = Query(tmp_path / "t")
+    assert query.batch() == [0, 1, 2]
+    shutil.rmtree(tmp_path / "t")
+    write_deltalake(tmp_path / "t", pa.table({"n": [10]}))
+    for number in range(1, versions):
+        write_deltalake(tmp_path / "t", pa.table({"n": [10 + number]}), mode="append")
+    with pytest.raises(OtherTable, match="this checkpoint belongs to another table"):
+        query.batch()
+
+
+def test_a_table_that_is_deleted_under_a_running_stream_stops_it(tmp_path: Path) -> None:
+    add(tmp_path / "t", 1)
+    query = Query(tmp_path / "t")
+    assert query.batch() == [1]
+    shutil.rmtree(tmp_path / "t")
+    with pytest.raises(TableMissing, match="there is no Delta table"):
+        query.batch()
+
+
+def test_a_log_that_is_restored_from_a_copy_is_the_same_table(tmp_path: Path) -> None:
+    add(tmp_path / "t", 1)
+    query = Query(tmp_path / "t")
+    assert query.batch() == [1]
+    for entry in (tmp_path / "t" / "_delta_log").iterdir():
+        os.utime(entry, (0, 0))
+    assert query.batch() == []
+    add(tmp_path / "t", 2)
+    assert query.batch() == [2]
+
+
+@pytest.mark.parametrize("offset", [{"orders": {"0": 3}}, {"table": {"0": 3}}, {"logOffset": 3}])
+def test_a_checkpoint_of_another_source_is_refused_by_name(
+    tmp_path: Path, offset: dict[str, Any]
+) -> None:
+    add(tmp_path, 1)
+    with pytest.raises(CheckpointMismatch, match="belongs to a topic or another source"):
+        Query(tmp_path, json.dumps(offset)).batch()
+    again = Query(tmp_path)  # Spark has logged a batch, and runs it again.
+    again.start, again.end = json.dumps(offset), json.dumps({"orders": {"0": 5}})
+    with pytest.raises(CheckpointMismatch, match="belongs to a topic or another source"):
+        again.run()
+
+
+def test_a_column_that_was_dropped_again_does_not_stop_a_stream_for_good(tmp_path: Path) -> None:
+    add(tmp_path, 1)
+    query = Query(tmp_path, skipChangeCommits="true")
+    assert query.batch() == [1]
+    wider = schema_of("n long, day date, more string")
+    commit(options_of(tmp_path, mergeSchema="true"), wider, [{"n": 2, "more": "x"}])
+    without = pa.table({"n": [7], "day": [date(2026, 1, 1)]})
+    write_deltalake(tmp_path, without, mode="overwrite", schema_mode="overwrite")
+    add(tmp_path, 3)
+    again = Query(tmp_path, query.start, skipChangeCommits="true")
+    assert again.batch() == [2, 3]
 
 
 def test_new_columns_stop_a_stream_and_are_there_when_it_is_started_again(tmp_path: Path) -> None:

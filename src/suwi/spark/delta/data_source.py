@@ -18,9 +18,9 @@ from pyspark.sql.types import StructType
 
 from suwi.env import SystemRandom
 from suwi.spark.delta.commit import Apply, Batch, append_files, commit_batch
-from suwi.spark.delta.errors import DeltaSinkError
+from suwi.spark.delta.errors import DeltaSinkError, TableMissing
 from suwi.spark.delta.files import FilePlan, FileWriter, WrittenFile
-from suwi.spark.delta.schema import arrow_schema, check_types, fit
+from suwi.spark.delta.schema import added_fields, arrow_schema, check_types, fit
 from suwi.spark.delta.storage import storage_of
 from suwi.spark.delta.table import (
     check_partitions,
@@ -35,7 +35,7 @@ from suwi.spark.delta.upsert import STAGING, check_keys, merge_files
 from suwi.spark.gc_freeze import freeze_loaded
 from suwi.spark.option_kinds import Use
 from suwi.spark.option_table import find
-from suwi.spark.options import TableOptions, read_table_options
+from suwi.spark.options import BadOption, TableOptions, read_table_options
 from suwi.spark.origin import Origin, origin_of_task
 from suwi.spark.releases import DataSourceStreamArrowWriter
 
@@ -77,17 +77,23 @@ class DeltaDataSource(DataSource):
         return BatchReader(self._scan(Use.TABLE_BATCH, schema))
 
     def streamReader(self, schema: StructType) -> "DataSourceStreamReader":  # noqa: N802
-        from suwi.spark.delta.reader import make_stream_reader
+        from suwi.spark.delta.reader import TableSource
+        from suwi.spark.stream_reader import make_stream_reader
 
-        return make_stream_reader(self._scan(Use.TABLE_STREAM, schema))
+        return make_stream_reader(TableSource(self._scan(Use.TABLE_STREAM, schema)))
 
     def _scan(self, use: Use, schema: StructType) -> "Scan":
         from suwi.spark.delta.log import open_for_reading
         from suwi.spark.delta.scan import Scan, full_schema
 
         options = read_table_options(self.options, use)
-        table = open_for_reading(options, options.version_as_of)
-        return Scan(options, schema, full_schema(table, options))
+        full = full_schema(open_for_reading(options, options.version_as_of), options)
+        unknown = list(added_fields(schema.jsonValue(), full.jsonValue()))
+        if unknown:
+            raise BadOption(
+                f"the table has no {', '.join(unknown)}: leave out `schema(…)`, or load it again"
+            )
+        return Scan(options, schema, full)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":  # noqa: N802
         return StreamWriter(read_table_options(self.options), schema, overwrite)
@@ -111,9 +117,11 @@ class _Writing:
         """Refuse early what the commit would refuse; the columns that files are parted by."""
         check_release()
         self._written = self._schema
-        table = open_table(self._options)
         partition_by = self._options.partition_by
-        if table is None:
+        try:
+            table = open_table(self._options)
+        except TableMissing:
+            table = None
             check_place(self._options)
         else:
             check_supported(table)
@@ -140,16 +148,9 @@ class _Writing:
     def _write(self, batches: Iterator["pa.RecordBatch"], origin: Origin | None) -> TaskWrote:
         """In a task."""
         freeze_loaded("write")
-        random = SystemRandom()
         storage = storage_of(self._options.uri, self._options.storage)
-        writer = FileWriter(storage, self._plan, lambda: f"part-{random.uuid()}")
-        try:
-            writer.write(batches)
-            written = tuple(writer.close())
-            return TaskWrote(origin, self._written, self._partition_by, written)
-        except BaseException:
-            writer.discard()
-            raise
+        files = FileWriter(storage, self._plan).write_all(batches)
+        return TaskWrote(origin, self._written, self._partition_by, tuple(files))
 
     def _commit(self, messages: Iterable[TaskWrote | None]) -> None:
         """On the driver, when all tasks have written."""

@@ -1,8 +1,7 @@
 """What a task does for a Delta table: Arrow batches into Parquet files, each described.
 
-`FileWriter.write` takes batches, `close` gives the descriptions, `discard` removes what was
-written. Rows gather in memory until they make a row group; the fullest partition goes first when
-memory is short.
+`FileWriter.write_all` is the entrance. Rows gather in memory until they make a row group; the
+fullest partition goes first when memory is short.
 Invariant: a file that is described is complete; no other writer ever uses its name.
 """
 
@@ -11,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from suwi.env import SystemRandom
+from suwi.spark.delta.errors import SchemaMismatch
 from suwi.spark.delta.partitions import Values, directory, split
 from suwi.spark.delta.statistics import describe_file
 from suwi.spark.delta.storage import Storage
@@ -37,6 +38,7 @@ class WrittenFile:
     partition_values: dict[str, str | None]
     statistics: str
     columns_with_nulls: frozenset[str]
+    """Of the outermost columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +66,17 @@ class _Open:
     writer: Any = None
     footers: list[Any] = field(default_factory=list)
     with_nan: set[str] = field(default_factory=set)
+    with_nulls: set[str] = field(default_factory=set)
+
+
+def unique_name() -> str:
+    return f"part-{SystemRandom().uuid()}"
 
 
 class FileWriter:
-    def __init__(self, storage: Storage, plan: FilePlan, new_name: Callable[[], str]) -> None:
+    def __init__(
+        self, storage: Storage, plan: FilePlan, new_name: Callable[[], str] = unique_name
+    ) -> None:
         import pyarrow as pa
 
         self._storage = storage
@@ -81,6 +90,15 @@ class FileWriter:
         self._done: list[WrittenFile] = []
         self._begun: list[str] = []
 
+    def write_all(self, batches: Iterable["pa.RecordBatch"]) -> list[WrittenFile]:
+        """Write and finish; what fails leaves nothing behind."""
+        try:
+            self.write(batches)
+            return self.close()
+        except BaseException:
+            self.discard()
+            raise
+
     def write(self, batches: Iterable["pa.RecordBatch"]) -> None:
         import pyarrow as pa
 
@@ -89,7 +107,7 @@ class FileWriter:
                 continue
             table = pa.Table.from_batches([batch])
             if table.schema != self._plan.schema:
-                table = table.select(self._plan.schema.names).cast(self._plan.schema)
+                table = _cast(table, self._plan.schema)
             for values, rows in split(table, self._plan.partition_by):
                 self._take(values, rows)
             self._make_room()
@@ -133,6 +151,7 @@ class FileWriter:
         rows = pa.Table.from_batches(part.batches, self._file_schema)
         part.batches, part.buffered_bytes = [], 0
         part.with_nan.update(name for name in self._floats if _has_nan(rows.column(name)))
+        part.with_nulls.update(n for n in rows.column_names if rows.column(n).null_count)
         part.writer.write_table(rows, row_group_size=max(1, rows.num_rows))
         if part.sink.tell() >= self._plan.target_bytes:
             self._finish(part)
@@ -146,7 +165,7 @@ class FileWriter:
         self._begun.append(part.path)
         part.sink = self._storage.create(part.path)
         part.footers = []
-        part.with_nan = set()
+        part.with_nan, part.with_nulls = set(), set()
         part.writer = pq.ParquetWriter(
             part.sink,
             self._file_schema,
@@ -166,7 +185,7 @@ class FileWriter:
         size_bytes = part.sink.tell()
         part.sink.close()
         part.writer = part.sink = None
-        known = describe_file(
+        statistics = describe_file(
             part.footers[0],
             self._file_schema,
             frozenset(part.with_nan),
@@ -178,12 +197,27 @@ class FileWriter:
             WrittenFile(
                 part.path,
                 size_bytes,
-                known.rows,
+                part.footers[0].num_rows,
                 values,
-                known.json,
-                known.columns_with_nulls | empty,
+                statistics,
+                frozenset(part.with_nulls | empty),
             )
         )
+
+
+def _cast(table: "pa.Table", schema: "pa.Schema") -> "pa.Table":
+    """Raises `SchemaMismatch` for a value that the table's type does not hold."""
+    import pyarrow as pa
+
+    columns = []
+    for column in schema:
+        try:
+            columns.append(table.column(column.name).cast(column.type))
+        except pa.ArrowInvalid as error:
+            raise SchemaMismatch(
+                f"`{column.name}` is {column.type} in the table, and cannot hold a value: {error}"
+            ) from None
+    return pa.table(columns, schema=schema)
 
 
 def _may_hold_nan(kind: "pa.DataType") -> bool:

@@ -5,16 +5,18 @@ log reaches. Tables whose readers have duties that we do not know are refused by
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from suwi.spark.delta.errors import CannotRead, TableMissing, VersionGone
+from suwi.spark.delta.errors import CannotRead, VersionGone
 from suwi.spark.delta.partitions import value_text
 from suwi.spark.delta.storage import Storage, storage_of
+from suwi.spark.delta.table import open_table, table_schema
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from deltalake import DeltaTable
 
     from suwi.spark.options import TableOptions
@@ -58,17 +60,12 @@ class Commit:
 
 def open_for_reading(options: "TableOptions", version: int | None = None) -> "DeltaTable":
     """Raises `CannotRead`, `VersionGone`."""
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError, TableNotFoundError
+    from deltalake.exceptions import DeltaError
 
     try:
-        table = DeltaTable(
-            options.uri, version=version, storage_options=dict(options.storage) or None
-        )
+        table = open_table(options, version)
         if options.timestamp_as_of is not None:
             table.load_as_version(options.timestamp_as_of)
-    except TableNotFoundError:
-        raise TableMissing(f"there is no Delta table at {options.uri}") from None
     except (DeltaError, ValueError) as error:
         if options.timestamp_as_of is not None:
             raise CannotRead(f"timestampAsOf={options.timestamp_as_of}: {error}") from None
@@ -88,20 +85,32 @@ def _gone(uri: str, version: int | None, error: Exception) -> Exception:
 
 def check_readable(table: "DeltaTable") -> None:
     """Raises `CannotRead` for what would give wrong rows."""
-    faults = sorted(set(table.protocol().reader_features or ()) - _KNOWN_FEATURES)
+    features = set(table.protocol().reader_features or ())
+    faults = sorted(features - _KNOWN_FEATURES)
     if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
         faults.append("column mapping")
-    may_have_vectors = "deletionVectors" in (table.protocol().reader_features or ())
-    if may_have_vectors and any(batch.num_rows for batch in table.deletion_vectors()):
+    if "deletionVectors" in features and _has_deletion_vectors(table):
         faults.append("deletion vectors")
     if faults:
         raise CannotRead(f"this table cannot be read from here: it has {', '.join(faults)}")
+
+
+def _has_deletion_vectors(table: "DeltaTable") -> bool:
+    from deltalake.exceptions import DeltaError
+
+    try:
+        return any(batch.num_rows for batch in table.deletion_vectors())
+    except DeltaError:
+        return True  # There is one that delta-rs cannot read.
 
 
 def files_of(table: "DeltaTable") -> list[DataFile]:
     """The files of the version that is open, in a fixed order."""
     import pyarrow as pa
 
+    listed = pa.table(table.get_add_actions())
+    bounds = [_bounds(listed, name) for name in ("min", "max")]
+    others = [name for name in listed.column_names if name not in ("min", "max")]
     found = [
         DataFile(
             _plain_path(row["path"]),
@@ -109,28 +118,52 @@ def files_of(table: "DeltaTable") -> list[DataFile]:
             {name: value_text(value) for name, value in (row.get("partition") or {}).items()},
             {
                 "numRecords": row.get("num_records"),
-                "minValues": row.get("min") or {},
-                "maxValues": row.get("max") or {},
+                "minValues": lowest,
+                "maxValues": highest,
                 "nullCount": row.get("null_count") or {},
             },
             INSERT,
             table.version(),
             row["modification_time"],
         )
-        for row in pa.table(table.get_add_actions()).to_pylist()
+        for row, lowest, highest in zip(listed.select(others).to_pylist(), *bounds, strict=True)
     ]
     # Oldest first, so that event times rise as far as they did when the rows were written.
     return sorted(found, key=lambda file: (file.timestamp_ms, file.path))
 
 
+def _bounds(listed: "pa.Table", which: str) -> list[dict[str, Any]]:
+    """Of each file, by column."""
+    names = (
+        [field.name for field in listed.column(which).type] if which in listed.column_names else []
+    )
+    if not names:
+        return [{}] * listed.num_rows
+    values = zip(*(_values(each) for each in listed.column(which).flatten()), strict=True)
+    return [dict(zip(names, row, strict=True)) for row in values]
+
+
+def _values(column: "pa.ChunkedArray") -> Iterator[Any]:
+    """None also for what Python has no value for: times after the year 9999."""
+    for value in column:
+        try:
+            yield value.as_py()
+        except (OverflowError, ValueError):
+            yield None
+
+
 def read_commit(storage: Storage, version: int, uri: str) -> Commit:
     """Raises `VersionGone`, `CannotRead`."""
     try:
-        with storage.read(f"_delta_log/{version:020}.json") as file:
+        with storage.read(_entry(version)) as file:
             lines = file.read().decode().splitlines()
     except FileNotFoundError as error:
         raise _gone(uri, version, error) from None
     return parse_commit(version, lines)
+
+
+def _entry(version: int) -> str:
+    return f"_delta_log/{version:020}.json"
 
 
 def parse_commit(version: int, lines: list[str]) -> Commit:
@@ -181,26 +214,42 @@ class Log:
     def __init__(self, options: "TableOptions") -> None:
         self._options = options
         self._storage = storage_of(options.uri, options.storage)
-        self._table: DeltaTable | None = None
+        self._table = open_for_reading(options)
+        self._entry = self._look(self._table.version())
+        """What the newest entry of the log looked like."""
         self._commits: dict[int, Commit] = {}
         self._snapshot: tuple[int, list[DataFile]] | None = None
 
     def latest(self) -> int:
-        """The newest version. Raises `CannotRead`."""
-        if self._table is None:
+        """The newest version. Raises `CannotRead`.
+
+        delta-rs only asks for entries after the newest one it knows. If that one has changed, the
+        table may have been made anew: it is opened again, and `table_id` says.
+        """
+        before = self._table.version()
+        self._table.update_incremental()
+        is_same = self._entry is not None and self._look(before) == self._entry
+        if not is_same:
             self._table = open_for_reading(self._options)
-        else:
-            self._table.update_incremental()
+        if not is_same or self._table.version() != before:
+            self._entry = self._look(self._table.version())
         return self._table.version()
+
+    def _look(self, version: int) -> tuple[int, int] | None:
+        """The size of an entry and when it was written; None: it is gone."""
+        info = self._storage.look(_entry(version))
+        return (info.size, info.mtime_ns) if info.is_file else None
 
     @property
     def table_id(self) -> str:
-        self.latest()
-        assert self._table is not None
         return str(self._table.metadata().id)
 
+    @property
+    def schema(self) -> dict[str, Any]:
+        """Of the newest version."""
+        return table_schema(self._table)
+
     def has_change_data(self) -> bool:
-        assert self._table is not None
         settings = self._table.metadata().configuration
         return settings.get("delta.enableChangeDataFeed", "false").lower() == "true"
 
@@ -215,4 +264,6 @@ class Log:
         return self._snapshot[1]
 
     def forget_before(self, version: int) -> None:
+        if self._snapshot is not None and self._snapshot[0] < version:
+            self._snapshot = None
         self._commits = {number: one for number, one in self._commits.items() if number >= version}

@@ -10,15 +10,15 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from suwi.env import SystemClock, SystemRandom
+from suwi.env import SystemClock
 from suwi.spark.delta.commit import add_actions
-from suwi.spark.delta.errors import CommitContended, SchemaMismatch
+from suwi.spark.delta.errors import CommitContended, TableMissing
 from suwi.spark.delta.files import NAME, FilePlan, FileWriter
-from suwi.spark.delta.log import files_of
+from suwi.spark.delta.log import files_of, open_for_reading
 from suwi.spark.delta.scan import Scan, read_files
-from suwi.spark.delta.schema import WIDER, arrow_schema, describe
+from suwi.spark.delta.schema import arrow_schema, widened
 from suwi.spark.delta.storage import storage_of
-from suwi.spark.delta.table import check_supported, statistics_columns, table_schema
+from suwi.spark.delta.table import check_supported, open_table, statistics_columns, table_schema
 from suwi.spark.delta.upsert import STAGING
 from suwi.spark.options import TableOptions, read_table_options
 
@@ -42,7 +42,7 @@ def compact(
 
     Raises `CommitFailedError` where another writer changed the same files: try again later.
     """
-    table = _open(path, storage_options)
+    table = open_table(_options(path, storage_options))
     return table.optimize.compact(target_size=target_bytes, max_concurrent_tasks=1)
 
 
@@ -60,8 +60,8 @@ def clean_orphans(
     """
     if older_than_hours < HOURS_MIN:
         raise ValueError(f"files of the last {HOURS_MIN} h may belong to a batch under way")
-    table = _open(path, storage_options)
-    storage = storage_of(read_table_options({"path": path}).uri, storage_options or {})
+    options = _options(path, storage_options)
+    table, storage = open_table(options), storage_of(options.uri, options.storage)
     unnamed = set(
         table.vacuum(older_than_hours, dry_run=True, enforce_retention_duration=False, full=True)
     )
@@ -87,74 +87,65 @@ def widen(
     *,
     storage_options: Mapping[str, str] | None = None,
 ) -> int:
-    """Give columns a wider type, as {"n": "long"} or {"n": "double"}; the new version.
+    """Give columns a wider type, as {"n": "long"} or {"who.age": "double"}; the new version.
 
     The table is written anew, in one commit: delta-rs does not know Delta's feature that would
     change the type alone (typeWidening). Streams that read the table stop at the commit. Files that
     others add meanwhile are written anew in another commit.
 
-    Raises `SchemaMismatch`, ArrowInvalid where a value does not fit, and `CommitContended`.
+    Raises `SchemaMismatch`, `CannotRead` where a value does not fit, and `CommitContended`.
     """
-    storage = {f"storage.{name}": one for name, one in (storage_options or {}).items()}
-    options = read_table_options({"path": path, **storage})
-    schema = _widened(table_schema(_open(path, storage_options)), columns)
+    options = _options(path, storage_options)
     for _ in range(_ATTEMPTS):
-        table = _open(path, storage_options)
-        before = table.version()
+        table = open_for_reading(options)
         check_supported(table)
-        _write_anew(table, options, schema)
-        after = _open(path, storage_options).version()
-        if after == before + 1:
-            return after
+        before, schema = table.version(), widened(table_schema(table), columns)
+        if _write_anew(table, options, schema):
+            after = open_for_reading(options).version()
+            if after == before + 1:
+                return after
     raise CommitContended(f"others wrote to the table in each of {_ATTEMPTS} attempts")
 
 
-def _write_anew(table: "DeltaTable", options: TableOptions, schema: dict[str, Any]) -> None:
-    """All rows with another schema, in one commit. delta-rs lets others append meanwhile."""
+def _write_anew(table: "DeltaTable", options: TableOptions, schema: dict[str, Any]) -> bool:
+    """All rows with another schema, in one commit. delta-rs lets others append meanwhile.
+
+    False: others changed or removed rows, and nothing was done.
+    """
     from deltalake import Schema
+    from deltalake.exceptions import CommitFailedError
     from pyspark.sql.types import StructType
 
     spark_schema = StructType.fromJson(schema)
     partition_by = tuple(table.metadata().partition_columns)
-    random = SystemRandom()
-    writer = FileWriter(
-        storage_of(options.uri, options.storage),
-        FilePlan(
-            schema=arrow_schema(spark_schema),
-            partition_by=partition_by,
-            target_bytes=options.target_bytes,
-            codec=options.codec,
-            columns_with_statistics=statistics_columns(table),
-        ),
-        lambda: f"part-{random.uuid()}",
+    storage = storage_of(options.uri, options.storage)
+    plan = FilePlan(
+        schema=arrow_schema(spark_schema),
+        partition_by=partition_by,
+        target_bytes=options.target_bytes,
+        codec=options.codec,
+        columns_with_statistics=statistics_columns(table),
     )
-    writer.write(read_files(Scan(options, spark_schema, spark_schema), files_of(table)))
-    table.create_write_transaction(
-        add_actions(writer.close()),
-        "overwrite",
-        Schema.from_json(json.dumps(schema)),
-        list(partition_by),
-    )
+    rows = read_files(Scan(options, spark_schema, spark_schema), files_of(table))
+    files = FileWriter(storage, plan).write_all(rows)
+    try:
+        table.create_write_transaction(
+            add_actions(files),
+            "overwrite",
+            Schema.from_json(json.dumps(schema)),
+            list(partition_by),
+        )
+    except CommitFailedError:
+        # It may have been stored, and only its answer lost: what the table names stays.
+        named = {file.path for file in files_of(open_for_reading(options))}
+        storage.remove(file.path for file in files if file.path not in named)
+        return False
+    return True
 
 
-def _widened(schema: dict[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
-    known = {field["name"]: field for field in schema["fields"]}
-    for name, kind in columns.items():
-        if name not in known:
-            raise SchemaMismatch(f"`{name}` is not in the table")
-        has = known[name]["type"]
-        if not isinstance(has, str) or kind not in WIDER.get(has, ()):
-            allowed = ", ".join(WIDER.get(has, ())) if isinstance(has, str) else ""
-            raise SchemaMismatch(f"`{name}` is {describe(has)}: it becomes {allowed or 'nothing'}")
-        known[name] = {**known[name], "type": kind}
-    return {"type": "struct", "fields": list(known.values())}
-
-
-def _open(path: str, storage_options: Mapping[str, str] | None) -> "DeltaTable":
-    from deltalake import DeltaTable
-
-    uri = read_table_options({"path": path}).uri
-    return DeltaTable(uri, storage_options=dict(storage_options or {}) or None)
+def _options(path: str, storage_options: Mapping[str, str] | None) -> TableOptions:
+    storage = {f"storage.{name}": one for name, one in (storage_options or {}).items()}
+    return read_table_options({"path": path, **storage})
 
 
 def keep_compact(
@@ -194,7 +185,7 @@ def _compact_or_log(
 
     try:
         compact(path, target_bytes=target_bytes, storage_options=storage_options)
-    except (DeltaError, OSError) as error:
+    except (DeltaError, TableMissing, OSError) as error:
         PySparkLogger.getLogger("suwi.spark.delta").warning(
             "compaction failed, it is tried again later", table=path, why=str(error)
         )

@@ -74,6 +74,8 @@ def value_text(value: Any) -> str | None:
             return format(value, "f")
         case float():
             return repr(value)
+        case bytes():
+            return value.decode()
     return str(value)
 
 

@@ -1,9 +1,9 @@
-"""The readers of `format("suwi-delta")`: a table as a batch, and as a stream of what is added.
+"""The sources of `format("suwi-delta")`: a table as a batch, and as a stream of what is added.
 
 A stream's offset says which file is read next: table id, version, index in that version, and
 whether the version is read as a snapshot. First comes the snapshot, then the files that each commit
-adds with dataChange, read from the log; compaction adds none. `StreamReader` is for PySpark from
-4.2 on, `OldStreamReader` for 4.1, where a batch always takes all there is.
+adds with dataChange, read from the log; compaction adds none. `BatchReader` is for batches,
+`TableSource` for streams (stream_reader.py).
 Neither defines `pushFilters` (ADR 11): the options `columns` and `where` say what is read.
 Invariant: a file is in one batch, whole.
 """
@@ -12,9 +12,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from suwi.env import local_env
+from suwi.spark import releases
+from suwi.spark.data_loss import CheckpointMismatch
 from suwi.spark.delta.errors import (
     CannotRead,
     DeltaSourceError,
@@ -25,18 +26,18 @@ from suwi.spark.delta.errors import (
 from suwi.spark.delta.log import DataFile, Log, files_of, open_for_reading
 from suwi.spark.delta.scan import Scan, read_files, wanted_files
 from suwi.spark.delta.schema import added_fields
-from suwi.spark.offsets import beginning, where_it_began, with_beginning
 from suwi.spark.options import BadOption
-from suwi.spark.releases import HAS_ADMISSION_CONTROL
+from suwi.spark.stream_reader import Json, Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from suwi.spark.releases import ReadLimit
 
 
 _FILES_MAX: Final = 1000
 """Of a micro-batch, as with Delta's own source."""
 _TASK_BYTES: Final = 32 * 1024 * 1024
-_ASK_EVERY_MS: Final = 250
 
 
 class FilesPartition(InputPartition):
@@ -93,19 +94,18 @@ class Place(NamedTuple):
         return cls(offset["version"], offset["index"], offset["snapshot"])
 
 
-class _StreamReader(DataSourceStreamReader):
+class TableSource(Source):
+    ask_every_ms = 250
+
     def __init__(self, scan: Scan) -> None:
         self._scan = scan
         self._options = scan.options
         self._log: Log | None = None
-        self._table_id = ""
-        self._latest = -1
-        self._asked_ms = 0
-        self._initial: dict[str, Any] | None = None
-        """Where the query begins, if it was begun by this reader."""
+        self.limits = {"maxFilesPerTrigger": scan.options.max_files_per_trigger}
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        log, latest = self._follow()
+    def initial(self) -> Json:
+        log = self._open()
+        latest = log.latest()
         starting = self._options.starting_version
         place = Place(latest, 0, True)
         if starting == "latest":
@@ -119,16 +119,36 @@ class _StreamReader(DataSourceStreamReader):
             raise CannotRead(
                 "readChangeFeed: the table keeps no change data (delta.enableChangeDataFeed)"
             )
-        self._initial = place.as_json(self._table_id)
-        return self._initial
+        return place.as_json(log.table_id)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        if start == end:
-            return []
-        log, _ = self._follow()
+    def latest(self, start: Json) -> int:
+        return self._open().latest()
+
+    def end(self, start: Json, latest: int, limit: "ReadLimit | None") -> Json:
+        """A commit that stops the stream ends the batch before it: what came earlier is done."""
+        self._check_table(start)
+        at = first = Place.of(start)
+        left = getattr(limit, "max_files", sys.maxsize)
+        while at.is_snapshot or at.version <= latest:
+            try:
+                files = self._files_at(at)
+            except DeltaSourceError:
+                if at == first:
+                    raise
+                break
+            if len(files) - at.file > left:
+                at = at._replace(file=at.file + left)
+                break
+            left -= len(files) - at.file
+            at = Place(at.version + 1)
+        return start if at == first else at.as_json(start["table"])
+
+    def plan(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        log = self._open()
+        log.latest()  # Was it made anew?
         self._check_table(start)
         self._check_table(end)  # Of a first batch that is run again, the start is not in the log.
-        first, last = Place.of(dict(beginning(start, end))), Place.of(end)
+        first, last = Place.of(start), Place.of(end)
         files = list(self._files(first, last))
         log.forget_before(first.version)
         return _packed(wanted_files(files, self._options.choice, self._scan.full))
@@ -137,47 +157,49 @@ class _StreamReader(DataSourceStreamReader):
         assert isinstance(partition, FilesPartition)
         return read_files(self._scan, partition.files)
 
-    def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the place is in Spark's checkpoint."""
+    def default_limit(self) -> "ReadLimit":
+        return releases.ReadMaxFiles(self._options.max_files_per_trigger or _FILES_MAX)
 
-    def stop(self) -> None:
+    def report(self, latest: int) -> Json:
+        return Place(latest + 1).as_json(self._open().table_id)
+
+    def close(self) -> None:
         self._log = None
 
-    def _follow(self) -> tuple[Log, int]:
-        """The log, and its newest version; asked for now and then."""
-        now_ms = local_env().clock.now_ms()
+    def _open(self) -> Log:
         if self._log is None:
-            # Not in the constructor: Spark sends readers to the executors too.
             self._log = Log(self._options)
-            self._table_id = self._log.table_id
-        if not 0 <= now_ms - self._asked_ms < _ASK_EVERY_MS or self._latest < 0:
-            self._latest, self._asked_ms = self._log.latest(), now_ms
-        return self._log, self._latest
+        return self._log
 
-    def _check_table(self, offset: dict[str, Any]) -> None:
-        if offset["table"] != self._table_id:
+    def _check_table(self, offset: Json) -> None:
+        """Raises `CheckpointMismatch`, `OtherTable`."""
+        if not isinstance(offset.get("table"), str):
+            raise CheckpointMismatch(
+                "this checkpoint belongs to a topic or another source, and the query reads the "
+                f"table at {self._options.uri}. Give the query a checkpoint of its own"
+            )
+        table_id = self._open().table_id
+        if offset["table"] != table_id:
             raise OtherTable(
                 f"this checkpoint belongs to another table: its id is {offset['table']}, and that "
-                f"of {self._options.uri} is {self._table_id}. Was it deleted and made anew? Give "
-                "the query a checkpoint of its own"
+                f"of {self._options.uri} is {table_id}. Was it deleted and made anew? "
+                "Give the query a checkpoint of its own"
             )
 
     def _files(self, first: Place, end: Place) -> Iterator[DataFile]:
         """From one place to another. Raises `RowsChanged`, `SchemaChanged`, `VersionGone`."""
-        log, _ = self._follow()
         at = first
-        if at.is_snapshot:
-            files = log.snapshot(at.version)
-            yield from files[at.file : end.file if end.is_snapshot else None]
-            at = Place(at.version + 1)
-        while not end.is_snapshot and (at.version, at.file) < (end.version, end.file):
-            files = list(self._files_of_commit(at.version))
+        while (at.version, at.file) < (end.version, end.file):
+            files = self._files_at(at)
             yield from files[at.file : end.file if at.version == end.version else None]
             at = Place(at.version + 1)
 
-    def _files_of_commit(self, version: int) -> Sequence[DataFile]:
-        assert self._log is not None
-        commit = self._log.commit(version)
+    def _files_at(self, place: Place) -> Sequence[DataFile]:
+        """All of the snapshot, or of the commit."""
+        version = place.version
+        if place.is_snapshot:
+            return self._open().snapshot(version)
+        commit = self._open().commit(version)
         if commit.schema is not None:
             self._check_schema(version, commit.schema)
         if self._options.read_change_feed:
@@ -197,105 +219,10 @@ class _StreamReader(DataSourceStreamReader):
         fields = [one for one in schema["fields"] if not chosen or one["name"] in chosen]
         known = self._scan.schema.jsonValue()
         new = list(added_fields({"type": "struct", "fields": fields}, known))
+        now = set(added_fields(self._open().schema, known))
+        new = [one for one in new if one in now]  # Others never come: later commits dropped them.
         if new:
             raise SchemaChanged(
                 f"version {version} of {self._options.uri} has new columns: {', '.join(new)}. "
                 "Start the query again, and it has them"
             )
-
-
-class OldStreamReader(_StreamReader):
-    """Spark asks a new query's reader for its latest offset, then for its initial one, and then for
-    a plan; of a query that goes on it wants a plan first, if only from its last offset to the same.
-    """
-
-    def __init__(self, scan: Scan) -> None:
-        super().__init__(scan)
-        self._is_new = True
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return super().initialOffset() if self._initial is None else self._initial
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        self._is_new = False
-        self._initial = where_it_began(end) or self._initial
-        return super().partitions(start, end)
-
-    def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-        if self._is_new:
-            self.initialOffset()
-        _, latest = self._follow()
-        end = Place(latest + 1).as_json(self._table_id)
-        return end if self._initial is None else with_beginning(end, self._initial)
-
-
-if HAS_ADMISSION_CONTROL:
-    from suwi.spark.releases import (
-        ReadAllAvailable,
-        ReadLimit,
-        ReadMaxFiles,
-        SupportsTriggerAvailableNow,
-    )
-
-    class StreamReader(_StreamReader, SupportsTriggerAvailableNow):
-        def __init__(self, scan: Scan) -> None:
-            super().__init__(scan)
-            self._is_available_now = False
-            self._target: int | None = None
-
-        def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802
-            return ReadMaxFiles(self._options.max_files_per_trigger or _FILES_MAX)
-
-        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-            self._is_available_now = True
-
-        def latestOffset(self, start: dict[str, Any], limit: "ReadLimit") -> dict[str, Any]:  # noqa: N802
-            _, latest = self._follow()
-            self._check_table(start)
-            if self._is_available_now:
-                self._target = latest if self._target is None else self._target
-                latest = self._target
-            files_max = None if isinstance(limit, ReadAllAvailable) else limit.max_files
-            first = Place.of(start)
-            end = self._end(first, latest, files_max).as_json(self._table_id)
-            is_first = self._initial is not None and start == self._initial
-            if Place.of(end) == first and not is_first:
-                return start  # As it was written: Spark compares texts.
-            return with_beginning(end, start) if is_first else end
-
-        def _end(self, first: Place, latest: int, files_max: int | None) -> Place:
-            """Where a batch ends that begins there and has at most so many files.
-
-            A commit that stops the stream ends the batch before it: what came earlier is done.
-            """
-            log, _ = self._follow()
-            at, left = first, sys.maxsize if files_max is None else files_max
-            while at.is_snapshot or at.version <= latest:
-                try:
-                    version = at.version
-                    files = (
-                        log.snapshot(version) if at.is_snapshot else self._files_of_commit(version)
-                    )
-                except DeltaSourceError:
-                    if at == first:
-                        raise
-                    return at
-                if len(files) - at.file > left:
-                    return at._replace(file=at.file + left)
-                left -= len(files) - at.file
-                at = Place(version + 1)
-            return at
-
-        def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-            return Place(self._latest + 1).as_json(self._table_id) if self._latest >= 0 else None
-
-
-def make_stream_reader(scan: Scan) -> DataSourceStreamReader:
-    """The reader for this PySpark. Raises `BadOption` where it is too old for an option."""
-    if HAS_ADMISSION_CONTROL:
-        return StreamReader(scan)
-    if scan.options.max_files_per_trigger is not None:
-        name = "maxFilesPerTrigger"
-        text = f"{name} needs PySpark 4.2 or newer: this one cannot limit a batch"
-        raise BadOption(text, name)
-    return OldStreamReader(scan)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from suwi.spark.delta.errors import VersionGone
+from suwi.spark.delta.errors import CannotRead, VersionGone
 from suwi.spark.delta.log import DataFile
 from suwi.spark.delta.storage import storage_of
 from suwi.spark.delta.table import table_schema
@@ -94,6 +94,7 @@ def bounds_of(file: DataFile, column: str, schema: "pa.Schema") -> Bounds:
         value = _value(text, kind)
         return Bounds(value, value, has_nulls=text is None, has_values=text is not None)
     nulls = file.statistics.get("nullCount", {}).get(column)
+    nulls = nulls if isinstance(nulls, int) else None  # Of a struct: those of its fields.
     rows = file.statistics.get("numRecords")
     low = _value(file.statistics.get("minValues", {}).get(column), kind)
     high = _value(file.statistics.get("maxValues", {}).get(column), kind)
@@ -155,7 +156,7 @@ class Scan(NamedTuple):
 
 
 def read_files(scan: Scan, files: Iterable[DataFile]) -> Iterator["pa.RecordBatch"]:
-    """Raises `VersionGone`, OSError."""
+    """Raises `VersionGone`, `CannotRead`, OSError."""
     import pyarrow as pa
 
     freeze_loaded("scan")
@@ -198,7 +199,10 @@ def _column(batch: "pa.RecordBatch", field: "pa.Field", file: DataFile) -> "pa.A
     import pyarrow as pa
 
     if field.name in batch.schema.names:
-        return conform(batch.column(field.name), field.type)
+        try:
+            return conform(batch.column(field.name), field.type)
+        except pa.ArrowInvalid as error:
+            raise CannotRead(f"`{field.name}` of {file.path} is no {field.type}: {error}") from None
     if field.name in file.partition_values:
         text = file.partition_values[field.name]
         value = pa.scalar(None, field.type) if text is None else _scalar(text, field.type)

@@ -7,7 +7,7 @@ Invariant: a column of a file has the table's type, or lacks fields of it.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from suwi.spark.delta.errors import SchemaMismatch
@@ -176,6 +176,39 @@ def _fit_kinds(data: Any, table: Any, path: str, merge: bool, faults: list[str])
             return data, table
     faults.append(f"`{path}` is {describe(table)} in the table and {describe(data)} here")
     return data, table
+
+
+def widened(table: dict[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+    """The table's schema with wider types, by path as `fit` names them. Raises `SchemaMismatch`."""
+    missing = set(columns)
+    schema: dict[str, Any] = _widened(table, "", columns, missing)
+    if missing:
+        raise SchemaMismatch(f"`{min(missing)}` is not in the table, or is not a number")
+    return schema
+
+
+def _widened(kind: Any, path: str, columns: Mapping[str, str], missing: set[str]) -> Any:
+    if isinstance(kind, str):
+        wanted = columns.get(path, kind)
+        missing.discard(path)
+        if wanted != kind and wanted not in WIDER.get(kind, ()):
+            allowed = ", ".join(WIDER.get(kind, ()))
+            way = f"it can become {allowed}" if allowed else "it cannot be widened"
+            raise SchemaMismatch(f"`{path}` is {kind}: {way}")
+        return wanted
+    match kind["type"]:
+        case "struct":
+            above = f"{path}." if path else ""
+            fields = [
+                {**f, "type": _widened(f["type"], f"{above}{f['name']}", columns, missing)}
+                for f in kind["fields"]
+            ]
+            return {**kind, "fields": fields}
+        case "array":
+            return {**kind, "elementType": _widened(kind["elementType"], path, columns, missing)}
+        case "map":  # Its keys stay as they are, as in `fit`.
+            return {**kind, "valueType": _widened(kind["valueType"], path, columns, missing)}
+    return kind
 
 
 def added_fields(new: Any, known: Any, above: str = "") -> Iterator[str]:

@@ -1,6 +1,6 @@
 """What a Parquet file says about its columns, as Delta's file statistics.
 
-`FileStatistics` comes from the footers that were just written; the data is not read again.
+`describe_file` takes the footers that were just written; the data is not read again.
 Invariant: no value of the file lies outside of the bounds stated. Where that cannot be said
 cheaply (NaN, bounds that Parquet left out, numbers that JSON would round) nothing is stated.
 """
@@ -32,32 +32,20 @@ class Leaf:
     """One value in each row: not inside of a list or a map."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileStatistics:
-    rows: int
-    json: str
-    columns_with_nulls: frozenset[str]
-    """Of the outermost columns, those where a null was found or cannot be excluded."""
-
-
 def describe_file(
     footer: "pq.FileMetaData", schema: "pa.Schema", with_nan: frozenset[str], columns_max: int
-) -> FileStatistics:
-    """`with_nan`: floating-point columns in which one was seen."""
+) -> str:
+    """As JSON. `with_nan`: floating-point columns in which one was seen."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     nulls: dict[str, Any] = {}
-    nullable: set[str] = set()
     for leaf in leaves(schema):
-        found = _Bounds.of(footer, leaf.number)
-        top = leaf.path[0]
-        if found.null_count != 0 and len(leaf.path) == 1:
-            nullable.add(top)
         if not leaf.is_single or (0 <= columns_max <= leaf.number):
             continue
+        found = _Bounds.of(footer, leaf.number)
         if found.null_count is not None:
             _put(nulls, leaf.path, found.null_count)
-        if top in with_nan or found.lowest is None:
+        if leaf.path[0] in with_nan or found.lowest is None:
             continue
         low, high = lower_bound(found.lowest), upper_bound(found.highest)
         if low is not None and high is not None:
@@ -69,8 +57,7 @@ def describe_file(
         "maxValues": highest,
         "nullCount": nulls,
     }
-    text = json.dumps(stated, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return FileStatistics(footer.num_rows, text, frozenset(nullable))
+    return json.dumps(stated, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def leaves(schema: "pa.Schema") -> list[Leaf]:

@@ -41,6 +41,9 @@ class Storage:
     def read(self, path: str) -> Any:
         return self.filesystem.open_input_file(self._whole(path))
 
+    def look(self, path: str) -> "fs.FileInfo":
+        return self.filesystem.get_file_info(self._whole(path))
+
     def remove(self, paths: Iterable[str]) -> None:
         """Whatever of it exists."""
         for path in paths:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from suwi.spark.delta.errors import SchemaMismatch, UnsupportedTable
+from suwi.spark.delta.errors import SchemaMismatch, TableMissing, UnsupportedTable
 from suwi.spark.delta.files import NAME
 from suwi.spark.delta.schema import delta_schema
 from suwi.spark.delta.storage import storage_of
@@ -39,15 +39,16 @@ def check_release(release: str | None = None) -> None:
         raise UnsupportedTable(f"deltalake {release} is too old: pip install 'deltalake>=1.6'")
 
 
-def open_table(options: "TableOptions") -> "DeltaTable | None":
-    """The newest version, or None where no table is."""
+def open_table(options: "TableOptions", version: int | None = None) -> "DeltaTable":
+    """The newest version, or another. Raises `TableMissing`."""
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
     try:
-        return DeltaTable(options.uri, storage_options=dict(options.storage) or None)
+        storage = dict(options.storage) or None
+        return DeltaTable(options.uri, version=version, storage_options=storage)
     except TableNotFoundError:
-        return None
+        raise TableMissing(f"there is no Delta table at {options.uri}") from None
 
 
 def check_place(options: "TableOptions") -> None:
@@ -80,17 +81,17 @@ def _strangers(storage: "Storage") -> Iterator[str]:
 def open_or_create(options: "TableOptions", data: "StructType") -> "DeltaTable":
     from deltalake import DeltaTable, Schema
 
-    table = open_table(options)
-    if table is None:
+    try:
+        return open_table(options)
+    except TableMissing:
         check_place(options)
-        table = DeltaTable.create(
-            options.uri,
-            Schema.from_json(json.dumps(delta_schema(data))),
-            mode="ignore",
-            partition_by=list(options.partition_by),
-            storage_options=dict(options.storage) or None,
-        )
-    return table
+    return DeltaTable.create(
+        options.uri,
+        Schema.from_json(json.dumps(delta_schema(data))),
+        mode="ignore",
+        partition_by=list(options.partition_by),
+        storage_options=dict(options.storage) or None,
+    )
 
 
 def table_schema(table: "DeltaTable") -> dict[str, Any]:
