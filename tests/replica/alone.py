@@ -13,7 +13,7 @@ from suwi.replica.leader_state import Proposal
 from suwi.replica.log_preparation import Turns
 from suwi.replica.loss import Loss
 from suwi.replica.partition import Partition
-from suwi.replica.partition_storage import PartitionStorage, ReplicaState
+from suwi.replica.partition_storage import PartitionStorage, OwnReplica
 from suwi.replica.replica_log import PartitionContext, ReplicaLog
 from suwi.sim import ManualClock, SimDisk
 from tests.supervision import tasks_that_must_not_fail
@@ -65,5 +65,5 @@ def _context(
 def _partition(index: int, directories: LogDirectories, context: PartitionContext) -> Partition:
     topic_id = TopicId(UUID(int=1))
     tp = TopicPartition("orders", PartitionIndex(index))
-    storage = PartitionStorage(directories, tp, topic_id, lambda _: ReplicaState(), is_new=True)
+    storage = PartitionStorage(directories, tp, topic_id, lambda _: OwnReplica(), is_new=True)
     return Partition(tp, topic_id, TopicConfig(), storage, context)

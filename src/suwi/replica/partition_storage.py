@@ -16,7 +16,7 @@ from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, Offset, TopicId, TopicP
 from suwi.model.topic_config import TopicConfig
 
 
-class ReplicaState(NamedTuple):
+class OwnReplica(NamedTuple):
     """What the metadata says of this broker's replica."""
 
     leader_epoch: LeaderEpoch | None = None
@@ -26,7 +26,7 @@ class ReplicaState(NamedTuple):
     @classmethod
     def of(
         cls, node_id: NodeId, state: PartitionState | None, *, is_registered: bool
-    ) -> "ReplicaState":
+    ) -> "OwnReplica":
         """`is_registered`: the state is as new as this broker's registration. Before that, its
         leader may still be bringing it back into the ISR because of what it fetched earlier."""
         if state is None:
@@ -44,7 +44,7 @@ class PartitionStorage:
         directories: LogDirectories,
         partition: TopicPartition,
         topic_id: TopicId,
-        state_of: Callable[[TopicPartition], ReplicaState],
+        state_of: Callable[[TopicPartition], OwnReplica],
         *,
         is_new: bool,
     ) -> None:

@@ -39,7 +39,7 @@ from suwi.replica.leader_state import UNKNOWN_EPOCH, Proposal
 from suwi.replica.log_preparation import Turns
 from suwi.replica.loss import Loss
 from suwi.replica.partition import Partition
-from suwi.replica.partition_storage import PartitionStorage, ReplicaState
+from suwi.replica.partition_storage import PartitionStorage, OwnReplica
 from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
 from suwi.replica.replica_log import PartitionContext, ReplicaLog
 from suwi.replica.replication_quota import ReplicationQuotas
@@ -105,7 +105,7 @@ class ReplicaManager:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._led: dict[tuple[str, int], Partition] = {}
         self._dirty: list[ReplicaLog] = []
-        self._state_of = self._replica_state
+        self._state_of = self._own_replica
         """Bound once: every partition keeps a reference."""
         self._context = PartitionContext(
             node_id,
@@ -422,9 +422,9 @@ class ReplicaManager:
         else:
             self._drop(tp, reason)
 
-    def _replica_state(self, tp: TopicPartition) -> ReplicaState:
+    def _own_replica(self, tp: TopicPartition) -> OwnReplica:
         state = self.image.partition(tp)
-        return ReplicaState.of(self._node_id, state, is_registered=self._is_registered)
+        return OwnReplica.of(self._node_id, state, is_registered=self._is_registered)
 
     def _delete(
         self, tp: TopicPartition, topic_id: TopicId, reason: BrokerError | None = None
