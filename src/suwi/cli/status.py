@@ -11,12 +11,14 @@ from typing import Any, NamedTuple, TypeAlias
 from suwi.cli import events
 from suwi.cli.options import Target
 from suwi.cli.output import (
+    NAMED_MAX,
     count_text,
     document,
     drawn_table,
     flush,
     is_terminal,
     json_line,
+    names_text,
     printable,
     say,
     size_text,
@@ -30,7 +32,6 @@ from suwi.client.cluster_status import (
     BrokerStatus,
     ClusterStatus,
     DiskStatus,
-    PartitionStatus,
     read_status,
 )
 from suwi.client.errors import reason
@@ -40,8 +41,6 @@ from suwi.model.errors import BrokerError
 
 HEALTHY, DEGRADED, UNREACHABLE = 0, 1, 2
 _HEALTH = ("healthy", "degraded", "unreachable")
-_NAMED_MAX = 5
-"""How many partitions, groups and events are shown by name."""
 _PERIOD_S = 2.0
 _COLUMNS = "Broker State Controller Address Rack Leaders Replicas OutOfSync Used Free Version"
 _NUMBERS = "Broker Leaders Replicas OutOfSync Used Free"
@@ -118,7 +117,9 @@ def problems(status: ClusterStatus, wanted: Wanted) -> list[str]:
         (status.under_replicated, "under-replicated"),
     ):
         if partitions:
-            found.append(f"{count_text(len(partitions), 'partition')} {what}: {_names(partitions)}")
+            found.append(
+                f"{count_text(len(partitions), 'partition')} {what}: {names_text(partitions)}"
+            )
     return found
 
 
@@ -137,12 +138,6 @@ def _out_of_sync(broker: BrokerStatus) -> Iterator[str]:
     if broker.out_of_sync:
         replicas = count_text(broker.out_of_sync, "replica")
         yield f"broker {broker.node}: {replicas} not in sync"
-
-
-def _names(partitions: Sequence[PartitionStatus]) -> str:
-    more = len(partitions) - _NAMED_MAX
-    named = ", ".join(map(str, partitions[:_NAMED_MAX]))
-    return f"{named} and {more} more" if more > 0 else named
 
 
 # -- output ----------------------------------------------------------------------------------------
@@ -167,10 +162,10 @@ def sections(status: ClusterStatus, found: Sequence[str], wanted: Wanted) -> Ite
     if status.groups_behind:
         rows: list[tuple[object, ...]] = [tuple(asdict(g).values()) for g in status.groups_behind]
         yield from ("", f"Groups {wanted.lag_min} or more records behind: {len(rows)}")
-        yield "Group State Lag", rows[:_NAMED_MAX], "Lag"
+        yield "Group State Lag", rows[:NAMED_MAX], "Lag"
     if status.events:
         yield from ("", f"Events: {len(status.events)}; `suwi cluster events` shows all")
-        yield " ".join(events.COLUMNS), list(map(events.row, status.events[-_NAMED_MAX:])), ""
+        yield " ".join(events.COLUMNS), list(map(events.row, status.events[-NAMED_MAX:])), ""
     if status.unknown:
         yield from ("", "Not known")
         yield from (f"  {text}" for text in status.unknown)
