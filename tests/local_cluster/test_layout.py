@@ -59,6 +59,11 @@ def test_a_given_ensemble_keeps_its_chroot_behind_links() -> None:
     assert layout.zookeeper_connect(1) == "127.0.0.1:19492,127.0.0.1:19493/suwi"
 
 
+def test_a_server_without_a_port_has_zookeepers_also_without_links() -> None:
+    layout = Layout(1, 0, "a,b:2182/suwi/", 19_092, has_links=False)
+    assert layout.zookeeper_connect(1) == "a:2181,b:2182/suwi"
+
+
 def test_the_state_is_read_as_it_was_written(tmp_path: Path) -> None:
     state = ClusterState(
         Layout(3, 1, "", 19_092, has_links=True, settings={"num.partitions": "6"}),

@@ -57,8 +57,8 @@ def _new_layout(given: Given) -> Layout:
     )
     try:
         layout.ensemble()
-    except ValueError:
-        raise Failure(f"--zookeeper {given.zookeeper}: give HOST:PORT,…/CHROOT") from None
+    except ValueError as error:
+        raise Failure(f"--zookeeper {error}") from None
     return layout
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from suwi.client.addresses import Address
+from suwi.client.zookeeper_servers import Ensemble, parse_connect
 from suwi.env import LocalDisk
 from suwi.local_cluster.process import ProcessId
 from suwi.local_cluster.zookeeper import HOST, Server
@@ -24,7 +25,6 @@ PORTS = 700
 """How many ports from the first on belong to the cluster."""
 _PEERS, _PEER_LINKS, _ENSEMBLE, _ENSEMBLE_LINKS = 100, 200, 300, 400
 _VERSION = 1
-_ZOOKEEPER_PORT = 2181
 
 Cut = tuple[str, str]
 """From and to: a broker's id, or `zookeeper`."""
@@ -91,15 +91,11 @@ class Layout:
             for number in range(1, self.zookeepers + 1)
         }
 
-    def ensemble(self) -> list[tuple[str, int]]:
-        """The addresses of the ZooKeeper servers."""
+    def ensemble(self) -> list[Address]:
+        """The addresses of the ZooKeeper servers. Raises ValueError."""
         if not self.zookeeper:
-            return [(server.host, server.client_port) for server in self.servers().values()]
-        found = []
-        for text in self.zookeeper.partition("/")[0].split(","):
-            host, colon, port = text.strip().rpartition(":")
-            found.append((host, int(port)) if colon else (port, _ZOOKEEPER_PORT))
-        return found
+            return [Address(server.host, server.client_port) for server in self.servers().values()]
+        return [*parse_connect(self.zookeeper).servers]
 
     def ensemble_link_port(self, broker: int, server: int) -> int:
         """Where a broker reaches a server of the ensemble, both counted from 1 and 0."""
@@ -107,14 +103,12 @@ class Layout:
 
     def zookeeper_connect(self, broker: int) -> str:
         """The broker's `zookeeper.connect`."""
-        if not self.has_links and self.zookeeper:
-            return self.zookeeper
-        addresses = self.ensemble()
+        servers = self.ensemble()
         if self.has_links:
-            ports = [self.ensemble_link_port(broker, at) for at in range(len(addresses))]
-            addresses = [(HOST, port) for port in ports]
-        _, slash, chroot = self.zookeeper.partition("/")
-        return ",".join(f"{host}:{port}" for host, port in addresses) + slash + chroot
+            ports = [self.ensemble_link_port(broker, at) for at in range(len(servers))]
+            servers = [Address(HOST, port) for port in ports]
+        chroot = parse_connect(self.zookeeper).chroot if self.zookeeper else ""
+        return str(Ensemble(tuple(servers), chroot))
 
 
 @dataclass(slots=True)
