@@ -56,8 +56,8 @@ class HostedCluster(LocalCluster):
         return self._hosts.launcher(name)
 
     @contextlib.contextmanager
-    def _changed(self) -> Iterator[ClusterState]:
-        with super()._changed() as state:
+    def changed(self) -> Iterator[ClusterState]:
+        with super().changed() as state:
             yield state
             self._hosts.apply(state)
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from suwi.local_cluster.cluster import broker_settings
+from suwi.local_cluster.broker_settings import broker_settings
 from suwi.local_cluster.layout import (
     BROKERS_MAX,
     PORTS,

@@ -7,7 +7,7 @@ reads it too.
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from suwi.client.addresses import Address
@@ -40,9 +40,10 @@ def zookeeper_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What does not change while the cluster exists, except that brokers may be added."""
+    """What does not change while the cluster exists, except that brokers are added and removed."""
 
     brokers: int
+    """The highest id of a broker."""
     zookeepers: int
     """Servers of its own; 0 with a given ensemble."""
     zookeeper: str
@@ -53,6 +54,8 @@ class Layout:
     """Of every broker, from `--set`."""
     network: str = ""
     """The first three numbers of the addresses if each process has a host of its own."""
+    removed: tuple[int, ...] = ()
+    """The ids up to `brokers` that have no broker any more."""
 
     def host(self, name: str) -> str:
         """The address of a broker's or a server's host."""
@@ -62,8 +65,20 @@ class Layout:
         return f"{self.network}.{(100 if kind == ZOOKEEPER else 10) + int(number)}"
 
     @property
-    def broker_ids(self) -> range:
-        return range(1, self.brokers + 1)
+    def broker_ids(self) -> list[int]:
+        return [broker for broker in range(1, self.brokers + 1) if broker not in self.removed]
+
+    def with_brokers(self, count: int) -> "Layout":
+        """The layout with so many brokers, not fewer than before; new ones get the lowest ids."""
+        wanted = count - len(self.broker_ids)
+        assert wanted >= 0
+        reused = sorted(self.removed)[:wanted]
+        removed = tuple(broker for broker in self.removed if broker not in reused)
+        return replace(self, brokers=self.brokers + wanted - len(reused), removed=removed)
+
+    def without(self, broker: int) -> "Layout":
+        assert broker in self.broker_ids
+        return replace(self, removed=(*self.removed, broker))
 
     def client_port(self, broker: int) -> int:
         return self.port + broker - 1
@@ -120,6 +135,13 @@ class ClusterState:
     slow: list[str] = field(default_factory=list)
     """The brokers whose links are slow."""
 
+    def forget(self, broker: int) -> None:
+        """A broker that has been removed."""
+        self.layout = self.layout.without(broker)
+        self.processes.pop(broker_name(broker), None)
+        self.cuts = [cut for cut in self.cuts if str(broker) not in cut]
+        self.slow = [slow for slow in self.slow if slow != str(broker)]
+
     def cut_off(self) -> Iterator[int]:
         """The brokers that cannot reach any other."""
         cuts = set(self.cuts)
@@ -138,8 +160,9 @@ def read_state(directory: str) -> ClusterState | None:
         found: Mapping[str, Any] = json.loads(LocalDisk().read_bytes(path))
         if found["version"] != _VERSION:
             raise ValueError(f"version {found['version']}, not {_VERSION}")
+        removed = tuple(found["layout"].get("removed", ()))
         return ClusterState(
-            Layout(**found["layout"]),
+            Layout(**{**found["layout"], "removed": removed}),
             {name: ProcessId(*process) for name, process in found["processes"].items()},
             [(start, to) for start, to in found["cuts"]],
             found.get("slow", []),
