@@ -171,6 +171,11 @@ class TestRunning:
         (cluster.data.parent / "suwi-cluster").symlink_to(cluster.data)
         assert Suwi("").ok("cluster", "events")
 
+    def test_the_status_shows_the_state_of_zookeeper(self, cluster: Commands) -> None:
+        cluster.wait_until_in_sync()
+        status = cluster.suwi.json("status")
+        assert [server["state"] for server in status["ensemble"]] == ["standalone"]
+
     def test_what_the_cluster_does_not_have_is_refused(self, cluster: Commands) -> None:
         assert "there is no broker-9 here" in cluster.refusal("kill", 9)
         assert "--port: the cluster was made with" in cluster.refusal("start", "--port", 9999)

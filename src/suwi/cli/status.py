@@ -24,18 +24,21 @@ from suwi.cli.output import (
     size_text,
     stop_when_output_closes,
     table,
+    time_text,
 )
-from suwi.cli.session import run
+from suwi.cli.session import INTERRUPTED, run
 from suwi.client.cluster import Cluster
 from suwi.client.cluster_status import (
     ALIVE,
     BrokerStatus,
     ClusterStatus,
     DiskStatus,
+    ElectionStatus,
     read_status,
 )
 from suwi.client.errors import reason
 from suwi.client.settings import ClientSettings
+from suwi.client.zookeeper_servers import ServerStatus
 from suwi.env import SystemClock
 from suwi.model.errors import BrokerError
 
@@ -75,7 +78,8 @@ def show(target: Target, wanted: Wanted, *, watch: bool, json: bool) -> None:
         return DEGRADED if found else HEALTHY
 
     settings = client_settings(wanted.timeout_s)
-    run(target, work, interrupted=HEALTHY, unreachable=UNREACHABLE, settings=settings)
+    interrupted = HEALTHY if watch else INTERRUPTED
+    run(target, work, interrupted=interrupted, unreachable=UNREACHABLE, settings=settings)
 
 
 def client_settings(timeout_s: float) -> ClientSettings:
@@ -86,7 +90,11 @@ def client_settings(timeout_s: float) -> ClientSettings:
 
 async def read(cluster: Cluster, wanted: Wanted) -> ClusterStatus:
     return await read_status(
-        cluster, SystemClock(), lag_min=wanted.lag_min, timeout_s=wanted.timeout_s
+        cluster,
+        SystemClock(),
+        lag_min=wanted.lag_min,
+        timeout_s=wanted.timeout_s,
+        with_ensemble=wanted.node is None,
     )
 
 
@@ -156,6 +164,9 @@ def sections(status: ClusterStatus, found: Sequence[str], wanted: Wanted) -> Ite
         yield f"Groups      {status.groups}"
     yield ""
     yield _COLUMNS, [_row(broker) for broker in status.brokers], _NUMBERS
+    if status.ensemble:
+        yield ""
+        yield "ZooKeeper State Version", [_server_row(server) for server in status.ensemble], ""
     if found:
         yield from ("", "Problems")
         yield from (f"  {text}" for text in found)
@@ -163,6 +174,14 @@ def sections(status: ClusterStatus, found: Sequence[str], wanted: Wanted) -> Ite
         rows: list[tuple[object, ...]] = [tuple(asdict(g).values()) for g in status.groups_behind]
         yield from ("", f"Groups {wanted.lag_min} or more records behind: {len(rows)}")
         yield "Group State Lag", rows[:NAMED_MAX], "Lag"
+    elections = sorted((e for b in status.brokers for e in b.elections), key=lambda e: e.at_ms)
+    if elections:
+        yield from ("", "Last elections")
+        yield (
+            "Time Partitions Cause",
+            [_election_row(e) for e in elections[-NAMED_MAX:]],
+            "Partitions",
+        )
     if status.events:
         yield from ("", f"Events: {len(status.events)}; `suwi cluster events` shows all")
         yield " ".join(events.COLUMNS), list(map(events.row, status.events[-NAMED_MAX:])), ""
@@ -186,6 +205,14 @@ def _row(broker: BrokerStatus) -> tuple[object, ...]:
         free,
         broker.version or "-",
     )
+
+
+def _server_row(server: ServerStatus) -> tuple[object, ...]:
+    return server.address, server.state, server.version or "-"
+
+
+def _election_row(election: ElectionStatus) -> tuple[object, ...]:
+    return time_text(election.at_ms), election.partitions, election.cause
 
 
 def _space(disks: Sequence[DiskStatus]) -> tuple[str, str]:
