@@ -29,7 +29,7 @@ PROCESS_KINDS: dict[str, Kind] = {
     "pause": Kind(Target.pause, Target.resume, BEYOND_SESSION_S),
     "isolation": Kind(Target.isolate, Target.heal, BEYOND_SESSION_S),
     "one-way cut": Kind(Target.silence, Target.heal, BEYOND_SESSION_S),
-    "one-way cut, nothing received": Kind(Target.deafen, Target.heal, BEYOND_SESSION_S),
+    "one-way cut towards the broker": Kind(Target.deafen, Target.heal, BEYOND_SESSION_S),
     "cut between two brokers": Kind(Target.cut_from_one_broker, Target.heal, BEYOND_SESSION_S),
     "cut from ZooKeeper": Kind(Target.cut_from_zookeeper, Target.heal, BEYOND_SESSION_S),
     "one-way cut to ZooKeeper": Kind(Target.silence_to_zookeeper, Target.heal, BEYOND_SESSION_S),

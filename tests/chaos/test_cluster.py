@@ -11,7 +11,7 @@ from chaos.cluster import process_plan, run
 from chaos.group_worker import read_work
 from chaos.journal import Notes
 from chaos.ledger import add_run, last_run, read_ledger, write_page
-from chaos.process_faults import BAG
+from chaos.process_faults import BAG, PROCESS_KINDS
 from chaos.report import Report, complaints, format_report
 from chaos.time_line import draw
 from simulation.history_checker import Violation
@@ -46,6 +46,10 @@ def test_a_plan_can_be_resumed_after_any_fault() -> None:
     rest = process_plan(7, 12, 28, 1, list(BAG)).faults
     assert [fault.number for fault in rest] == list(range(13, 41))
     assert {fault.kind for fault in whole} == set(BAG)
+
+
+def test_every_kind_can_be_named_in_a_list_with_commas() -> None:
+    assert [kind for kind in PROCESS_KINDS if "," in kind] == []
 
 
 def test_a_run_without_a_fault_is_no_proof() -> None:
