@@ -53,7 +53,7 @@ tour: setup ## one broker in detail: its files, a crash, a recovery
 fuzz: setup ## hostile peers against a broker; options SECONDS=600 SEED=7
 	@$(BIN)/python -m fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
-chaos: setup ## 50 kills around a Spark pipeline into a Delta table (needs Java); KILLS=100 BROKERS=3 SEED=7 SINK=topic
+chaos: setup ## 50 kills around a Spark pipeline into a Delta table (needs Java), no other faults: see chaos-cluster; KILLS=100 BROKERS=3 SEED=7 SINK=topic
 	@$(BIN)/python -m chaos --kills $(or $(KILLS),50) --brokers $(or $(BROKERS),1) --sink $(or $(SINK),table) \
 		$(if $(SEED),--seed $(SEED))
 

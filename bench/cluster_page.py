@@ -34,6 +34,8 @@ def _kills() -> Iterable[Line]:
     yield Line(f"{kill}, maximum", job, "all_acks_ms", "ms", worst=True)
     yield Line("kill -9 of the controller, the same", job, "controller_all_acks_ms", "ms", 500)
     yield Line("kill -9 of another broker, the same", job, "other_all_acks_ms", "ms", 500)
+    left_out = cluster_failover.LEFT_OUT
+    yield Line("kills that there was no time for", job, left_out, "kills", 0, worst=True)
     roll = cluster_failover.ROLL_JOB
     yield Line("rolling restart: longest silence", roll, "silence_ms", "ms", 1.0, of_kafka=True)
     yield Line("rolling restart", roll, "roll_s", "s")

@@ -307,7 +307,7 @@ class CopierRun(Run):
             self.report.copied += sum(map(len, target.values()))
             self.report.transactions += copy_checker.transactions(target)
             for kind, what in copy_checker.violations(source, target):
-                self.report.violations.append(Violation(kind, f"{client}: {what}"))
+                self.report.copy_violations.append(Violation(kind, f"{client}: {what}"))
 
     def _compare_files(self, topic: str = TOPIC, partitions: int = PARTITIONS) -> None:
         super()._compare_files(topic, partitions)

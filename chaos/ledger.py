@@ -19,6 +19,7 @@ from chaos.time_line import draw
 LEDGER = Path(__file__).parents[1] / "docs/chaos/ledger.jsonl"
 _WRONG = {"lost": "lost", "duplicate": "duplicated", "reordered write": "reordered"}
 _WRONG_COPIES = {"torn transaction": "torn", "aborted read": "aborted"}
+_OF_COPIES = "copies_"
 _PAGE, _PICTURE = "README.md", "time-line.svg"
 
 
@@ -34,6 +35,7 @@ def add_run(
     ledger: Path, report: Report, first: int, kinds: Sequence[str], wanting: Sequence[str]
 ) -> None:
     wrong = Counter(violation.kind for violation in report.violations)
+    wrong_copies = Counter(violation.kind for violation in report.copy_violations)
     line = {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "seed": report.seed,
@@ -43,8 +45,10 @@ def add_run(
         "seconds": round(report.seconds),
         "acked": report.notes.acked.total(),
         "failed": len(report.notes.failed),
-        **{name: wrong[kind] for kind, name in (_WRONG | _WRONG_COPIES).items()},
-        "violations": wrong.total(),
+        **{name: wrong[kind] for kind, name in _WRONG.items()},
+        **{_OF_COPIES + name: wrong_copies[kind] for kind, name in _WRONG.items()},
+        **{name: wrong_copies[kind] for kind, name in _WRONG_COPIES.items()},
+        "violations": wrong.total() + wrong_copies.total(),
         "divergent": len(report.files.differing),
         "processed": report.processed,
         "processed_again": report.processed_again,
@@ -119,6 +123,8 @@ def page(runs: Sequence[dict[str, Any]], shown: dict[str, Any]) -> str:
             "",
             "## Runs",
             "",
+            "Lost, duplicated and reordered are those of writers and of copies together.",
+            "",
             *_run_table(runs),
             "",
         ]
@@ -131,7 +137,10 @@ def _sums(runs: Sequence[dict[str, Any]]) -> list[str]:
         sums.update({key: value for key, value in run.items() if isinstance(value, int)})
     passed = sum(not run["wanting"] for run in runs)
     faults = sum(sum(run["faults"].values()) for run in runs)
-    wrong = ", ".join(f"{sums[name]} {name}" for name in _WRONG.values())
+    # Lines of runs with copiers once had one count for writers and copies.
+    mixed = [run for run in runs if run.get("copiers") and _OF_COPIES + "lost" not in run]
+    writers = [run for run in runs if run not in mixed]
+    acked = sum(run["acked"] for run in writers)
     work = f"{sums['processed']:,} records, {sums['processed_again']:,} of them again"
     spark = [run["pipeline"] for run in runs if run["pipeline"]]
     lines = [
@@ -139,7 +148,7 @@ def _sums(runs: Sequence[dict[str, Any]]) -> list[str]:
             f"- runs: {len(runs)}, {passed} of them without a complaint, "
             f"{sums['seconds'] / 60:.0f} minutes; faults: {faults}"
         ),
-        f"- {sums['acked']:,} acknowledged records of {RECORD_BYTES} bytes: **{wrong}**",
+        f"- writers: {acked:,} acknowledged records of {RECORD_BYTES} bytes: **{_wrong(writers)}**",
         f"- {sums['divergent']} partitions whose files differ between replicas",
         f"- the consumer groups processed {work}, and skipped **{sums['skipped']}**",
         (
@@ -150,14 +159,29 @@ def _sums(runs: Sequence[dict[str, Any]]) -> list[str]:
     copiers = [run for run in runs if run.get("copiers")]
     if copiers:
         copied = f"{sums['copied']:,} records in {sums['transactions']:,} transactions"
-        wrong = ", ".join(f"{sums[name]} {name}" for name in _WRONG_COPIES.values())
+        torn = ", ".join(f"{sums[name]} {name}" for name in _WRONG_COPIES.values())
         silence_s = max(run["copies_silence_s"] for run in copiers)
-        lines.append(f"- {len(copiers)} runs with copiers copied {copied}: **{wrong}**")
+        lines.append(f"- copies: {len(copiers)} runs with copiers copied {copied}: **{torn}**")
+        counted = [run for run in copiers if run not in mixed]
+        if counted:
+            lines.append(f"- copies of {len(counted)} of them: **{_wrong(counted, _OF_COPIES)}**")
+        if mixed:
+            acked = sum(run["acked"] for run in mixed)
+            lines.append(
+                f"- writers ({acked:,} acknowledged records) and copies of {len(mixed)} of them, "
+                f"which were counted together: **{_wrong(mixed)}**; [results](../chaos.md#results)"
+            )
         lines.append(f"- a partition of the copies had no new record for {silence_s:.0f} s at most")
     if spark:
         right = sum("equal" in told for told in spark)
         lines.append(f"- a Spark pipeline ran in {len(spark)} of them, and was right in {right}")
     return lines
+
+
+def _wrong(runs: Sequence[dict[str, Any]], prefix: str = "") -> str:
+    return ", ".join(
+        f"{sum(run[prefix + name] for run in runs):,} {name}" for name in _WRONG.values()
+    )
 
 
 def _longest(runs: Sequence[dict[str, Any]], name: str) -> float:
@@ -192,7 +216,8 @@ def _run_table(runs: Sequence[dict[str, Any]]) -> list[str]:
         kinds += ["with Spark"] * bool(run["pipeline"])
         kinds += ["with copiers"] * bool(run.get("copiers"))
         cells = [run["date"], run["seed"], ", ".join(kinds), sum(run["faults"].values())]
-        cells += [f"{run['seconds'] / 60:.0f}", *(f"{run.get(name, 0):,}" for name in columns)]
+        counts = [run.get(name, 0) + run.get(_OF_COPIES + name, 0) for name in columns]
+        cells += [f"{run['seconds'] / 60:.0f}", *(f"{count:,}" for count in counts)]
         verdict = "; ".join(run["wanting"][:1]) or "right"
         verdict += " …" * (len(run["wanting"]) > 1)
         lines.append(f"| {' | '.join(map(str, cells))} | {verdict} |")

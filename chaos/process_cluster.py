@@ -56,8 +56,8 @@ class HostedCluster(LocalCluster):
         return self._hosts.launcher(name)
 
     @contextlib.contextmanager
-    def _changed(self) -> Iterator[ClusterState]:
-        with super()._changed() as state:
+    def changed(self) -> Iterator[ClusterState]:
+        with super().changed() as state:
             yield state
             self._hosts.apply(state)
 
@@ -281,8 +281,21 @@ class ProcessCluster:
         others = [str(other) for other in self.brokers if other != broker]
         self.local.cut([(str(broker), to) for to in [*others, ZOOKEEPER]], one_way=True)
 
+    def deafen(self, broker: int) -> None:
+        """What other brokers and ZooKeeper send to it is lost; they still receive."""
+        others = [str(other) for other in self.brokers if other != broker]
+        self.local.cut([(start, str(broker)) for start in [*others, ZOOKEEPER]], one_way=True)
+
     def cut_from_zookeeper(self, broker: int) -> None:
         self.local.cut([(str(broker), ZOOKEEPER)])
+
+    def silence_to_zookeeper(self, broker: int) -> None:
+        """Only what it sends to ZooKeeper is lost."""
+        self.local.cut([(str(broker), ZOOKEEPER)], one_way=True)
+
+    def deafen_to_zookeeper(self, broker: int) -> None:
+        """Only what ZooKeeper sends to it is lost."""
+        self.local.cut([(ZOOKEEPER, str(broker))], one_way=True)
 
     def cut_from_one_broker(self, broker: int) -> None:
         other = broker % len(self.brokers) + 1
@@ -302,6 +315,23 @@ class ProcessCluster:
             running = [n for n in names if self.local.process_state(n) is ProcessState.RUNNING]
             if running:
                 self.local.kill(running[0])
+
+    def pause_zookeeper(self, mode: str) -> None:
+        """Freeze a server of this mode, `leader` or `follower`."""
+        names: list[str] = []
+
+        def is_found() -> bool:
+            servers, _ = self.local.status()
+            names[:] = [server.name for server in servers if server.role == mode]
+            return bool(names)
+
+        self._wait(lambda: self.local.wait(is_found, _FAILS_S, f"ZooKeeper has no {mode}"))
+        self.local.pause(names[0])
+
+    def resume_zookeeper(self, _broker: int) -> None:
+        for name in map(zookeeper_name, self.local.layout.servers()):
+            if self.local.process_state(name) is ProcessState.PAUSED:
+                self.local.resume(name)
 
     def roll(self, _broker: int) -> None:
         self.local.roll()

@@ -14,6 +14,13 @@ def _zookeeper(*modes: str, hold_s: tuple[float, float] = (1.0, 6.0), **more: bo
     return Kind(kill, Target.restart_all, hold_s, has_target=False, **more)
 
 
+def _paused_zookeeper(mode: str) -> Kind:
+    def pause(cluster: Target, _broker: int) -> None:
+        cluster.pause_zookeeper(mode)
+
+    return Kind(pause, Target.resume_zookeeper, BEYOND_SESSION_S, has_target=False)
+
+
 PROCESS_KINDS: dict[str, Kind] = {
     "kill": Kind(Target.kill, Target.restart, (0.1, 3.0)),
     "kill of the controller": Kind(
@@ -22,8 +29,13 @@ PROCESS_KINDS: dict[str, Kind] = {
     "pause": Kind(Target.pause, Target.resume, BEYOND_SESSION_S),
     "isolation": Kind(Target.isolate, Target.heal, BEYOND_SESSION_S),
     "one-way cut": Kind(Target.silence, Target.heal, BEYOND_SESSION_S),
+    "one-way cut towards the broker": Kind(Target.deafen, Target.heal, BEYOND_SESSION_S),
     "cut between two brokers": Kind(Target.cut_from_one_broker, Target.heal, BEYOND_SESSION_S),
     "cut from ZooKeeper": Kind(Target.cut_from_zookeeper, Target.heal, BEYOND_SESSION_S),
+    "one-way cut to ZooKeeper": Kind(Target.silence_to_zookeeper, Target.heal, BEYOND_SESSION_S),
+    "one-way cut from ZooKeeper": Kind(Target.deafen_to_zookeeper, Target.heal, BEYOND_SESSION_S),
+    "pause of ZooKeeper's follower": _paused_zookeeper("follower"),
+    "pause of ZooKeeper's leader": _paused_zookeeper("leader"),
     "loss of ZooKeeper's minority": _zookeeper("follower"),
     "loss of ZooKeeper's leader": _zookeeper("leader"),
     "loss of ZooKeeper's majority": _zookeeper("leader", "follower"),

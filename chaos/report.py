@@ -44,6 +44,8 @@ class Report:
     """Unexpected events during the run."""
     notes: Notes = field(default_factory=Notes)
     violations: list[Violation] = field(default_factory=list)
+    copy_violations: list[Violation] = field(default_factory=list)
+    """Of what copiers copied; `violations` are those of the writers."""
     files: Compared = field(default_factory=Compared)
     records: int = 0
     stored_in_spite_of_an_error: int = 0
@@ -71,7 +73,7 @@ class Report:
 
 def complaints(report: Report) -> list[str]:
     """Why a run is no proof."""
-    found = [str(violation) for violation in report.violations]
+    found = [str(violation) for violation in (*report.violations, *report.copy_violations)]
     found += report.files.differing
     found += [f"fatal error of {told}" for told in report.notes.fatal]
     found += [
@@ -96,7 +98,6 @@ def format_report(report: Report) -> str:
     acked = ", ".join(f"{count} {writer}" for writer, count in sorted(notes.acked.items()))
     errors = Counter((writer, error) for writer, error, _ in notes.failed)
     errors_told = ", ".join(f"{n} × {error} {who}" for (who, error), n in sorted(errors.items()))
-    wrong = Counter(violation.kind for violation in report.violations)
     epoch = max(report.files.producers.values(), default=0)
     levels = ", ".join(f"{n} {level}" for level, n in sorted(report.log_lines.items()))
     differing = len(report.files.differing)
@@ -131,11 +132,16 @@ def format_report(report: Report) -> str:
         f"brokers' log: {levels or 'no warnings'}",
         *(f"{times} × {line}" for line, times in report.errors.most_common()),
         f"replicas: {report.files.size_bytes} bytes below the watermarks, {differing} differ",
-        "verdict: "
-        + ", ".join(f"{wrong[kind]} {word}" for kind, word in _VERDICT.items())
-        + f", {wrong.total()} violations in all",
+        f"verdict: {_verdict(report.violations)}",
+        *([f"verdict of the copies: {_verdict(report.copy_violations)}"] if report.copiers else []),
     ]
     return "\n".join(lines)
+
+
+def _verdict(violations: Sequence[Violation]) -> str:
+    wrong = Counter(violation.kind for violation in violations)
+    counts = ", ".join(f"{wrong[kind]} {word}" for kind, word in _VERDICT.items())
+    return f"{counts}, {wrong.total()} violations in all"
 
 
 def conclude(report: Report, home: Path, *, keep: bool) -> int:

@@ -1,10 +1,12 @@
 """Apache Kafka's tools for replicas, against three processes on ZooKeeper:
-kafka-reassign-partitions, leaders."""
+kafka-reassign-partitions, leaders, kafka-configs, kafka-cluster."""
 
 import json
 from pathlib import Path
 
-from compat.kafka import run_java
+import pytest
+
+from compat.kafka import ToolFailed, run_java
 from suwi.local_cluster.cluster import LocalCluster
 from tests.testing.clients import send, until
 
@@ -12,6 +14,7 @@ REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
+CLUSTER = "org.apache.kafka.tools.ClusterTool"
 _RECORD = "x" * 500_000
 
 
@@ -27,9 +30,10 @@ def plan(directory: Path, topic: str, *replicas: int) -> str:
     return str(path)
 
 
-def create(cluster: LocalCluster, topic: str, *replicas: int) -> None:
+def create(cluster: LocalCluster, topic: str, *replicas: int, config: str = "") -> None:
     assignment = ":".join(map(str, replicas))
-    kafka(cluster, TOPICS, "--create", "--topic", topic, "--replica-assignment", assignment)
+    more = ("--config", config) if config else ()
+    kafka(cluster, TOPICS, "--create", "--topic", topic, "--replica-assignment", assignment, *more)
 
 
 def described(cluster: LocalCluster, topic: str) -> str:
@@ -91,3 +95,47 @@ def test_preferred_leaders_are_elected(cluster: LocalCluster, topic: str, tmp_pa
     )
     assert "Successfully completed leader election (PREFERRED)" in elected
     assert "Leader: 2\tReplicas: 2,1" in described(cluster, topic)
+
+
+def test_configs_of_a_topic_and_of_one_broker_are_altered(
+    cluster: LocalCluster, topic: str
+) -> None:
+    create(cluster, topic, 1, 2)
+    for kind, name, key in (
+        ("topics", topic, "retention.ms=12345678"),
+        ("brokers", "2", "log.retention.ms=23456789"),
+    ):
+        entity = ("--entity-type", kind, "--entity-name", name)
+
+        def shown(entity: tuple[str, ...] = entity) -> str:
+            return kafka(cluster, CONFIGS, "--describe", *entity)
+
+        kafka(cluster, CONFIGS, "--alter", *entity, "--add-config", key)
+        until(lambda key=key, shown=shown: key in shown(), shown)
+        kafka(cluster, CONFIGS, "--alter", *entity, "--delete-config", key.partition("=")[0])
+        until(lambda key=key, shown=shown: key not in shown(), shown)
+
+
+def test_an_unclean_leader_is_elected_on_request(cluster: LocalCluster, topic: str) -> None:
+    create(cluster, topic, 1, 2, config="min.insync.replicas=1")
+    send(cluster.bootstrap_servers, topic, "a")
+    cluster.kill("broker-2")
+    until(lambda: "Isr: 1\t" in described(cluster, topic))
+    cluster.kill("broker-1")
+    try:
+        until(lambda: "Leader: none" in described(cluster, topic))
+        cluster.start_processes(["broker-2"])
+        elected = kafka(
+            cluster, ELECT, "--election-type", "unclean", "--topic", topic, "--partition", "0"
+        )
+        assert "Successfully completed leader election (UNCLEAN)" in elected
+        assert "Leader: 2" in described(cluster, topic)
+    finally:
+        cluster.start_processes(["broker-1", "broker-2"])
+        cluster.wait_in_sync()
+
+
+def test_only_a_broker_that_has_stopped_is_unregistered(cluster: LocalCluster) -> None:
+    servers = cluster.bootstrap_servers
+    with pytest.raises(ToolFailed, match="broker 3 is running: stop it first"):
+        run_java(CLUSTER, "unregister", "--bootstrap-server", servers, "--id", "3")

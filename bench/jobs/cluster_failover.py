@@ -23,6 +23,8 @@ from bench.servers import SUWI
 
 KILL_JOB = "kill -9 of one of three broker processes"
 VANISHED_JOB = "one of three hosts vanishes"
+LEFT_OUT = "left_out"
+"""How many kills there was no time for."""
 ROLL_JOB = "rolling restart of three broker processes"
 SESSION_S = 6
 """Suwi's default for zookeeper.session.timeout.ms."""
@@ -50,8 +52,12 @@ def _kills_and_rolls(plan: ClusterPlan, cluster: ProcessCluster) -> list[Figure]
     cluster.create_topic(TOPIC, _PARTITIONS)
     kill = {cluster.name: partial(_kill, cluster, count())}
     roll = {cluster.name: partial(_roll, cluster)}
+    wanted = plan.kills[which]
+    kills = take_turns(KILL_JOB, kill, wanted, warm_ups=0, s_max=_KILLS_S_MAX)
+    for figure in kills:
+        figure.add({LEFT_OUT: wanted - len(figure.values["all_acks_ms"])})
     return [
-        *take_turns(KILL_JOB, kill, plan.kills[which], warm_ups=0, s_max=_KILLS_S_MAX),
+        *kills,
         *take_turns(ROLL_JOB, roll, plan.rolls[which], warm_ups=0, s_max=_S_MAX),
     ]
 

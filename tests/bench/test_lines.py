@@ -49,6 +49,15 @@ def test_the_goal_of_kills_is_one_of_the_median_and_the_maximum_is_stated() -> N
     assert len(missed(CLUSTER_PAGE, kills(300, 600, 700))) == 1
 
 
+def test_kills_that_there_was_no_time_for_are_told_and_missed() -> None:
+    found = kills(300, 400)
+    found[0].add({cluster_failover.LEFT_OUT: 0})
+    assert missed(CLUSTER_PAGE, found) == []
+    found[0].add({cluster_failover.LEFT_OUT: 48})
+    (told,) = missed(CLUSTER_PAGE, found)
+    assert told.startswith("kills that there was no time for: 48 kills")
+
+
 def test_a_ratio_to_kafka_may_be_one_where_less_is_better() -> None:
     line = Line("silence", "roll", "silence_ms", "ms", 1.0, of_kafka=True)
     suwi, kafka = (

@@ -1,5 +1,6 @@
 """`make chaos-cluster`: its checks find what a group skips, its ledger adds up, and a short run."""
 
+import json
 from collections import Counter
 from pathlib import Path
 from xml.etree.ElementTree import fromstring
@@ -10,7 +11,7 @@ from chaos.cluster import process_plan, run
 from chaos.group_worker import read_work
 from chaos.journal import Notes
 from chaos.ledger import add_run, last_run, read_ledger, write_page
-from chaos.process_faults import BAG
+from chaos.process_faults import BAG, PROCESS_KINDS
 from chaos.report import Report, complaints, format_report
 from chaos.time_line import draw
 from simulation.history_checker import Violation
@@ -41,10 +42,14 @@ def test_an_incomplete_line_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_plan_can_be_resumed_after_any_fault() -> None:
-    whole = process_plan(7, 0, 30, 1, list(BAG)).faults
-    rest = process_plan(7, 12, 18, 1, list(BAG)).faults
-    assert [fault.number for fault in rest] == list(range(13, 31))
+    whole = process_plan(7, 0, 40, 1, list(BAG)).faults
+    rest = process_plan(7, 12, 28, 1, list(BAG)).faults
+    assert [fault.number for fault in rest] == list(range(13, 41))
     assert {fault.kind for fault in whole} == set(BAG)
+
+
+def test_every_kind_can_be_named_in_a_list_with_commas() -> None:
+    assert [kind for kind in PROCESS_KINDS if "," in kind] == []
 
 
 def test_a_run_without_a_fault_is_no_proof() -> None:
@@ -71,7 +76,7 @@ def test_runs_with_copiers_are_added_up_and_resumed_for_themselves(tmp_path: Pat
     ledger = tmp_path / "ledger.jsonl"
     with_copiers = Report(0, 8, Counter(kill=2), copiers=["aiokafka"], copied=3_000)
     with_copiers.transactions, with_copiers.copies_silence_s = 40, 12.3
-    with_copiers.violations = [Violation("torn transaction", "1 of 2 records of t1 were read")]
+    with_copiers.copy_violations = [Violation("torn transaction", "1 of 2 records of t1 were read")]
     add_run(ledger, with_copiers, 0, ["kill"], complaints(with_copiers))
     with pytest.raises(SystemExit, match="no such run"):
         last_run(ledger)
@@ -88,6 +93,38 @@ def test_runs_with_copiers_are_added_up_and_resumed_for_themselves(tmp_path: Pat
     told = format_report(with_copiers)
     assert "copied: 3000 records in 40 transactions; longest silence of a partition 12.3 s" in told
     assert "1 torn, 0 aborted, 1 violations in all" in told
+
+
+def test_wrong_copies_are_not_counted_as_wrong_writes(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    report = Report(0, 8, Counter(kill=2), copiers=["aiokafka"], copied=3_000)
+    report.notes = Notes(acked=Counter(writer=1_000))
+    report.copy_violations = [Violation("duplicate", "record 1 was copied 2 times")] * 7
+    add_run(ledger, report, 0, ["kill"], complaints(report))
+    write_page(ledger)
+    page = (tmp_path / "README.md").read_text()
+    writers = "writers: 1,000 acknowledged records of 100 bytes"
+    assert f"{writers}: **0 lost, 0 duplicated, 0 reordered**" in page
+    assert "copies of 1 of them: **0 lost, 7 duplicated, 0 reordered**" in page
+    assert "counted together" not in page
+    told = format_report(report)
+    assert "verdict: 0 lost, 0 duplicated" in told
+    assert "verdict of the copies: 0 lost, 7 duplicated" in told
+
+
+def test_one_count_of_an_older_run_is_not_called_that_of_the_writers(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    report = Report(0, 8, Counter(kill=2), copiers=["aiokafka"], copied=3_000)
+    add_run(ledger, report, 0, ["kill"], [])
+    (line,) = read_ledger(ledger)
+    old = {key: line[key] for key in line if key not in ("copies_lost", "copies_duplicated")}
+    old |= {"acked": 1_000, "duplicated": 7}
+    del old["copies_reordered"]
+    ledger.write_text(json.dumps(old) + "\n")
+    write_page(ledger)
+    page = (tmp_path / "README.md").read_text()
+    assert "writers: 0 acknowledged records" in page
+    assert "counted together: **0 lost, 7 duplicated, 0 reordered**" in page
 
 
 def test_a_time_line_shows_every_fault_in_the_row_of_its_kind() -> None:

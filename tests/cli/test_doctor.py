@@ -86,6 +86,15 @@ def test_a_sound_configuration_has_no_findings(suwi: Suwi, home: Path) -> None:
         ({"log.dirs": "/nowhere/data"}, "/nowhere/data is a directory for temporary files"),
         ({"log.dirs": "/proc/version/data"}, "this user cannot write to /proc/version"),
         ({"listeners": "rubbish"}, "rubbish"),
+        ({"zookeeper.connect": "z1:x"}, "zookeeper.connect z1:x: give it as HOST:PORT"),
+        ({"zookeeper.auth.file": "/nowhere/auth"}, "zookeeper.auth.file /nowhere/auth: No such"),
+        (
+            {
+                "zookeeper.ssl.client.enable": "true",
+                "zookeeper.ssl.truststore.location": "/nowhere/ca.pem",
+            },
+            "/nowhere/ca.pem",
+        ),
     ],
 )
 def test_a_configuration_is_checked(

@@ -12,6 +12,7 @@ from suwi.local_cluster.cluster import LocalCluster
 from tests.broker_process import unique_name
 from tests.cli.support import Suwi
 from tests.local_cluster.ports import free_ports
+from tests.testing.clients import read, send
 
 pytestmark = pytest.mark.timeout(400)
 _PATIENCE_S = 90
@@ -134,10 +135,51 @@ class TestRunning:
         assert said.count("all replicas in sync after") == 3
         assert cluster.status()["not_in_sync"] == []
 
+    def test_brokers_are_added_drained_and_removed_while_the_cluster_runs(
+        self, cluster: Commands
+    ) -> None:
+        topic = topic_in_sync(cluster)
+        servers, values = cluster.suwi.broker, [f"record {number}" for number in range(100)]
+        assert send(servers, topic, *values) == []
+        assert "starting broker-4" in cluster("start", "--brokers", 4)
+        assert "`suwi cluster drain 3` moves them away" in cluster.refusal("remove", 3)
+        assert "broker 3 has no replicas left" in cluster("drain", 3)
+        cluster.wait_until_in_sync()
+        assert "broker-3 is removed" in cluster("remove", 3)
+        assert "broker-3" not in cluster.states()
+        assert cluster("roll").count("all replicas in sync after") == 3
+        assert read(servers, topic, len(values)) == values
+        assert "starting broker-3" in cluster("start", "--brokers", 4)
+        cluster("drain", 4)
+        cluster("remove", 4)
+        assert [name for name in cluster.states() if name.startswith("broker")] == [
+            "broker-1",
+            "broker-2",
+            "broker-3",
+        ]
+        cluster.wait_until_in_sync()
+        assert read(servers, topic, len(values)) == values
+
+    def test_events_and_drain_find_the_cluster_by_its_directory(
+        self, cluster: Commands, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        nobody = Suwi("127.0.0.1:1")
+        assert nobody.ok("cluster", "events", "--data", cluster.data)
+        assert "no broker 9" in nobody.refusal("cluster", "drain", 9, "--data", cluster.data)
+        assert "give one of" in nobody.misuse("cluster", "events", "--data", "x", "--broker", "y:1")
+        monkeypatch.chdir(cluster.data.parent)
+        (cluster.data.parent / "suwi-cluster").symlink_to(cluster.data)
+        assert Suwi("").ok("cluster", "events")
+
+    def test_the_status_shows_the_state_of_zookeeper(self, cluster: Commands) -> None:
+        cluster.wait_until_in_sync()
+        status = cluster.suwi.json("status")
+        assert [server["state"] for server in status["ensemble"]] == ["standalone"]
+
     def test_what_the_cluster_does_not_have_is_refused(self, cluster: Commands) -> None:
         assert "there is no broker-9 here" in cluster.refusal("kill", 9)
         assert "--port: the cluster was made with" in cluster.refusal("start", "--port", 9999)
-        assert "which stay" in cluster.refusal("start", "--brokers", 2)
+        assert "`suwi cluster remove N` removes one" in cluster.refusal("start", "--brokers", 2)
 
 
 def test_commands_without_a_cluster_say_how_to_make_one(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """`suwi cluster drain` and `suwi topics alter --replication-factor`, on four brokers."""
 
 import json
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -9,7 +11,7 @@ from suwi.cli.reassign import kept
 from suwi.model.ids import NodeId
 from suwi.testing import Cluster
 from tests.cli.support import Suwi
-from tests.testing.clients import send, until
+from tests.testing.clients import PATIENCE_S, send, until
 
 
 @pytest.fixture
@@ -68,22 +70,81 @@ def test_of_fewer_replicas_those_in_sync_stay_in_their_order() -> None:
     assert kept((one, two, three), (three,), 2) == [one, three]
 
 
+def kill_and_wait(cluster: Cluster, suwi: Suwi, dead: int) -> None:
+    """Returns when the controller knows that the broker is away."""
+    cluster.kill(dead)
+
+    def state() -> str:
+        status = json.loads(suwi("status", "--json").stdout)
+        return str({each["node"]: each["state"] for each in status["brokers"]}.get(dead))
+
+    until(lambda: state() in ("fenced", "missing", "None"), state)
+
+
 def test_a_fenced_broker_gets_no_replicas() -> None:
     with Cluster(brokers=4, session_timeout_s=60) as cluster:
         suwi = Suwi(cluster.bootstrap_servers)
         suwi.ok("topics", "create", "water", "--replication-factor", "1")
         leader = cluster.wait_leader("water")
         dead = min(node for node in cluster.brokers if node != leader)
-        cluster.kill(dead)
-
-        def state() -> str:
-            status = json.loads(suwi("status", "--json").stdout)
-            return str({each["node"]: each["state"] for each in status["brokers"]}[dead])
-
-        until(lambda: state() == "fenced", state)
+        kill_and_wait(cluster, suwi, dead)
         suwi.ok("cluster", "drain", leader)
         ((replica,),) = replicas_of(suwi, "water")
         assert replica not in (leader, dead)
         refused = suwi("topics", "alter", "water", "-r", "4")
         assert refused.exit_code == 1
         assert "the number of live brokers, 3" in refused.stderr
+
+
+def test_a_replica_on_a_dead_broker_is_replaced_too_while_another_is_drained() -> None:
+    with Cluster(brokers=5) as cluster:
+        suwi = Suwi(cluster.bootstrap_servers)
+        suwi.ok("topics", "create", "water", "--replication-factor", "3")
+        cluster.wait_until_healthy()
+        (replicas,) = replicas_of(suwi, "water")
+        leaving, dead, staying = replicas
+        kill_and_wait(cluster, suwi, dead)
+        suwi.ok("cluster", "drain", leaving)
+        expected = {staying, *cluster.brokers} - {leaving, dead}
+        until(lambda: set(replicas_of(suwi, "water")[0]) == expected)
+
+
+@contextmanager
+def draining(suwi: Suwi, node: int) -> "Iterator[subprocess.Popen[bytes]]":
+    with suwi.start("cluster", "drain", node, stdout=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def one_dead_of_four(cluster: Cluster, suwi: Suwi) -> tuple[int, int]:
+    """A topic with a replica on a broker that is to leave, and one on another that is dead."""
+    suwi.ok("topics", "create", "water", "--replication-factor", "3")
+    cluster.wait_until_healthy()
+    ((leaving, dead, _),) = replicas_of(suwi, "water")
+    kill_and_wait(cluster, suwi, dead)
+    return leaving, dead
+
+
+def test_a_drain_says_for_which_dead_broker_it_waits(cluster: Cluster, suwi: Suwi) -> None:
+    leaving, dead = one_dead_of_four(cluster, suwi)
+    with draining(suwi, leaving) as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, b"")
+        waiting = next(line for line in lines if line.startswith(b"waiting"))
+        assert waiting.decode() == f"waiting for broker {dead}, which is not running: water-0\n"
+        cluster.restart(dead)
+        *_, last = lines
+        assert last.decode() == f"broker {leaving} has no replicas left: it can be switched off\n"
+        assert process.wait(PATIENCE_S) == 0
+
+
+def test_a_drain_that_is_started_again_waits_for_the_moves_that_run(
+    cluster: Cluster, suwi: Suwi
+) -> None:
+    leaving, _ = one_dead_of_four(cluster, suwi)
+    for _ in range(2):
+        with draining(suwi, leaving) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith(b"moving 1 partition;")

@@ -1,9 +1,11 @@
 """`suwi status`: the health of a cluster, for people and for scripts."""
 
+import asyncio
 import json
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,6 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from suwi.cli.status import Wanted, problems, sections
 from suwi.client.cluster_status import ALIVE, BrokerStatus, ClusterStatus, DiskStatus
+from suwi.client.zookeeper_servers import ServerStatus, ask_servers, parse_connect
 from suwi.testing import Cluster
 from suwi.testing.ports import Reservation
 from tests.broker_process import environment
@@ -141,6 +144,76 @@ def test_with_watch_the_status_is_printed_until_interrupted(cluster: Cluster) ->
             pass
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
+
+
+def test_a_status_that_is_interrupted_is_not_healthy() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        process = Suwi(address).start("status", "--timeout", 60, stdout=subprocess.PIPE)
+        with process, mute.accept()[0]:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+
+
+def test_recent_elections_are_shown_with_their_cause(cluster: Cluster, suwi: Suwi) -> None:
+    leader = cluster.wait_leader(TOPIC, 0)
+    cluster.kill(leader)
+    until(lambda: f"broker {leader} away" in suwi("status").stdout)
+    told = fields(suwi, exit_code=1)
+    causes = {e["cause"]: e["partitions"] for b in told["brokers"] for e in b["elections"]}
+    assert causes[f"broker {leader} away"] >= 1
+
+
+# -- ZooKeeper -------------------------------------------------------------------------------------
+
+SRVR = """Zookeeper version: 3.9.3-c26634f34490bb0ea7a09cc51e05ede3b4e320ee, built on 2024-10-17
+Latency min/avg/max: 0/0.1/3
+Mode: {}
+Node count: 5
+"""
+
+
+def serve_words(server: socket.socket, answer: bytes) -> None:
+    with server, server.accept()[0] as connection:
+        assert connection.recv(4) == b"srvr"
+        connection.sendall(answer)
+
+
+def test_each_zookeeper_server_is_asked_for_its_state() -> None:
+    reservation = Reservation()  # nobody listens there
+    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+    answers = [SRVR.format("leader"), SRVR.format("follower"), "This ZooKeeper is not serving\n"]
+    threads = [
+        threading.Thread(target=serve_words, args=(server, answer.encode()))
+        for server, answer in zip(servers, answers, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    ports = [*(server.getsockname()[1] for server in servers), reservation.port]
+    asked = parse_connect(",".join(f"127.0.0.1:{port}" for port in ports) + "/suwi").servers
+    found = asyncio.run(ask_servers(asked))
+    for thread in threads:
+        thread.join()
+    reservation.release()
+    assert [(server.state, server.version) for server in found] == [
+        ("leader", "3.9.3"),
+        ("follower", "3.9.3"),
+        ("not serving", None),
+        ("away", None),
+    ]
+
+
+def test_a_silent_zookeeper_server_gives_no_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        asked = parse_connect(f"127.0.0.1:{mute.getsockname()[1]}").servers
+        (found,) = asyncio.run(ask_servers(asked))
+    assert found.state == "no answer"
+
+
+def test_the_ensemble_is_a_table() -> None:
+    status = replace(HEALTHY, ensemble=(ServerStatus("zk1:2181", "leader", "3.9.3"),))
+    tables = [s for s in sections(status, [], WANTED) if not isinstance(s, str)]
+    assert tables[-1][:2] == ("ZooKeeper State Version", [("zk1:2181", "leader", "3.9.3")])
 
 
 # -- what counts -----------------------------------------------------------------------------------

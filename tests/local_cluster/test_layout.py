@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from suwi.local_cluster.cluster import broker_settings
+from suwi.local_cluster.broker_settings import broker_settings
 from suwi.local_cluster.layout import (
     BROKERS_MAX,
     PORTS,
@@ -57,6 +57,11 @@ def test_a_given_ensemble_keeps_its_chroot_behind_links() -> None:
     layout = Layout(1, 0, "a:2181,b/suwi", 19_092, has_links=True)
     assert layout.ensemble() == [("a", 2181), ("b", 2181)]
     assert layout.zookeeper_connect(1) == "127.0.0.1:19492,127.0.0.1:19493/suwi"
+
+
+def test_a_server_without_a_port_has_zookeepers_also_without_links() -> None:
+    layout = Layout(1, 0, "a,b:2182/suwi/", 19_092, has_links=False)
+    assert layout.zookeeper_connect(1) == "a:2181,b:2182/suwi"
 
 
 def test_the_state_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -54,7 +54,12 @@ def test_hosts_and_path_are_taken_apart() -> None:
     assert settings_of(zookeeper_connect="zk1:2181").root == "/suwi"
 
 
-@pytest.mark.parametrize("given", ["zk1", "zk1:x", ":2181", "zk1:2181,,zk2:2181"])
+def test_a_server_without_a_port_has_zookeepers() -> None:
+    settings = settings_of(zookeeper_connect="zk1,zk2:2182/chroot")
+    assert (settings.hosts, settings.root) == ("zk1:2181,zk2:2182", "/chroot/suwi")
+
+
+@pytest.mark.parametrize("given", ["zk1:", "zk1:x", ":2181", "zk1:70000", "zk1:2181,,zk2:2181"])
 def test_an_address_without_host_or_port_is_refused(given: str) -> None:
     with pytest.raises(BadConfig, match="give it as HOST:PORT"):
         settings_of(zookeeper_connect=given)

@@ -240,4 +240,7 @@ class KafkaApis:
     def _describe_broker(self) -> DescribeBroker:
         ensemble = self.config.zookeeper_connect
         store = f"ZooKeeper {ensemble}" if self.store.is_shared else "embedded"
-        return DescribeBroker(self.incarnation, self.env.clock, store, self.store_state)
+        if self.config.zookeeper_ssl_client_enable:
+            store += " (TLS)"
+        recent = self.controller_election.elections.recent
+        return DescribeBroker(self.incarnation, self.env.clock, store, self.store_state, recent)

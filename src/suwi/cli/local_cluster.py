@@ -1,15 +1,18 @@
 """Implementation of `suwi cluster start`, `stop`, `status` and the faults."""
 
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import typer
 
+from suwi.cli.options import DEFAULT_BROKER, DEFAULT_DATA, Target
 from suwi.cli.output import Failure, count_text, document, flush, say, table
 from suwi.cli.session import guarded
+from suwi.local_cluster import removal
 from suwi.local_cluster.cluster import ClusterError, LocalCluster
-from suwi.local_cluster.layout import Layout, broker_name, read_state
+from suwi.local_cluster.layout import FILE, Layout, broker_name, read_state
 from suwi.local_cluster.zookeeper import CannotRun
 
 _COLUMNS = ("Process", "Pid", "State", "Port", "Leaders", "Role")
@@ -57,13 +60,13 @@ def _new_layout(given: Given) -> Layout:
     )
     try:
         layout.ensemble()
-    except ValueError:
-        raise Failure(f"--zookeeper {given.zookeeper}: give HOST:PORT,…/CHROOT") from None
+    except ValueError as error:
+        raise Failure(f"--zookeeper {error}") from None
     return layout
 
 
 def _changed(known: Layout, given: Given) -> Layout:
-    """The layout of an existing cluster; only brokers may be added to it."""
+    """The layout of an existing cluster; brokers may be added to it."""
     fixed = {
         "--zookeepers": (given.zookeepers, known.zookeepers),
         "--zookeeper": (given.zookeeper, known.zookeeper),
@@ -74,10 +77,29 @@ def _changed(known: Layout, given: Given) -> Layout:
     for option, (wanted, is_) in fixed.items():
         if wanted not in (None, is_):
             raise Failure(f"{option}: the cluster was made with {is_ or 'none'}, not {wanted}")
-    brokers = given.brokers or known.brokers
-    if brokers < known.brokers:
-        raise Failure(f"--brokers {brokers}: the cluster has {known.brokers}, which stay")
-    return replace(known, brokers=brokers)
+    now = len(known.broker_ids)
+    if given.brokers is not None and given.brokers < now:
+        raise Failure(
+            f"--brokers {given.brokers}: the cluster has {now}; `suwi cluster remove N` removes one"
+        )
+    return known.with_brokers(given.brokers or now)
+
+
+def find_target(data: str | None, broker: str | None, command_config: str | None) -> Target:
+    """A given local cluster, a given broker, or the local cluster in the default directory."""
+    if data is None and broker is None and not os.path.exists(os.path.join(DEFAULT_DATA, FILE)):
+        broker = DEFAULT_BROKER
+    if broker is not None:
+        return Target(broker, command_config)
+    found: list[str] = []
+
+    def read(cluster: LocalCluster) -> None:
+        found.append(cluster.bootstrap_servers)
+
+    code = guarded(partial(_work, DEFAULT_DATA if data is None else data, read))
+    if code:
+        raise typer.Exit(code)
+    return Target(found[0], command_config)
 
 
 def stop(data: str) -> None:
@@ -168,15 +190,24 @@ def roll(data: str) -> None:
     _run(data, LocalCluster.roll)
 
 
+def remove(data: str, broker: int) -> None:
+    def work(cluster: LocalCluster) -> None:
+        removal.remove(cluster, broker)
+        say(f"{broker_name(broker)} is removed; its files are still there")
+
+    _run(data, work)
+
+
 def _run(data: str, work: Callable[[LocalCluster], None]) -> None:
+    raise typer.Exit(guarded(partial(_work, data, work)))
+
+
+def _work(data: str, work: Callable[[LocalCluster], None]) -> None:
     def tell(text: str) -> None:
         say(text)
         flush()  # it may take a while until the next line
 
-    def job() -> None:
-        try:
-            work(LocalCluster(data, tell))
-        except (ClusterError, CannotRun) as error:
-            raise Failure(str(error)) from None
-
-    raise typer.Exit(guarded(job))
+    try:
+        work(LocalCluster(data, tell))
+    except (ClusterError, CannotRun) as error:
+        raise Failure(str(error)) from None

@@ -6,6 +6,8 @@ from typing import Annotated, NamedTuple
 import typer
 
 DEFAULT_BROKER = "127.0.0.1:9092"
+DEFAULT_DATA = "suwi-cluster"
+"""The directory of a local cluster."""
 BROKER_VARIABLE = "SUWI_BROKER"
 CONFIG_VARIABLE = "SUWI_COMMAND_CONFIG"
 LOG_LEVELS = ("debug", "info", "warning", "error")

@@ -29,6 +29,8 @@ _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)
     ord("\t"): "\\t",
 }
 _WIDTH_WITHOUT_TERMINAL = 10_000
+NAMED_MAX = 5
+"""How many of many things are shown by name."""
 
 
 class Failure(Exception):
@@ -221,3 +223,10 @@ def duration_text(duration_ms: int) -> str:
 
 def count_text(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def names_text(names: Sequence[object]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - NAMED_MAX
+    named = ", ".join(map(str, names[:NAMED_MAX]))
+    return f"{named} and {more} more" if more > 0 else named

@@ -5,10 +5,10 @@ controller carries them out, also if this command ends before that.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from suwi.cli.options import Target
-from suwi.cli.output import Failure, count_text, document, say
+from suwi.cli.output import Failure, count_text, document, flush, names_text, say
 from suwi.cli.session import existing_topic, run
 from suwi.client.admin import Admin, Reassignment
 from suwi.client.cluster import Cluster
@@ -31,15 +31,15 @@ def drain(target: Target, node: int, *, json: bool) -> None:
     """Move all replicas away from a broker, and return when they are gone."""
 
     async def work(cluster: Cluster) -> None:
-        admin = Admin(cluster)
-        leaving, moved = NodeId(node), 0
-        while targets := await _without(cluster, admin, leaving):
-            moved += len(targets)
+        leaving = NodeId(node)
+        moved: set[TopicPartition] = set()
+        while targets := await _without(cluster, Admin(cluster), leaving):
+            moved |= targets.keys()
             await move(cluster, targets, quiet=json)
         if not moved and leaving not in cluster.brokers:
             raise Failure(f"there is no broker {node}, and no partition has a replica on it")
         if json:
-            document({"broker": node, "partitions_moved": moved})
+            document({"broker": node, "partitions_moved": len(moved)})
         else:
             say(f"broker {node} has no replicas left: it can be switched off")
 
@@ -48,23 +48,40 @@ def drain(target: Target, node: int, *, json: bool) -> None:
 
 async def _without(cluster: Cluster, admin: Admin, leaving: NodeId) -> Replicas:
     """New replicas for every partition that has, or is to get, one on this broker."""
-    assigned = await _assigned(admin, await cluster.topics())
+    topics = await cluster.topics()
+    assigned = await _assigned(admin, topics)
     loads = _loads(assigned)
     remaining = [site for site in await _sites(cluster, admin) if site.node != leaving]
     targets: Replicas = {}
-    for partition, replicas in assigned.items():
-        if leaving not in replicas:
-            continue
-        kept = [replica for replica in replicas if replica != leaving]
+    for partition in _partitions_on(topics, leaving):
+        replicas = assigned[partition]
+        others = [replica for replica in replicas if replica != leaving]
+        staying = kept_of_live(others, {site.node for site in remaining}, len(replicas))
         try:
-            targets[partition] = extend(remaining, kept, len(replicas), loads)
+            targets[partition] = extend(remaining, staying, len(replicas), loads)
         except InvalidReplicationFactor:
             raise Failure(
                 f"{partition} has {len(replicas)} replicas, and too few other brokers are "
                 f"running: add a broker, or lower its replication factor with "
-                f"`suwi topics alter {partition.topic} --replication-factor {len(kept)}`"
+                f"`suwi topics alter {partition.topic} --replication-factor {len(others)}`"
             ) from None
     return targets
+
+
+def _partitions_on(topics: Sequence[TopicInfo], node: NodeId) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.name, partition.index)
+        for topic in topics
+        for partition in topic.partitions
+        if node in partition.replicas
+    ]
+
+
+def kept_of_live(replicas: Sequence[NodeId], live: Collection[NodeId], factor: int) -> list[NodeId]:
+    """The replicas that stay, in their order. A reassignment would wait for one whose broker is not
+    live: it stays only if there are fewer live brokers than replicas."""
+    away = [node for node in replicas if node not in live][: max(0, factor - len(live))]
+    return [node for node in replicas if node in live or node in away]
 
 
 async def change_replication_factor(
@@ -89,7 +106,8 @@ async def change_replication_factor(
     except InvalidReplicationFactor as error:
         raise Failure(str(error)) from None
     if not dry_run:
-        await move(cluster, targets, quiet=quiet)
+        while not await move(cluster, targets, quiet=quiet):
+            pass
 
 
 def kept(replicas: Sequence[NodeId], isr: Sequence[NodeId], factor: int) -> list[NodeId]:
@@ -130,29 +148,66 @@ def _loads(assigned: Mapping[TopicPartition, Sequence[NodeId]]) -> dict[NodeId, 
     return loads
 
 
-async def move(cluster: Cluster, targets: Replicas, *, quiet: bool) -> None:
-    """Returns when all reassignments are complete; shows how many are."""
+async def move(cluster: Cluster, targets: Replicas, *, quiet: bool) -> bool:
+    """Returns True when all reassignments are complete, False if other brokers are live than
+    before: there may be better targets then. Shows how many are complete, and what the others wait
+    for."""
     results = await Admin(cluster).reassign(targets)
     for partition, error in results.items():
         if error is not None and not isinstance(error, UnknownTopicOrPartition):
             raise Failure(f"{partition}: {error.message}")
-    left = len(targets)
-    if not quiet:
-        say(f"moving {count_text(left, 'partition')}; Ctrl-C ends this command, not the move")
+    show = _say_nothing if quiet else _say_at_once
+    show(f"moving {count_text(len(targets), 'partition')}; Ctrl-C ends this command, not the move")
+    _, live = await _progress(cluster)
+    left, waiting = list(targets), ""
     while left:
         await asyncio.sleep(_POLL_S)
-        running = await _running(cluster)
-        now = sum(partition in running for partition in targets)
-        if now != left and not quiet:
-            say(f"{len(targets) - now} of {len(targets)} moved")
-        left = now
+        running, live_now = await _progress(cluster)
+        still = [partition for partition in targets if partition in running]
+        if len(still) != len(left):
+            show(f"{len(targets) - len(still)} of {len(targets)} moved")
+        left = still
+        if left and live_now != live:
+            return False
+        before, waiting = waiting, _waiting_text(targets, left, live)
+        if waiting and waiting != before:
+            show(waiting)
+    return True
 
 
-async def _running(cluster: Cluster) -> dict[TopicPartition, Reassignment]:
-    """The next controller continues the reassignments: wait until there is one."""
+def _waiting_text(
+    targets: Replicas, left: Sequence[TopicPartition], live: Collection[NodeId]
+) -> str:
+    """The brokers without which these reassignments cannot end."""
+    away: dict[NodeId, list[str]] = {}
+    for partition in left:
+        for node in targets[partition]:
+            if node not in live:
+                away.setdefault(node, []).append(str(partition))
+    return "\n".join(
+        f"waiting for broker {node}, which is not running: {names_text(partitions)}"
+        for node, partitions in sorted(away.items())
+    )
+
+
+def _say_nothing(_: str) -> None:
+    pass
+
+
+def _say_at_once(text: str) -> None:
+    say(text)
+    flush()  # it may take a while until the next line
+
+
+async def _progress(
+    cluster: Cluster,
+) -> tuple[dict[TopicPartition, Reassignment], frozenset[NodeId]]:
+    """What is being reassigned, and the live brokers. The next controller continues the
+    reassignments: wait until there is one."""
     retry = Retry(cluster.settings, cluster.random)
     while True:
         try:
-            return await Admin(cluster).reassignments()
+            admin = Admin(cluster)
+            return await admin.reassignments(), (await admin.describe_cluster()).unfenced
         except (OSError, NotController) as error:
             await retry.pause_or_raise(error)

@@ -25,7 +25,7 @@ from suwi.env import local_env
 from suwi.model.config_kinds import BadConfig, did_you_mean
 from suwi.model.errors import BrokerError, UnknownTopicOrPartition
 
-_OK, _FAILED, _INTERRUPTED = 0, 1, 130
+_OK, _FAILED, INTERRUPTED = 0, 1, 130
 
 Work = Callable[[Cluster], Awaitable[int | None]]
 
@@ -34,7 +34,7 @@ def run(
     target: Target,
     work: Work,
     *,
-    interrupted: int = _INTERRUPTED,
+    interrupted: int = INTERRUPTED,
     unreachable: int = _FAILED,
     settings: ClientSettings | None = None,
 ) -> None:
@@ -81,7 +81,7 @@ def _connector(path: str) -> tuple[Connect, Access]:
     raise typer.BadParameter(f"{path}: {problem}", param_hint="--command-config")
 
 
-def guarded(job: Callable[[], int | None], interrupted: int = _INTERRUPTED) -> int:
+def guarded(job: Callable[[], int | None], interrupted: int = INTERRUPTED) -> int:
     """Run a job, report errors on stderr, and return the exit code."""
     try:
         code = job() or _OK

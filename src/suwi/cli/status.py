@@ -11,37 +11,39 @@ from typing import Any, NamedTuple, TypeAlias
 from suwi.cli import events
 from suwi.cli.options import Target
 from suwi.cli.output import (
+    NAMED_MAX,
     count_text,
     document,
     drawn_table,
     flush,
     is_terminal,
     json_line,
+    names_text,
     printable,
     say,
     size_text,
     stop_when_output_closes,
     table,
+    time_text,
 )
-from suwi.cli.session import run
+from suwi.cli.session import INTERRUPTED, run
 from suwi.client.cluster import Cluster
 from suwi.client.cluster_status import (
     ALIVE,
     BrokerStatus,
     ClusterStatus,
     DiskStatus,
-    PartitionStatus,
+    ElectionStatus,
     read_status,
 )
 from suwi.client.errors import reason
 from suwi.client.settings import ClientSettings
+from suwi.client.zookeeper_servers import ServerStatus
 from suwi.env import SystemClock
 from suwi.model.errors import BrokerError
 
 HEALTHY, DEGRADED, UNREACHABLE = 0, 1, 2
 _HEALTH = ("healthy", "degraded", "unreachable")
-_NAMED_MAX = 5
-"""How many partitions, groups and events are shown by name."""
 _PERIOD_S = 2.0
 _COLUMNS = "Broker State Controller Address Rack Leaders Replicas OutOfSync Used Free Version"
 _NUMBERS = "Broker Leaders Replicas OutOfSync Used Free"
@@ -76,7 +78,8 @@ def show(target: Target, wanted: Wanted, *, watch: bool, json: bool) -> None:
         return DEGRADED if found else HEALTHY
 
     settings = client_settings(wanted.timeout_s)
-    run(target, work, interrupted=HEALTHY, unreachable=UNREACHABLE, settings=settings)
+    interrupted = HEALTHY if watch else INTERRUPTED
+    run(target, work, interrupted=interrupted, unreachable=UNREACHABLE, settings=settings)
 
 
 def client_settings(timeout_s: float) -> ClientSettings:
@@ -87,7 +90,11 @@ def client_settings(timeout_s: float) -> ClientSettings:
 
 async def read(cluster: Cluster, wanted: Wanted) -> ClusterStatus:
     return await read_status(
-        cluster, SystemClock(), lag_min=wanted.lag_min, timeout_s=wanted.timeout_s
+        cluster,
+        SystemClock(),
+        lag_min=wanted.lag_min,
+        timeout_s=wanted.timeout_s,
+        with_ensemble=wanted.node is None,
     )
 
 
@@ -118,7 +125,9 @@ def problems(status: ClusterStatus, wanted: Wanted) -> list[str]:
         (status.under_replicated, "under-replicated"),
     ):
         if partitions:
-            found.append(f"{count_text(len(partitions), 'partition')} {what}: {_names(partitions)}")
+            found.append(
+                f"{count_text(len(partitions), 'partition')} {what}: {names_text(partitions)}"
+            )
     return found
 
 
@@ -139,12 +148,6 @@ def _out_of_sync(broker: BrokerStatus) -> Iterator[str]:
         yield f"broker {broker.node}: {replicas} not in sync"
 
 
-def _names(partitions: Sequence[PartitionStatus]) -> str:
-    more = len(partitions) - _NAMED_MAX
-    named = ", ".join(map(str, partitions[:_NAMED_MAX]))
-    return f"{named} and {more} more" if more > 0 else named
-
-
 # -- output ----------------------------------------------------------------------------------------
 
 
@@ -161,16 +164,27 @@ def sections(status: ClusterStatus, found: Sequence[str], wanted: Wanted) -> Ite
         yield f"Groups      {status.groups}"
     yield ""
     yield _COLUMNS, [_row(broker) for broker in status.brokers], _NUMBERS
+    if status.ensemble:
+        yield ""
+        yield "ZooKeeper State Version", [_server_row(server) for server in status.ensemble], ""
     if found:
         yield from ("", "Problems")
         yield from (f"  {text}" for text in found)
     if status.groups_behind:
         rows: list[tuple[object, ...]] = [tuple(asdict(g).values()) for g in status.groups_behind]
         yield from ("", f"Groups {wanted.lag_min} or more records behind: {len(rows)}")
-        yield "Group State Lag", rows[:_NAMED_MAX], "Lag"
+        yield "Group State Lag", rows[:NAMED_MAX], "Lag"
+    elections = sorted((e for b in status.brokers for e in b.elections), key=lambda e: e.at_ms)
+    if elections:
+        yield from ("", "Last elections")
+        yield (
+            "Time Partitions Cause",
+            [_election_row(e) for e in elections[-NAMED_MAX:]],
+            "Partitions",
+        )
     if status.events:
         yield from ("", f"Events: {len(status.events)}; `suwi cluster events` shows all")
-        yield " ".join(events.COLUMNS), list(map(events.row, status.events[-_NAMED_MAX:])), ""
+        yield " ".join(events.COLUMNS), list(map(events.row, status.events[-NAMED_MAX:])), ""
     if status.unknown:
         yield from ("", "Not known")
         yield from (f"  {text}" for text in status.unknown)
@@ -191,6 +205,14 @@ def _row(broker: BrokerStatus) -> tuple[object, ...]:
         free,
         broker.version or "-",
     )
+
+
+def _server_row(server: ServerStatus) -> tuple[object, ...]:
+    return server.address, server.state, server.version or "-"
+
+
+def _election_row(election: ElectionStatus) -> tuple[object, ...]:
+    return time_text(election.at_ms), election.partitions, election.cause
 
 
 def _space(disks: Sequence[DiskStatus]) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 import ssl
 from functools import partial
 
+from suwi.client.zookeeper_servers import parse_connect
 from suwi.env import Env
 from suwi.metadata.zookeeper_connection import ZookeeperSettings
 from suwi.model.broker_config import BrokerConfig
@@ -14,18 +15,13 @@ _SCHEMES = ("digest",)
 
 def zookeeper_settings(config: BrokerConfig, env: Env) -> ZookeeperSettings:
     """Raises `BadConfig`."""
-    hosts, _, path = config.zookeeper_connect.partition("/")
-    path = path.strip("/")
-    for host in hosts.split(","):
-        name, colon, port = host.strip().rpartition(":")
-        if not (colon and name and port.isascii() and port.isdigit()):
-            raise BadConfig(
-                f"zookeeper.connect {config.zookeeper_connect}: give it as HOST:PORT, several "
-                "separated by commas, then optionally a path, like zk1:2181,zk2:2181/prod"
-            )
+    try:
+        ensemble = parse_connect(config.zookeeper_connect)
+    except ValueError as error:
+        raise BadConfig(f"zookeeper.connect {error}") from None
     return ZookeeperSettings(
-        hosts.replace(" ", ""),
-        root=f"/{path}/suwi" if path else "/suwi",
+        ensemble.hosts,
+        root=f"/{ensemble.chroot}/suwi" if ensemble.chroot else "/suwi",
         session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
         auth=_credentials(config, env),
         make_tls_context=_tls(config, env),

@@ -317,6 +317,11 @@ class Admin:
             frozenset(NodeId(broker.broker_id) for broker in answer.brokers),
         )
 
+    async def unregister_broker(self, node: NodeId) -> None:
+        """Delete what the metadata has of a broker that will not return."""
+        answer = await self._cluster.call_controller(ApiKey.UNREGISTER_BROKER, {"broker_id": node})
+        _check(answer)
+
     async def delete_records(
         self, before: Mapping[TopicPartition, Offset]
     ) -> dict[TopicPartition, Offset | BrokerError]:

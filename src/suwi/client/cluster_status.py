@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from kio.schema.errors import ErrorCode
 
+from suwi.client.addresses import Address
 from suwi.client.admin import Admin, ClusterDescription
 from suwi.client.cluster import Cluster
 from suwi.client.connection import ConnectionLost
@@ -20,6 +21,7 @@ from suwi.client.errors import reason
 from suwi.client.group_lag import find_lags
 from suwi.client.groups import ListedGroup, committed_offsets, list_groups
 from suwi.client.topology import PartitionInfo
+from suwi.client.zookeeper_servers import ServerStatus, ask_servers, parse_connect
 from suwi.env import Clock
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_NODE, NodeId, Offset, TopicPartition
@@ -34,6 +36,8 @@ MISSING = "missing"
 """It has replicas and is not registered."""
 _GROUPS_AT_ONCE = 20
 _CONNECTED = "connected"
+_ON_ZOOKEEPER = "ZooKeeper "
+_BY_TLS = " (TLS)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,15 @@ class DiskStatus:
     total_bytes: int | None
     """None: the broker does not report it; the same for the free bytes."""
     free_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionStatus:
+    """One decision of a controller that elected leaders."""
+
+    at_ms: int
+    cause: str
+    partitions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +75,8 @@ class BrokerStatus:
     clock_ahead_ms: int | None = None
     """How far its clock is ahead of this machine's; the time of the request is the error."""
     disks: tuple[DiskStatus, ...] = ()
+    elections: tuple[ElectionStatus, ...] = ()
+    """The last ones that it decided as the controller."""
     problem: str | None = None
 
 
@@ -102,10 +117,17 @@ class ClusterStatus:
     """The groups with at least the given lag, the largest first."""
     unknown: tuple[str, ...] = ()
     """What could not be read, and why."""
+    ensemble: tuple[ServerStatus, ...] = ()
+    """The ZooKeeper servers that the controller, or else another broker, is configured with."""
 
 
 async def read_status(
-    cluster: Cluster, clock: Clock, *, lag_min: int | None, timeout_s: float
+    cluster: Cluster,
+    clock: Clock,
+    *,
+    lag_min: int | None,
+    timeout_s: float,
+    with_ensemble: bool = False,
 ) -> ClusterStatus:
     """With `lag_min` None the groups are not read. Raises OSError if no broker responds."""
     try:
@@ -121,10 +143,11 @@ async def read_status(
     )
     brokers = reader.brokers(found, placed, adding)
     answering = {NodeId(b.node) for b in brokers if b.state in (ALIVE, STOPPING)}
-    events, min_isrs, (groups, behind) = await asyncio.gather(
+    events, min_isrs, (groups, behind), ensemble = await asyncio.gather(
         reader.part("events", describe_events(cluster), ()),
         reader.part("min.insync.replicas", _min_isrs(cluster, short), {}),
         reader.groups({tp for tp, info in placed.items() if info.leader in answering}, lag_min),
+        ask_servers(_servers(brokers) if with_ensemble else ()),
     )
     is_led = {tp: info.leader in cluster.brokers for tp, info in placed.items()}
     return ClusterStatus(
@@ -148,7 +171,25 @@ async def read_status(
         groups,
         tuple(behind),
         tuple(reader.unknown),
+        ensemble,
     )
+
+
+def _servers(brokers: Sequence[BrokerStatus]) -> tuple[Address, ...]:
+    """Those of the controller if it tells; with TLS they cannot be asked."""
+    told = [broker for broker in brokers if _is_plain(broker.store)]
+    if not told:
+        return ()
+    store = min(told, key=lambda broker: not broker.is_controller).store
+    assert store is not None
+    try:
+        return parse_connect(store.removeprefix(_ON_ZOOKEEPER)).servers
+    except ValueError:
+        return ()
+
+
+def _is_plain(store: str | None) -> bool:
+    return store is not None and store.startswith(_ON_ZOOKEEPER) and not store.endswith(_BY_TLS)
 
 
 def _partition(tp: TopicPartition, info: PartitionInfo) -> PartitionStatus:
@@ -268,6 +309,8 @@ class _Reader:
             fields |= {"version": told["version"], "store": told["store"]}
             fields["is_store_connected"] = told["store_state"] == _CONNECTED
             fields["clock_ahead_ms"] = told["now_ms"] - between_ms
+            elections = told.get("elections", ())
+            fields["elections"] = tuple(ElectionStatus(**election) for election in elections)
         except (BrokerError, OSError, KeyError):
             pass  # Apache Kafka, or a version that does not report them
         return fields

@@ -10,8 +10,9 @@ the state in the store.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -82,6 +83,7 @@ _LOSSES_TIMEOUT_S = 1.0
 _AWAITED_TIMEOUT_S = 10.0
 _ELECTIONS_LOGGED_MAX = 10
 """If one decision has more, only their number is logged."""
+_ELECTIONS_REMEMBERED = 20
 
 
 class Registered(NamedTuple):
@@ -97,11 +99,23 @@ class TopicProposal(NamedTuple):
     proposal: ProposedIsr
 
 
+class RecentElection(NamedTuple):
+    """One decision that elected leaders, whether it lost records or not."""
+
+    at_ms: int
+    cause: str
+    partitions: int
+
+
 @dataclass(slots=True)
 class ElectionCounts:
     clean: int = 0
     unclean: int = 0
     suspect: int = 0
+    recent: deque[RecentElection] = field(
+        default_factory=lambda: deque(maxlen=_ELECTIONS_REMEMBERED)
+    )
+    """Of this broker as the controller, the oldest first; lost when its process ends."""
 
 
 class ReplicationControl:
@@ -429,6 +443,10 @@ class ReplicationControl:
         self._counts.clean += len(decided.elected(Election.CLEAN))
         self._counts.unclean += len(decided.elected(Election.UNCLEAN))
         self._counts.suspect += len(decided.elected(Election.SUSPECT))
+        if decided.elections:
+            cause = _cause(image, decided, live)
+            elected = RecentElection(self._clock.now_ms(), cause, len(decided.elections))
+            self._counts.recent.append(elected)
 
 
 def _positions(known: Mapping[NodeId, ReplicaFacts]) -> dict[NodeId, Position]:
@@ -438,6 +456,15 @@ def _positions(known: Mapping[NodeId, ReplicaFacts]) -> dict[NodeId, Position]:
 def _lossy(decided: PartitionChanges) -> list[TopicPartition]:
     lossy = [*decided.elected(Election.UNCLEAN), *decided.elected(Election.SUSPECT)]
     return lossy[:_LOSSES_REPORTED_MAX]
+
+
+def _cause(image: ClusterImage, decided: PartitionChanges, live: Collection[NodeId]) -> str:
+    """Why leaders were elected, by what their predecessors are now."""
+    before = {state.leader for tp in decided.elections if (state := image.partition(tp))}
+    away = sorted(node for node in before if node != NO_NODE and node not in live)
+    if away:
+        return f"{'brokers' if len(away) > 1 else 'broker'} {', '.join(map(str, away))} away"
+    return "a replica is back" if NO_NODE in before else "other leaders preferred"
 
 
 def _log_elections(decided: PartitionChanges) -> None:

@@ -3,14 +3,17 @@
 The response is JSON: `{"node": 1, "stopping": false, "directories": ["eJw..."], "epoch": 17,
 "process": "0b..."}`, with the ids of the data directories and of the process. The epoch is -1 while
 the broker is not registered; only brokers receive it. Clients receive instead: `version`, `now_ms`
-(the broker's clock), `store` (where the metadata is) and `store_state` (of the session with it).
+(the broker's clock), `store` (where the metadata is), `store_state` (of the session with it) and
+`elections` (the last ones that it decided as the controller: time, cause and number of partitions
+of each).
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from suwi import __version__
+from suwi.controller.replication_control import RecentElection
 from suwi.env import Clock
 from suwi.model.ids import NodeId
 from suwi.net.answers import Answer, Reply
@@ -32,11 +35,13 @@ class DescribeBroker:
         clock: Clock,
         store: str,
         store_state: Callable[[], str],
+        elections: Collection[RecentElection] = (),
     ) -> None:
         self._incarnation = incarnation
         self._clock = clock
         self._store = store
         self._store_state = store_state
+        self._elections = elections
 
     def __call__(self, request: Request) -> Answer:
         fields = self._incarnation()._asdict()
@@ -47,6 +52,7 @@ class DescribeBroker:
                 "now_ms": self._clock.now_ms(),
                 "store": self._store,
                 "store_state": self._store_state(),
+                "elections": [election._asdict() for election in self._elections],
             }
         return Reply([json.dumps(fields).encode()])
 

@@ -8,7 +8,6 @@ Invariant: a process is in `cluster.json` before the lock is released that was h
 import contextlib
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ from typing import NamedTuple
 import suwi
 from suwi.env import AlreadyLocked, LocalDisk, Lock
 from suwi.local_cluster import zookeeper
+from suwi.local_cluster.broker_settings import broker_settings
 from suwi.local_cluster.layout import (
     LINKS,
     ZOOKEEPER,
@@ -37,8 +37,6 @@ IN_SYNC_S = 120.0
 _LOCK_S = 30.0
 _PAUSE_S = 0.05
 _SHOWN_BYTES = 2_000
-_SESSION_TIMEOUT_MS = 3_000
-_REPLICAS = 3
 _SERVE = ("-c", "from suwi.cli.main import app; app()", "serve", "--config")
 
 Say = Callable[[str], None]
@@ -170,7 +168,7 @@ class LocalCluster:
     def start_processes(self, names: Iterable[str]) -> None:
         """Start those that do not run, and wait until they serve."""
         started = []
-        with self._changed() as state:
+        with self.changed() as state:
             for name in names:
                 process = state.processes.get(name)
                 if process is None or process.state is ProcessState.DEAD:
@@ -208,7 +206,7 @@ class LocalCluster:
 
     def restart(self, name: str) -> None:
         """Stop a process if it runs, start it, and wait until it serves."""
-        self._check_name(name)
+        self.check_name(name)
         self.stop_processes([name])
         self.start_processes([name])
 
@@ -256,7 +254,7 @@ class LocalCluster:
 
     def isolate(self, broker: int) -> None:
         """Cut a broker off from the other brokers and from ZooKeeper, in both directions."""
-        self._check_name(broker_name(broker))
+        self.check_name(broker_name(broker))
         ends = [str(other) for other in self.layout.broker_ids if other != broker]
         self.cut([(str(broker), end) for end in [*ends, ZOOKEEPER]])
 
@@ -269,18 +267,18 @@ class LocalCluster:
             if start == to or not {start, to} <= {*ends}:
                 raise ClusterError(f"{start} and {to}: give two of {', '.join(ends)}")
             new += [(start, to)] if one_way else [(start, to), (to, start)]
-        with self._changed() as state:
+        with self.changed() as state:
             state.cuts = list(dict.fromkeys([*state.cuts, *new]))
 
     def slow(self, broker: int) -> None:
         """Make the links of a broker slower than replication under load needs."""
-        self._check_name(broker_name(broker))
+        self.check_name(broker_name(broker))
         self._check_links()
-        with self._changed() as state:
+        with self.changed() as state:
             state.slow += [str(broker)] if str(broker) not in state.slow else []
 
     def heal(self) -> None:
-        with self._changed() as state:
+        with self.changed() as state:
             state.cuts, state.slow = [], []
 
     def held_by_faults(self) -> dict[str, str]:
@@ -293,7 +291,7 @@ class LocalCluster:
         return found
 
     def _signal(self, name: str, number: signal.Signals, wanted: ProcessState) -> None:
-        self._check_name(name)
+        self.check_name(name)
         process = self.state.processes.get(name)
         if process is None or not process.send(number):
             raise ClusterError(f"{name} does not run")
@@ -305,7 +303,8 @@ class LocalCluster:
             raise ClusterError("this cluster was started with --no-links: it has none to break")
         return layout
 
-    def _check_name(self, name: str) -> None:
+    def check_name(self, name: str) -> None:
+        """Raises `ClusterError` if there is no such process."""
         layout = self.layout
         names = [*map(broker_name, layout.broker_ids), *map(zookeeper_name, layout.servers())]
         names += [LINKS] if layout.has_links else []
@@ -330,7 +329,7 @@ class LocalCluster:
             locks[0].release()
 
     @contextlib.contextmanager
-    def _changed(self) -> Iterator[ClusterState]:
+    def changed(self) -> Iterator[ClusterState]:
         """The state, written back at the end, also after an error: processes may have started."""
         _ = self.state  # where there is no cluster nothing is locked
         with self._locked():
@@ -412,28 +411,6 @@ def _pid_and_state(state: ClusterState, name: str) -> tuple[int | None, ProcessS
     if process is None or process.state is ProcessState.DEAD:
         return None, ProcessState.DEAD
     return process.pid, process.state
-
-
-def broker_settings(layout: Layout, broker: int, data: str) -> dict[str, str]:
-    """The server.properties of a broker, with Kafka's keys."""
-    host, client_port = layout.client_address(broker)
-    client, peer_port = f"PLAINTEXT://{host}:{client_port}", layout.peer_port(broker)
-    advertised_port = layout.peer_link_port(broker) if layout.has_links else peer_port
-    replicas = min(_REPLICAS, layout.brokers)
-    return {
-        "broker.id": str(broker),
-        "broker.rack": socket.gethostname(),
-        "listeners": f"{client},PEERS://{host}:{peer_port}",
-        "advertised.listeners": f"{client},PEERS://{host}:{advertised_port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PEERS:PLAINTEXT",
-        "inter.broker.listener.name": "PEERS",
-        "log.dirs": data,
-        "zookeeper.connect": layout.zookeeper_connect(broker),
-        "zookeeper.session.timeout.ms": str(_SESSION_TIMEOUT_MS),
-        "default.replication.factor": str(replicas),
-        "offsets.topic.replication.factor": str(replicas),
-        "min.insync.replicas": str(max(1, replicas - 1)),
-    }
 
 
 def _why_not_in_sync(seen: dict[int, View | None], wanted: frozenset[int], limit_s: float) -> str:

@@ -7,10 +7,11 @@ reads it too.
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from suwi.client.addresses import Address
+from suwi.client.zookeeper_servers import Ensemble, parse_connect
 from suwi.env import LocalDisk
 from suwi.local_cluster.process import ProcessId
 from suwi.local_cluster.zookeeper import HOST, Server
@@ -24,7 +25,6 @@ PORTS = 700
 """How many ports from the first on belong to the cluster."""
 _PEERS, _PEER_LINKS, _ENSEMBLE, _ENSEMBLE_LINKS = 100, 200, 300, 400
 _VERSION = 1
-_ZOOKEEPER_PORT = 2181
 
 Cut = tuple[str, str]
 """From and to: a broker's id, or `zookeeper`."""
@@ -40,9 +40,10 @@ def zookeeper_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What does not change while the cluster exists, except that brokers may be added."""
+    """What does not change while the cluster exists, except that brokers are added and removed."""
 
     brokers: int
+    """The highest id of a broker."""
     zookeepers: int
     """Servers of its own; 0 with a given ensemble."""
     zookeeper: str
@@ -53,6 +54,8 @@ class Layout:
     """Of every broker, from `--set`."""
     network: str = ""
     """The first three numbers of the addresses if each process has a host of its own."""
+    removed: tuple[int, ...] = ()
+    """The ids up to `brokers` that have no broker any more."""
 
     def host(self, name: str) -> str:
         """The address of a broker's or a server's host."""
@@ -62,8 +65,20 @@ class Layout:
         return f"{self.network}.{(100 if kind == ZOOKEEPER else 10) + int(number)}"
 
     @property
-    def broker_ids(self) -> range:
-        return range(1, self.brokers + 1)
+    def broker_ids(self) -> list[int]:
+        return [broker for broker in range(1, self.brokers + 1) if broker not in self.removed]
+
+    def with_brokers(self, count: int) -> "Layout":
+        """The layout with so many brokers, not fewer than before; new ones get the lowest ids."""
+        wanted = count - len(self.broker_ids)
+        assert wanted >= 0
+        reused = sorted(self.removed)[:wanted]
+        removed = tuple(broker for broker in self.removed if broker not in reused)
+        return replace(self, brokers=self.brokers + wanted - len(reused), removed=removed)
+
+    def without(self, broker: int) -> "Layout":
+        assert broker in self.broker_ids
+        return replace(self, removed=(*self.removed, broker))
 
     def client_port(self, broker: int) -> int:
         return self.port + broker - 1
@@ -91,15 +106,11 @@ class Layout:
             for number in range(1, self.zookeepers + 1)
         }
 
-    def ensemble(self) -> list[tuple[str, int]]:
-        """The addresses of the ZooKeeper servers."""
+    def ensemble(self) -> list[Address]:
+        """The addresses of the ZooKeeper servers. Raises ValueError."""
         if not self.zookeeper:
-            return [(server.host, server.client_port) for server in self.servers().values()]
-        found = []
-        for text in self.zookeeper.partition("/")[0].split(","):
-            host, colon, port = text.strip().rpartition(":")
-            found.append((host, int(port)) if colon else (port, _ZOOKEEPER_PORT))
-        return found
+            return [Address(server.host, server.client_port) for server in self.servers().values()]
+        return [*parse_connect(self.zookeeper).servers]
 
     def ensemble_link_port(self, broker: int, server: int) -> int:
         """Where a broker reaches a server of the ensemble, both counted from 1 and 0."""
@@ -107,14 +118,12 @@ class Layout:
 
     def zookeeper_connect(self, broker: int) -> str:
         """The broker's `zookeeper.connect`."""
-        if not self.has_links and self.zookeeper:
-            return self.zookeeper
-        addresses = self.ensemble()
+        servers = self.ensemble()
         if self.has_links:
-            ports = [self.ensemble_link_port(broker, at) for at in range(len(addresses))]
-            addresses = [(HOST, port) for port in ports]
-        _, slash, chroot = self.zookeeper.partition("/")
-        return ",".join(f"{host}:{port}" for host, port in addresses) + slash + chroot
+            ports = [self.ensemble_link_port(broker, at) for at in range(len(servers))]
+            servers = [Address(HOST, port) for port in ports]
+        chroot = parse_connect(self.zookeeper).chroot if self.zookeeper else ""
+        return str(Ensemble(tuple(servers), chroot))
 
 
 @dataclass(slots=True)
@@ -125,6 +134,13 @@ class ClusterState:
     cuts: list[Cut] = field(default_factory=list)
     slow: list[str] = field(default_factory=list)
     """The brokers whose links are slow."""
+
+    def forget(self, broker: int) -> None:
+        """A broker that has been removed."""
+        self.layout = self.layout.without(broker)
+        self.processes.pop(broker_name(broker), None)
+        self.cuts = [cut for cut in self.cuts if str(broker) not in cut]
+        self.slow = [slow for slow in self.slow if slow != str(broker)]
 
     def cut_off(self) -> Iterator[int]:
         """The brokers that cannot reach any other."""
@@ -144,8 +160,9 @@ def read_state(directory: str) -> ClusterState | None:
         found: Mapping[str, Any] = json.loads(LocalDisk().read_bytes(path))
         if found["version"] != _VERSION:
             raise ValueError(f"version {found['version']}, not {_VERSION}")
+        removed = tuple(found["layout"].get("removed", ()))
         return ClusterState(
-            Layout(**found["layout"]),
+            Layout(**{**found["layout"], "removed": removed}),
             {name: ProcessId(*process) for name, process in found["processes"].items()},
             [(start, to) for start, to in found["cuts"]],
             found.get("slow", []),

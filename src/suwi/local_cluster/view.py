@@ -1,7 +1,8 @@
 """What each broker of a local cluster says about it: controller, leaders, in-sync replicas."""
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from suwi.client.addresses import Address
@@ -10,8 +11,8 @@ from suwi.client.cluster import Cluster
 from suwi.client.connection import ConnectionLost
 from suwi.client.settings import ClientSettings
 from suwi.env import local_env
-from suwi.model.errors import BrokerError
-from suwi.model.ids import NO_NODE
+from suwi.model.errors import BrokerError, BrokerIdNotRegistered
+from suwi.model.ids import NO_NODE, NodeId
 
 _SETTINGS = ClientSettings(connect_timeout_s=3, request_timeout_s=5)
 
@@ -23,9 +24,18 @@ class View(NamedTuple):
     controller: int | None
     leaders: dict[str, int]
     """The leader of each partition that has one."""
-    partitions: int
+    replicas: dict[str, tuple[int, ...]]
+    """Of each partition."""
     not_in_sync: tuple[str, ...]
     """Partitions without a leader, or with fewer in-sync replicas than replicas."""
+
+    @property
+    def partitions(self) -> int:
+        return len(self.replicas)
+
+    def replicas_on(self, broker: int) -> list[str]:
+        """The partitions of which a broker has, or is to get, a replica."""
+        return [name for name, replicas in self.replicas.items() if broker in replicas]
 
     def led_by(self, broker: int) -> int:
         """How many partitions a broker leads."""
@@ -45,6 +55,17 @@ def views(addresses: Mapping[int, Address]) -> dict[int, View | None]:
     return dict(zip(addresses, asyncio.run(ask_all()), strict=True))
 
 
+def unregister(addresses: Sequence[Address], broker: int) -> None:
+    """Delete what the metadata has of a broker that has stopped. Raises BrokerError."""
+
+    async def ask() -> None:
+        async with Cluster(addresses, random=local_env().random, settings=_SETTINGS) as cluster:
+            with contextlib.suppress(BrokerIdNotRegistered):  # nothing is left of it
+                await Admin(cluster).unregister_broker(NodeId(broker))
+
+    asyncio.run(ask())
+
+
 async def _ask(address: Address) -> View | None:
     try:
         async with Cluster([address], random=local_env().random, settings=_SETTINGS) as cluster:
@@ -58,7 +79,7 @@ async def _ask(address: Address) -> View | None:
         brokers,
         controller,
         {f"{name}-{p.index}": int(p.leader) for name, p in partitions if p.leader != NO_NODE},
-        len(partitions),
+        {f"{name}-{p.index}": tuple(map(int, p.replicas)) for name, p in partitions},
         tuple(
             f"{name}-{p.index}"
             for name, p in partitions

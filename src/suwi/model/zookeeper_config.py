@@ -26,8 +26,9 @@ class ZookeeperConfig(CoordinatorConfig):
         text(),
         "",
         "The ZooKeeper ensemble that holds the cluster's metadata: HOST:PORT, several separated by "
-        "commas, then optionally a path (`zk1:2181,zk2:2181,zk3:2181/prod`). Suwi's znodes are in "
-        "`suwi` below that path. Empty: the metadata is in the first data directory.",
+        "commas, then optionally a path (`zk1:2181,zk2:2181,zk3:2181/prod`); the default port is "
+        "2181. Suwi's znodes are in `suwi` below that path. Empty: the metadata is in the "
+        "first data directory.",
     )
     zookeeper_session_timeout_ms: int = key(
         "zookeeper.session.timeout.ms",

@@ -39,7 +39,7 @@ from suwi.replica.leader_state import UNKNOWN_EPOCH, Proposal
 from suwi.replica.log_preparation import Turns
 from suwi.replica.loss import Loss
 from suwi.replica.partition import Partition
-from suwi.replica.partition_storage import PartitionStorage, OwnReplica
+from suwi.replica.partition_storage import OwnReplica, PartitionStorage
 from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
 from suwi.replica.replica_log import PartitionContext, ReplicaLog
 from suwi.replica.replication_quota import ReplicationQuotas

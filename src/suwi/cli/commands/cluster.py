@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from suwi.cli.options import DEFAULT_BROKER, Broker, CommandConfig, Json, Target, pairs
+from suwi.cli.options import BROKER_VARIABLE, DEFAULT_DATA, CommandConfig, Json, Target, pairs
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -14,15 +14,48 @@ app = typer.Typer(
 
 
 _Data = Annotated[str, typer.Option(metavar="DIR", help="The cluster's directory.")]
-_DATA = "suwi-cluster"
+_LocalCluster = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="The directory of a local cluster. Default: suwi-cluster, if there is one, without "
+        "--broker.",
+    ),
+]
+_Broker = Annotated[
+    str | None,
+    typer.Option(
+        "--broker",
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        envvar=BROKER_VARIABLE,
+        help="A broker of any cluster; several separated by commas.",
+    ),
+]
 _Name = Annotated[str, typer.Argument(metavar="N", help="A broker's id, or zookeeper-1, or links.")]
+
+
+def _target(
+    context: typer.Context, data: str | None, broker: str | None, command_config: str | None
+) -> Target:
+    from suwi.cli.local_cluster import find_target
+
+    source = context.get_parameter_source("broker")
+    is_given = source is not None and source.name == "COMMANDLINE"
+    if data is not None and is_given:
+        raise typer.BadParameter("give one of --data and --broker", param_hint="--data")
+    return find_target(data, broker if data is None else None, command_config)
 
 
 @app.command()
 def drain(
+    context: typer.Context,
     node: Annotated[int, typer.Argument(metavar="N", help="The broker's id.", min=0)],
     json: Json = False,
-    broker: Broker = DEFAULT_BROKER,
+    data: _LocalCluster = None,
+    broker: _Broker = None,
     command_config: CommandConfig = None,
 ) -> None:
     """Move all replicas away from a broker, so that it can be switched off.
@@ -32,13 +65,15 @@ def drain(
     """
     from suwi.cli.reassign import drain as run
 
-    run(Target(broker, command_config), node, json=json)
+    run(_target(context, data, broker, command_config), node, json=json)
 
 
 @app.command()
 def events(
+    context: typer.Context,
     json: Json = False,
-    broker: Broker = DEFAULT_BROKER,
+    data: _LocalCluster = None,
+    broker: _Broker = None,
     command_config: CommandConfig = None,
 ) -> None:
     """Show which records elections have lost, or may have lost.
@@ -48,7 +83,7 @@ def events(
     """
     from suwi.cli.events import show
 
-    show(Target(broker, command_config), json=json)
+    show(_target(context, data, broker, command_config), json=json)
 
 
 @app.command()
@@ -64,7 +99,7 @@ def start(
         str | None,
         typer.Option(metavar="HOST:PORT,…/CHROOT", help="Use this ensemble instead."),
     ] = None,
-    data: _Data = _DATA,
+    data: _Data = DEFAULT_DATA,
     port: Annotated[
         int | None,
         typer.Option(
@@ -99,7 +134,7 @@ def start(
 
 
 @app.command()
-def stop(data: _Data = _DATA) -> None:
+def stop(data: _Data = DEFAULT_DATA) -> None:
     """Stop all processes: brokers with a controlled shutdown, then ZooKeeper. The data stays."""
     from suwi.cli import local_cluster
 
@@ -107,7 +142,7 @@ def stop(data: _Data = _DATA) -> None:
 
 
 @app.command()
-def status(data: _Data = _DATA, json: Json = False) -> None:
+def status(data: _Data = DEFAULT_DATA, json: Json = False) -> None:
     """Show the processes: state, port, how many partitions each broker leads, the controller."""
     from suwi.cli import local_cluster
 
@@ -115,7 +150,7 @@ def status(data: _Data = _DATA, json: Json = False) -> None:
 
 
 @app.command()
-def kill(name: _Name, data: _Data = _DATA) -> None:
+def kill(name: _Name, data: _Data = DEFAULT_DATA) -> None:
     """Kill a process with SIGKILL."""
     from suwi.cli import local_cluster
 
@@ -123,7 +158,7 @@ def kill(name: _Name, data: _Data = _DATA) -> None:
 
 
 @app.command()
-def restart(name: _Name, data: _Data = _DATA) -> None:
+def restart(name: _Name, data: _Data = DEFAULT_DATA) -> None:
     """Start a process that was killed; one that runs is stopped first."""
     from suwi.cli import local_cluster
 
@@ -131,7 +166,7 @@ def restart(name: _Name, data: _Data = _DATA) -> None:
 
 
 @app.command()
-def pause(name: _Name, data: _Data = _DATA) -> None:
+def pause(name: _Name, data: _Data = DEFAULT_DATA) -> None:
     """Freeze a process (SIGSTOP) until `resume`."""
     from suwi.cli import local_cluster
 
@@ -139,7 +174,7 @@ def pause(name: _Name, data: _Data = _DATA) -> None:
 
 
 @app.command()
-def resume(name: _Name, data: _Data = _DATA) -> None:
+def resume(name: _Name, data: _Data = DEFAULT_DATA) -> None:
     """Let a paused process go on."""
     from suwi.cli import local_cluster
 
@@ -149,7 +184,7 @@ def resume(name: _Name, data: _Data = _DATA) -> None:
 @app.command()
 def isolate(
     broker: Annotated[int, typer.Argument(metavar="N", min=1, help="A broker's id.")],
-    data: _Data = _DATA,
+    data: _Data = DEFAULT_DATA,
 ) -> None:
     """Cut a broker off from the other brokers and from ZooKeeper until `heal`.
 
@@ -167,7 +202,7 @@ def cut(
     one_way: Annotated[
         bool, typer.Option("--one-way", help="Only what N sends to M is lost.")
     ] = False,
-    data: _Data = _DATA,
+    data: _Data = DEFAULT_DATA,
 ) -> None:
     """Cut the link between two brokers, or a broker and ZooKeeper, until `heal`.
 
@@ -181,7 +216,7 @@ def cut(
 @app.command()
 def slow(
     brokers: Annotated[list[int], typer.Argument(metavar="N...", min=1, help="Brokers' ids.")],
-    data: _Data = _DATA,
+    data: _Data = DEFAULT_DATA,
 ) -> None:
     """Make the links of brokers slow until `heal`: 50 kB/s with a delay of 0.1 s.
 
@@ -193,7 +228,7 @@ def slow(
 
 
 @app.command()
-def heal(data: _Data = _DATA) -> None:
+def heal(data: _Data = DEFAULT_DATA) -> None:
     """Restore all links."""
     from suwi.cli import local_cluster
 
@@ -201,7 +236,21 @@ def heal(data: _Data = _DATA) -> None:
 
 
 @app.command()
-def roll(data: _Data = _DATA) -> None:
+def remove(
+    broker: Annotated[int, typer.Argument(metavar="N", min=1, help="A broker's id.")],
+    data: _Data = DEFAULT_DATA,
+) -> None:
+    """Stop a broker that `drain` has emptied, and take it out of the cluster.
+
+    It is refused while the broker has replicas. The files of the broker stay.
+    """
+    from suwi.cli import local_cluster
+
+    local_cluster.remove(data, broker)
+
+
+@app.command()
+def roll(data: _Data = DEFAULT_DATA) -> None:
     """Restart one broker after another; each waits until all replicas are in sync."""
     from suwi.cli import local_cluster
 

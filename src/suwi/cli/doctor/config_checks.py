@@ -15,6 +15,7 @@ from suwi.broker.listeners import (
 )
 from suwi.cli.doctor.finding import ERROR, WARNING, Finding
 from suwi.cli.properties import Setting, from_file, parse_settings
+from suwi.cli.zookeeper_settings import zookeeper_settings
 from suwi.env import Disk, Env
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
@@ -26,10 +27,14 @@ _SECRETS = ("password", "jaas", "zookeeper.auth", "ssl.keystore.key")
 
 class Given(NamedTuple):
     path: str
-    disk: Disk
+    env: Env
     config: BrokerConfig
     ignored: tuple[str, ...]
     listeners: Sequence[ListenerSpec]
+
+    @property
+    def disk(self) -> Disk:
+        return self.env.disk
 
     @property
     def is_cluster(self) -> bool:
@@ -63,7 +68,7 @@ def check_config(path: str, env: Env) -> Iterator[Finding]:
     except BadConfig as error:
         yield Finding(ERROR, path, str(error), "a broker refuses to start with it")
         return
-    given = Given(path, env.disk, parsed.config, parsed.ignored, listeners)
+    given = Given(path, env, parsed.config, parsed.ignored, listeners)
     for check in _CHECKS:
         yield from check(given)
 
@@ -71,6 +76,14 @@ def check_config(path: str, env: Env) -> Iterator[Finding]:
 def _without_effect(given: Given) -> Iterator[Finding]:
     for key in given.ignored:
         yield given.warning(f"{key} has no effect", "remove it; Suwi has no such part")
+
+
+def _zookeeper(given: Given) -> Iterator[Finding]:
+    if given.is_cluster:
+        try:
+            zookeeper_settings(given.config, given.env)
+        except BadConfig as error:
+            yield given.error(str(error), "a broker refuses to start with it")
 
 
 def _plain_text(given: Given) -> Iterator[Finding]:
@@ -170,6 +183,7 @@ def _secrets(given: Given) -> Iterator[Finding]:
 
 _CHECKS: tuple[Callable[[Given], Iterator[Finding]], ...] = (
     _without_effect,
+    _zookeeper,
     _plain_text,
     _advertised,
     _replication,
