@@ -204,7 +204,7 @@ class EmbeddedStore:
                 await asyncio.get_running_loop().run_in_executor(self._executor, self._file.close)
         # Commits of killed brokers, which did not wait for them.
         await asyncio.gather(*self._commits, return_exceptions=True)
-        self._executor.shutdown(wait=False)
+        self._executor.shutdown()  # Its thread has nothing left to do.
 
     def look(self, look: Callable[[Ledger], T]) -> T:
         self._check_usable()
