@@ -11,6 +11,7 @@ ROOT = Path(__file__).parent.parent.parent.parent
 _OF_SPARK = "cannot be written in the"
 _CODE = re.compile(r"`` (.+?) ``|`([^`]+)`")
 _LETTERS_MIN = 13
+_AROUND = " :'`)"
 
 
 def messages() -> Iterator[str]:
@@ -37,7 +38,8 @@ def texts_of_the_code() -> set[str]:
     for path in (path for folder in folders for path in folder.rglob("*.py")):
         nodes = ast.walk(ast.parse(path.read_text()))
         found.update(n.value for n in nodes if isinstance(n, ast.Constant) and type(n.value) is str)
-    return {text for text in found if len(text.strip()) >= _LETTERS_MIN}
+    stripped = (text.strip(_AROUND) for text in found)
+    return {text for text in stripped if len(text) >= _LETTERS_MIN}
 
 
 TEXTS = texts_of_the_code()
@@ -52,6 +54,6 @@ def is_said(fragment: str) -> bool:
 
 @pytest.mark.parametrize("message", list(messages()))
 def test_what_the_table_of_bad_input_quotes_is_in_the_code(message: str) -> None:
-    fragments = [one.strip(" :'`)") for one in message.split("…")]
+    fragments = [one.strip(_AROUND) for one in message.split("…")]
     for fragment in fragments:
         assert len(fragment) < _LETTERS_MIN or is_said(fragment), fragment

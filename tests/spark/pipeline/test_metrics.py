@@ -34,6 +34,7 @@ def test_lag_and_age_of_the_last_batch_are_metrics() -> None:
     assert {line for line in lines if not line.startswith("#")} == {
         "suwi_pipeline_restarts_total 3.0",
         'suwi_pipeline_rows_total{query="orders"} 10.0',
+        'suwi_pipeline_late_rows_total{query="orders"} 0.0',
         'suwi_pipeline_batches_total{query="orders"} 1.0',
         'suwi_pipeline_batch_seconds{query="orders"} 0.5',
         'suwi_pipeline_last_batch_age_seconds{query="orders"} 2.5',
