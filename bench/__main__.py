@@ -79,7 +79,7 @@ PAGES: dict[str, tuple[pages.Page, Sequence[Callable[[Plan, tuple[str, ...]], li
 }
 MINUTES = """\
 Minutes of a full run on two idle cores (of a quick one): transactions 25 (3), cluster 40 (6),
-spark 15 (4). What takes much longer has fewer repetitions, so that none takes more than about 80.
+spark 8 (3). What takes much longer has fewer repetitions, so that none takes more than about 80.
 """
 # Jobs in which two versions of Suwi are compared.
 RACE = "race"
