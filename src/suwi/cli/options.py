@@ -1,7 +1,7 @@
 """Options that several commands share, and parsing of `KEY=VALUE`."""
 
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -12,17 +12,19 @@ BROKER_VARIABLE = "SUWI_BROKER"
 CONFIG_VARIABLE = "SUWI_COMMAND_CONFIG"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
-Broker = Annotated[
-    str,
-    typer.Option(
+
+def broker_option(help_text: str) -> Any:
+    return typer.Option(
         "--broker",
         "-b",
         "--bootstrap-server",
         metavar="HOST:PORT",
         envvar=BROKER_VARIABLE,
-        help="A broker of the cluster; several separated by commas.",
-    ),
-]
+        help=help_text,
+    )
+
+
+Broker = Annotated[str, broker_option("A broker of the cluster; several separated by commas.")]
 CommandConfig = Annotated[
     str | None,
     typer.Option(

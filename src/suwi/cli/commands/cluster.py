@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from suwi.cli.options import BROKER_VARIABLE, DEFAULT_DATA, CommandConfig, Json, Target, pairs
+from suwi.cli.options import DEFAULT_DATA, CommandConfig, Json, Target, broker_option, pairs
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -24,15 +24,7 @@ _LocalCluster = Annotated[
     ),
 ]
 _Broker = Annotated[
-    str | None,
-    typer.Option(
-        "--broker",
-        "-b",
-        "--bootstrap-server",
-        metavar="HOST:PORT",
-        envvar=BROKER_VARIABLE,
-        help="A broker of any cluster; several separated by commas.",
-    ),
+    str | None, broker_option("A broker of any cluster; several separated by commas.")
 ]
 _Name = Annotated[str, typer.Argument(metavar="N", help="A broker's id, or zookeeper-1, or links.")]
 

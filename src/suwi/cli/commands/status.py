@@ -4,7 +4,14 @@ from typing import Annotated
 
 import typer
 
-from suwi.cli.options import BROKER_VARIABLE, DEFAULT_BROKER, Broker, CommandConfig, Json, Target
+from suwi.cli.options import (
+    DEFAULT_BROKER,
+    Broker,
+    CommandConfig,
+    Json,
+    Target,
+    broker_option,
+)
 
 Timeout = Annotated[
     float,
@@ -56,15 +63,7 @@ def doctor(
     timeout: Timeout = 5.0,
     json: Json = False,
     broker: Annotated[
-        str | None,
-        typer.Option(
-            "--broker",
-            "-b",
-            "--bootstrap-server",
-            metavar="HOST:PORT",
-            envvar=BROKER_VARIABLE,
-            help="Check the running cluster of this broker.",
-        ),
+        str | None, broker_option("Check the running cluster of this broker.")
     ] = None,
     command_config: CommandConfig = None,
 ) -> None:
