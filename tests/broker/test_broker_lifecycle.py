@@ -15,6 +15,7 @@ from suwi.broker.registration import (
     encode_registration,
 )
 from suwi.client.connection import PeerConnection
+from suwi.env.problems import Problems
 from suwi.handlers.describe_broker import BrokerIncarnation, DescribeBroker
 from suwi.metadata.image import BrokerInfo, Endpoint
 from suwi.metadata.memory import MemoryStore, MemoryView
@@ -78,7 +79,9 @@ async def listen(host: str, answers_as: Origin | None) -> None:
         await loop.create_server(asyncio.Protocol, host, 9092)
         return
     incarnation = BrokerIncarnation(B1, False, answers_as.directory_ids, process=answers_as.process)
-    describe = DescribeBroker(lambda: incarnation, ManualClock(), "memory", lambda: "connected")
+    describe = DescribeBroker(
+        lambda: incarnation, ManualClock(), "memory", lambda: "connected", Problems(ManualClock())
+    )
     dispatcher = Dispatcher({ApiKey.DESCRIBE_BROKER: describe})
     listener = Listener("PLAINTEXT", host, 9092, dispatcher, Budget(Limits()))
     await listener.start()

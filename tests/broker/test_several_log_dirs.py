@@ -140,7 +140,7 @@ def test_a_broker_with_an_unusable_log_directory_serves_from_the_other(tmp_path:
         for partition in range(4):
             suwi.run("produce", "fruit", "-p", partition, stdin=b"apple\n")
         assert suwi.ok("consume", "fruit", "--from-beginning", "--no-follow") == "apple\n" * 4
-        assert "data directory offline" in broker.log
+        assert "kind=directory-offline" in broker.log
         assert "Traceback" not in broker.log
         broker.stop()
     assert len(list((tmp_path / "good").glob("fruit-*"))) == 4

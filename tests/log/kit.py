@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from posixpath import dirname
 
 from suwi.env import Disk, FileRegion
+from suwi.env.problems import Problems
 from suwi.log import names
 from suwi.log.directory_state import DirectoryState
 from suwi.log.file_cache import FileCache
@@ -16,7 +17,7 @@ from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import BatchHeader, batches, compute_crc, read_header
 from suwi.records.builder import build_batch, build_marker
 from suwi.records.record import MarkerType, Record
-from suwi.sim import SimDisk, SimRandom
+from suwi.sim import ManualClock, SimDisk, SimRandom
 
 NOW_MS = 1_700_000_000_000
 PARTITION = TopicPartition("orders", PartitionIndex(0))
@@ -65,7 +66,7 @@ class Bench:
         self.disk.make_dirs(dirname(self.dir))
         self.disk.sync_dir(dirname(dirname(self.dir)))
         self.files = FileCache(self.disk, self.open_files_max)
-        self.state = DirectoryState(self.dir)
+        self.state = DirectoryState(self.dir, Problems(ManualClock()))
         self._log: PartitionLog | None = None
 
     @property
@@ -92,7 +93,7 @@ class Bench:
         is_adopted: bool = False,
     ) -> PartitionLog:
         self.files = FileCache(self.disk, self.open_files_max)
-        self.state = DirectoryState(self.dir)
+        self.state = DirectoryState(self.dir, Problems(ManualClock()))
         options = OpenOptions(
             now_ms=self.now_ms,
             clean=clean,

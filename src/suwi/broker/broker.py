@@ -41,6 +41,7 @@ from suwi.broker.socket_server import SocketServer
 from suwi.broker.transaction_coordinator import TransactionCoordinator
 from suwi.broker.transaction_verifier import TransactionVerifier
 from suwi.env import Env
+from suwi.env.problems import Problems
 from suwi.env.tasks import TaskFailure, Tasks
 from suwi.handlers.describe_broker import BrokerIncarnation
 from suwi.handlers.peer_handshake import PeerHandshake
@@ -111,6 +112,7 @@ class Broker:
         self.node_id = NodeId(config.node_id)
         self.cluster_id = ""
         self.tasks = Tasks(self._on_fatal)
+        self.problems = Problems(env.clock)
         self.failure: TaskFailure | None = None
         """The reason why the broker stopped by itself."""
         self._env = env
@@ -151,7 +153,7 @@ class Broker:
 
     def _make_replicas(self, files: FileCache) -> None:
         env, tasks = self._env, self.tasks
-        self.directories = LogDirectories(env, self.config.log_dirs, files)
+        self.directories = LogDirectories(env, self.config.log_dirs, files, self.problems)
         self._metadata_position = MetadataPosition(env.disk, self.directories)
         self._deletion = DeferredDeletion(env.disk, tasks)
         self.replicas = ReplicaManager(
@@ -391,6 +393,7 @@ class Broker:
             PeerHandshake(self._prover, proof_listener),
             self._incarnation,
             lambda: self._lifecycle.session_state,
+            self.problems,
         )
 
     def _incarnation(self) -> BrokerIncarnation:

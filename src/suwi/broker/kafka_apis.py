@@ -9,6 +9,7 @@ from suwi.broker.group_coordinator import GroupCoordinator
 from suwi.broker.transaction_coordinator import TransactionCoordinator
 from suwi.controller.scram_control import ScramDirectory
 from suwi.env import Env
+from suwi.env.problems import Problems
 from suwi.handlers.add_offsets_to_txn import AddOffsetsToTxn
 from suwi.handlers.add_partitions_to_txn import AddPartitionsToTxn
 from suwi.handlers.alter_configs import AlterConfigs
@@ -102,6 +103,7 @@ class KafkaApis:
     handshake: PeerHandshake
     incarnation: Callable[[], BrokerIncarnation]
     store_state: Callable[[], str]
+    problems: Problems
 
     def handlers(self) -> dict[int, Handler]:
         """By API key; requests that only the controller can serve are forwarded to it."""
@@ -243,4 +245,6 @@ class KafkaApis:
         if self.config.zookeeper_ssl_client_enable:
             store += " (TLS)"
         recent = self.controller_election.elections.recent
-        return DescribeBroker(self.incarnation, self.env.clock, store, self.store_state, recent)
+        return DescribeBroker(
+            self.incarnation, self.env.clock, store, self.store_state, self.problems, recent
+        )

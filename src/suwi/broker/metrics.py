@@ -151,6 +151,7 @@ class BrokerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._build()
+        yield from self._problems()
         yield from self._requests()
         yield from self._network()
         yield from self._logs()
@@ -306,6 +307,16 @@ class BrokerCollector(Collector):
             "For how long the oldest of them has been open.",
             value=coordinator.oldest_open_ms / 1000,
         )
+
+    def _problems(self) -> Iterator[Metric]:
+        problems = GaugeMetricFamily(
+            "suwi_problems",
+            "What is wrong with the broker now, by kind; `suwi doctor` says what to do.",
+            labels=["kind"],
+        )
+        for kind, count in self._broker.problems.counts().items():
+            problems.add_metric([kind], count)
+        yield problems
 
     def _full_disks(self) -> Iterator[Metric]:
         full = GaugeMetricFamily(

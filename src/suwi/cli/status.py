@@ -30,6 +30,7 @@ from suwi.cli.session import INTERRUPTED, run
 from suwi.client.cluster import Cluster
 from suwi.client.cluster_status import (
     ALIVE,
+    BrokerProblem,
     BrokerStatus,
     ClusterStatus,
     DiskStatus,
@@ -137,9 +138,19 @@ def _broker_problems(broker: BrokerStatus) -> Iterator[str]:
         yield f"broker {broker.node} is {broker.state}{because}"
     if broker.is_store_connected is False:
         yield f"broker {broker.node} is not connected to {broker.store}"
+    told = {problem.place for problem in broker.problems}
     for disk in broker.disks:
-        if disk.is_offline:
+        if disk.is_offline and disk.directory not in told:
             yield f"broker {broker.node}: {disk.directory} is offline"
+    for problem in broker.problems:
+        yield problem_text(broker, problem)
+    if broker.problems_count > len(broker.problems):
+        yield f"broker {broker.node}: {broker.problems_count - len(broker.problems)} more problems"
+
+
+def problem_text(broker: BrokerStatus, problem: BrokerProblem) -> str:
+    kind = problem.kind.replace("-", " ")
+    return f"broker {broker.node}: {problem.place}: {kind}: {problem.reason}"
 
 
 def _out_of_sync(broker: BrokerStatus) -> Iterator[str]:

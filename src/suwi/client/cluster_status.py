@@ -59,6 +59,17 @@ class ElectionStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerProblem:
+    """What a broker says is wrong with it."""
+
+    kind: str
+    place: str
+    reason: str
+    advice: str
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerStatus:
     node: int
     address: str | None
@@ -78,6 +89,10 @@ class BrokerStatus:
     elections: tuple[ElectionStatus, ...] = ()
     """The last ones that it decided as the controller."""
     problem: str | None = None
+    """Why its state is not known."""
+    problems: tuple[BrokerProblem, ...] = ()
+    problems_count: int = 0
+    """More than `problems` if they were too many to be described."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +326,9 @@ class _Reader:
             fields["clock_ahead_ms"] = told["now_ms"] - between_ms
             elections = told.get("elections", ())
             fields["elections"] = tuple(ElectionStatus(**election) for election in elections)
+            problems = told.get("problems", ())
+            fields["problems"] = tuple(BrokerProblem(**problem) for problem in problems)
+            fields["problems_count"] = told.get("problems_count", 0)
         except (BrokerError, OSError, KeyError):
             pass  # Apache Kafka, or a version that does not report them
         return fields

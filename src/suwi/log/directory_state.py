@@ -8,6 +8,7 @@ import errno
 import logging
 from collections.abc import Callable
 
+from suwi.env.problems import ProblemKind, Problems
 from suwi.log.segment import TornSegment
 from suwi.model.errors import KafkaStorageError
 
@@ -19,8 +20,14 @@ NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class DirectoryState:
-    def __init__(self, path: str, on_offline: Callable[[Exception], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        path: str,
+        problems: Problems,
+        on_offline: Callable[[Exception], None] = lambda _: None,
+    ) -> None:
         self.path = path
+        self.problems = problems
         self.offline_because: Exception | None = None
         self.is_full = False
         self.full_errors = 0
@@ -35,9 +42,8 @@ class DirectoryState:
         """Classify a failure. Returns the error to respond with. Only a full disk can recover."""
         if isinstance(error, OSError) and error.errno in _NO_SPACE:
             self.full_errors += 1
-            if not self.is_full:
-                self.is_full = True
-                log.warning("disk full", extra={"dir": self.path})
+            self.is_full = True
+            self.problems.report(ProblemKind.DISK_FULL, self.path, "no space left on the device")
             return KafkaStorageError(f"{self.path}: no space left on the device")
         if isinstance(error, OSError) and error.errno in NO_DESCRIPTORS:
             # The process lacks file descriptors; the data on the disk is intact.
@@ -48,12 +54,12 @@ class DirectoryState:
     def has_space(self) -> None:
         """A write succeeded after a full disk."""
         self.is_full = False
-        log.info("disk has space again", extra={"dir": self.path})
+        self.problems.resolve(ProblemKind.DISK_FULL, self.path)
 
     def take_offline(self, error: Exception) -> KafkaStorageError:
         """The state on the disk is unknown: stop using the directory."""
         if self.offline_because is None:
             self.offline_because = error
-            log.error("data directory offline", extra={"dir": self.path, "reason": str(error)})
+            self.problems.report(ProblemKind.DIRECTORY_OFFLINE, self.path, str(error))
             self._on_offline(error)
         return KafkaStorageError(f"{self.path} is offline: {error}")

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from posixpath import abspath
 
 from suwi.env import Env
+from suwi.env.problems import Problems
 from suwi.log.directory_identity import ForeignDirectory, Identity
 from suwi.log.file_cache import FileCache
 from suwi.log.log_directory import LogDirectory, Peek
@@ -19,9 +20,12 @@ log = logging.getLogger(__name__)
 
 
 class LogDirectories:
-    def __init__(self, env: Env, paths: Sequence[str], files: FileCache) -> None:
+    def __init__(
+        self, env: Env, paths: Sequence[str], files: FileCache, problems: Problems | None = None
+    ) -> None:
+        problems = problems or Problems(env.clock)
         # Absolute from the start: clients see these paths.
-        self._all = [LogDirectory(env, abspath(path), files) for path in paths]
+        self._all = [LogDirectory(env, abspath(path), files, problems) for path in paths]
         self._assigned: dict[TopicPartition, LogDirectory] = {}
         self._counts = {directory.path: 0 for directory in self._all}
         self._has_unreadable = False

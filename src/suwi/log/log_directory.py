@@ -12,6 +12,7 @@ from posixpath import dirname
 from typing import NamedTuple
 
 from suwi.env import AlreadyLocked, Disk, Env, Lock
+from suwi.env.problems import Problems
 from suwi.log import checkpoints, names
 from suwi.log.directory_identity import ForeignDirectory, Identity, read_identity, write_identity
 from suwi.log.directory_state import DirectoryState
@@ -43,9 +44,13 @@ class Peek(NamedTuple):
 
 
 class LogDirectory:
-    def __init__(self, env: Env, path: str, files: FileCache) -> None:
+    def __init__(
+        self, env: Env, path: str, files: FileCache, problems: Problems | None = None
+    ) -> None:
         self.path = path
-        self.state = DirectoryState(path, lambda _: self._mark_unsynced())
+        self.state = DirectoryState(
+            path, problems or Problems(env.clock), lambda _: self._mark_unsynced()
+        )
         self.was_clean = True
         self.is_new = False
         """No broker has used it before."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from suwi.cli.doctor.finding import ERROR, WARNING, Finding
 from suwi.cli.output import duration_text, size_text
-from suwi.cli.status import Wanted, problems, read
+from suwi.cli.status import Wanted, problem_text, problems, read
 from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster
 from suwi.client.cluster_status import ALIVE, ClusterStatus
@@ -44,7 +44,11 @@ async def check_cluster(cluster: Cluster, wanted: Wanted) -> list[Finding]:
         {name: int(value) for name, value in values.items()},
         [d for d in described if (d.topic.name, d.partition.index) in short],
     )
-    seen = [Finding(ERROR, _CLUSTER, text, _advice(text)) for text in problems(status, wanted)]
+    told = {problem_text(b, p): p.advice for b in status.brokers for p in b.problems}
+    seen = [
+        Finding(ERROR, _CLUSTER, text, told.get(text) or _advice(text))
+        for text in problems(status, wanted)
+    ]
     return seen + [finding for check in _CHECKS for finding in check(found)]
 
 

@@ -1,0 +1,80 @@
+"""What is wrong with a broker now: one list, which status, doctor, metrics and the log agree on.
+
+A component reports a problem when it notices the first effect (`report`) and resolves it when it is
+over (`resolve`). DescribeBroker returns the list, the metric `suwi_problems` counts it, and each
+beginning and end is one log line.
+Invariant: at most one problem of each kind at each place.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from enum import Enum
+from typing import Final, NamedTuple
+
+from suwi.env.clock import Clock
+
+log = logging.getLogger(__name__)
+
+LISTED_MAX: Final = 100
+"""How many problems a broker describes; the metric counts all."""
+
+
+class ProblemKind(Enum):
+    """The name of each kind in metrics and JSON, and what to do about it."""
+
+    DISK_FULL = "disk-full", "free space or extend the volume; writes resume by themselves"
+    DIRECTORY_OFFLINE = "directory-offline", "check the disk, then restart the broker"
+
+    def __init__(self, label: str, advice: str) -> None:
+        self.label = label
+        self.advice = advice
+
+
+class Problem(NamedTuple):
+    kind: ProblemKind
+    place: str
+    """A data directory, a partition, a file or a listener."""
+    reason: str
+    since_ms: int
+
+    def as_fields(self) -> dict[str, str | int]:
+        """As DescribeBroker returns it."""
+        return {
+            "kind": self.kind.label,
+            "place": self.place,
+            "reason": self.reason,
+            "advice": self.kind.advice,
+            "since_ms": self.since_ms,
+        }
+
+
+class Problems:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._current: dict[tuple[ProblemKind, str], Problem] = {}
+
+    def __iter__(self) -> Iterator[Problem]:
+        """The oldest first."""
+        return iter(list(self._current.values()))
+
+    def report(self, kind: ProblemKind, place: str, reason: str) -> None:
+        """Nothing happens if it is known already."""
+        if (kind, place) in self._current:
+            return
+        self._current[kind, place] = Problem(kind, place, reason, self._clock.now_ms())
+        log.error(
+            "problem",
+            extra={"kind": kind.label, "place": place, "reason": reason, "do": kind.advice},
+        )
+
+    def resolve(self, kind: ProblemKind, place: str) -> None:
+        """Nothing happens if it is not known."""
+        if self._current.pop((kind, place), None) is not None:
+            log.info("problem is over", extra={"kind": kind.label, "place": place})
+
+    def counts(self) -> Counter[str]:
+        """By the label of the kind, with zero for those that are not there."""
+        counts = Counter({kind.label: 0 for kind in ProblemKind})
+        counts.update(problem.kind.label for problem in self)
+        return counts
