@@ -35,8 +35,9 @@ EXPECTED_ERRORS = {
         "pause of a transaction coordinator",
         "pause of a leader of copies",
     ),
-    "data directory offline": ("failing syncs",),
-    "no space left on": ("full disk",),
+    "kind=directory-offline": ("failing syncs",),
+    "kind=disk-full": ("full disk", "full disk in a roll"),
+    "no space left on": ("full disk", "full disk in a roll"),
 }
 """Errors in a broker's log, each with the faults that it reports; others are complaints."""
 

@@ -2,7 +2,11 @@
 
 import asyncio
 import contextlib
+import os
 import re
+import resource
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -11,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from chaos import disks, hosts
 from chaos.second_process import refusal
+from chaos.stepped_clock import step
 from suwi.client.addresses import parse_addresses
 from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster
@@ -36,6 +41,14 @@ _NUMBER = re.compile(r"\d+")
 _TRACEBACK = "Traceback (most recent call last)"
 _MOVE_S = 90.0
 _FAILS_S = 60.0
+_HEALTHY_S = 120.0
+_STEP_MS = 40 * 60_000
+"""Less than an hour: a broker refuses records that are newer than that by its clock."""
+_SQUAT = """
+import socket, sys, time
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind((sys.argv[1], int(sys.argv[2]))); s.listen(); print("bound", flush=True); time.sleep(600)
+"""
 
 Answer = TypeVar("Answer")
 
@@ -45,7 +58,13 @@ class Replica(NamedTuple):
     log_end: int
 
 
-class HostedCluster(LocalCluster):
+class ChaosCluster(LocalCluster):
+    """Its brokers' wall clocks can be stepped."""
+
+    serve = ("-m", "chaos.stepped_clock", "serve", "--config")
+
+
+class HostedCluster(ChaosCluster):
     """Every process on a host of its own, whose packets can vanish."""
 
     def __init__(self, directory: Path, say: Callable[[str], None], on: hosts.Hosts) -> None:
@@ -81,12 +100,15 @@ class ProcessCluster:
         )
         self._hosts = hosts.Hosts(self._layout) if has_hosts else None
         self.local = (
-            LocalCluster(str(directory), say)
+            ChaosCluster(str(directory), say)
             if self._hosts is None
             else HostedCluster(directory, say, self._hosts)
         )
         self._topic = ""
         """The first that was made."""
+        self._squatter: subprocess.Popen[str] | None = None
+        self._descriptors: dict[int, tuple[int, int]] = {}
+        """The limits of brokers that may open no more files."""
         self._disks: dict[int, disks.Disk] = {}
         if disks.why_unavailable() is None:
             for broker in self._layout.broker_ids:
@@ -218,12 +240,75 @@ class ProcessCluster:
         self._disks[broker].free()
         self.restart(broker)
 
+    def roll_over_a_full_disk(self, full: int) -> None:
+        """Restart one broker after another; the disk of one is full while it stops and starts."""
+        for broker in self.brokers:
+            if broker == full:
+                self.fill_disk(broker)
+            self.local.restart(broker_name(broker))
+            if broker == full:
+                self.free_disk(broker)
+            self.wait_until_healthy(_HEALTHY_S)
+
+    def take_port(self, broker: int) -> None:
+        """Another program has the port of a broker that is to start again: it must say so."""
+        self.kill(broker)
+        address = self.local.layout.client_address(broker)
+        launcher = self.local.launcher(broker_name(broker))
+        self._squatter = subprocess.Popen(
+            [*launcher, sys.executable, "-c", _SQUAT, address.host, str(address.port)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._squatter.stdout is not None
+        if not self._squatter.stdout.readline():
+            raise NotInTime(f"port {address.port} of a broker that was killed is not free")
+        try:
+            self.restart(broker)
+        except ClusterError as error:
+            if str(address.port) in str(error):
+                return
+            raise NotInTime(f"the port is not named: {error}") from None
+        raise NotInTime(f"broker {broker} serves although its port is taken")
+
+    def free_port(self, broker: int) -> None:
+        assert self._squatter is not None
+        self._squatter.kill()
+        self._squatter.communicate()
+        self.restart(broker)
+
+    def step_clock(self, broker: int) -> None:
+        """Forward for brokers with an even number, backward for the others."""
+        step(self._home(broker), _STEP_MS if broker % 2 == 0 else -_STEP_MS)
+
+    def step_clock_back(self, broker: int) -> None:
+        step(self._home(broker), 0)
+
+    def _home(self, broker: int) -> Path:
+        return Path(self.local.directory) / broker_name(broker)
+
+    def use_up_descriptors(self, broker: int) -> None:
+        """It can open no file and accept no connection."""
+        pid = self.local.state.processes[broker_name(broker)].pid
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        self._descriptors[broker] = soft, hard
+        used = len(os.listdir(f"/proc/{pid}/fd"))
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used, hard))
+
+    def free_descriptors(self, broker: int) -> None:
+        """One that has ended because of it is started again."""
+        limits = self._descriptors.pop(broker)
+        if self.local.process_state(broker_name(broker)) is not ProcessState.DEAD:
+            pid = self.local.state.processes[broker_name(broker)].pid
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+        self.restart(broker)
+
     def fail_syncs(self, broker: int) -> None:
         """Returns when it has noticed. It must not use the disk any more until its restart."""
         log = Path(self.local.log_path(broker_name(broker)))
 
         def times_noticed() -> int:
-            return log.read_text(errors="replace").count("data directory offline")
+            return log.read_text(errors="replace").count("kind=directory-offline")
 
         before = times_noticed()
         self._disks[broker].exhaust()

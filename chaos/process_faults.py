@@ -46,10 +46,14 @@ PROCESS_KINDS: dict[str, Kind] = {
     "kill in a reassignment": Kind(
         Target.move_and_kill, Target.restart, (0.1, 3.0), needs_sync=True
     ),
+    "taken port": Kind(Target.take_port, Target.free_port, (0.1, 1.0), needs_sync=True),
+    "clock step": Kind(Target.step_clock, Target.step_clock_back, (1.0, 6.0)),
+    "no descriptors": Kind(Target.use_up_descriptors, Target.free_descriptors, (1.0, 6.0)),
     "second process": Kind(Target.start_second, nothing, (0.0, 0.0), needs_sync=True),
 }
 DISK_KINDS = {
     "full disk": Kind(Target.fill_disk, Target.free_disk, (1.0, 5.0)),
+    "full disk in a roll": Kind(Target.roll_over_a_full_disk, nothing, (0.0, 0.0), needs_sync=True),
     "power loss": Kind(Target.lose_power, Target.restart, (0.1, 3.0), needs_sync=True),
     "failing syncs": Kind(Target.fail_syncs, Target.repair_disk, (0.1, 3.0), needs_sync=True),
 }

@@ -37,7 +37,6 @@ IN_SYNC_S = 120.0
 _LOCK_S = 30.0
 _PAUSE_S = 0.05
 _SHOWN_BYTES = 2_000
-_SERVE = ("-c", "from suwi.cli.main import app; app()", "serve", "--config")
 
 Say = Callable[[str], None]
 
@@ -58,6 +57,9 @@ class Status(NamedTuple):
 
 
 class LocalCluster:
+    serve = ("-c", "from suwi.cli.main import app; app()", "serve", "--config")
+    """What the interpreter runs for a broker, before the path of its configuration."""
+
     def __init__(self, directory: str, say: Say = lambda _: None) -> None:
         self.directory = os.path.abspath(directory)
         self._say = say
@@ -351,7 +353,7 @@ class LocalCluster:
         else:
             self._disk.make_dirs(directory)
             config = self._write_properties(layout, int(number), directory)
-            command = [sys.executable, *_SERVE, config]
+            command = [sys.executable, *self.serve, config]
             if layout.network:
                 command.append("--insecure")  # not loopback, and yet this machine
         return spawn([*self.launcher(name), *command], self.log_path(name), _environ())
