@@ -1,4 +1,4 @@
-"""What all tests share: how hard hypothesis tries, and that logging stays as it was.
+"""What all tests share: how hard hypothesis tries, signals, and that logging stays as it was.
 
 `fast` is the same in every run of the same tests. In other runs it may not be: hypothesis also
 tries the constants of all modules that are loaded. `thorough` looks for new failures:
@@ -7,6 +7,7 @@ HYPOTHESIS_PROFILE=thorough make test
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -22,6 +23,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+# A shell ignores SIGINT for a command in the background (`make test &`), and programs inherit
+# that. A handler is not inherited: with one that does nothing, only this process ignores SIGINT.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, lambda *_: None)
 
 
 @pytest.fixture(autouse=True)

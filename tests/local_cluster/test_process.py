@@ -52,3 +52,13 @@ def test_a_process_does_not_keep_files_of_its_caller_open(tmp_path: Path) -> Non
     assert os.read(reader, 1) == b""  # blocks as long as anybody has the other end
     os.close(reader)
     process.send(signal.SIGKILL)
+
+
+def test_a_process_can_be_interrupted_if_its_caller_ignores_sigint(tmp_path: Path) -> None:
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = spawn(_SLEEP, str(tmp_path / "log"), dict(os.environ))
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    process.send(signal.SIGINT)
+    wait_for(process, ProcessState.DEAD)

@@ -10,8 +10,11 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import NamedTuple
 
+from suwi.controller.internal_topics import check_configs
 from suwi.controller.metadata_writer import MetadataWriter, check_fits
 from suwi.controller.partition_changes import shard_puts, without_elr
+from suwi.controller.topic_names import INTERNAL_TOPICS
+from suwi.metadata.dynamic_broker_config import topic_config_of
 from suwi.metadata.image import (
     ALL_BROKERS,
     BROKER_CONFIGS,
@@ -31,7 +34,12 @@ from suwi.model.broker_config import (
 from suwi.model.config_kinds import BadConfig, Key, value_text
 from suwi.model.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
 from suwi.model.group_config import GROUP_KEYS, parse_group_config
-from suwi.model.topic_config import IGNORED_TOPIC_KEYS, TOPIC_KEYS, parse_topic_config
+from suwi.model.topic_config import (
+    IGNORED_TOPIC_KEYS,
+    TOPIC_KEYS,
+    TopicConfig,
+    parse_topic_config,
+)
 
 log = logging.getLogger(__name__)
 
@@ -114,13 +122,18 @@ class ConfigurationControl:
         await self._writer.run_exclusively(change)
 
     def _plan_topic(self, name: str, alterations: Sequence[Alteration], replace: bool) -> _Plan:
-        topic = self._follower.image.topics.get(name)
+        image = self._follower.image
+        topic = image.topics.get(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
         keys = {name: declared for name, (_, declared) in TOPIC_KEYS.items()}
         configs = _altered({} if replace else topic.configs, alterations, keys)
         with _invalid_config():
             parse_topic_config(configs, self._config.topic)
+        if name in INTERNAL_TOPICS:
+            defaults = self._topic_defaults(image.broker_configs.get(ALL_BROKERS, {}))
+            config = parse_topic_config(configs, defaults)
+            check_configs(name, configs, config, topic_config_of(topic, defaults))
         put = Put(TOPICS + name, encode_topic(Topic(name, topic.id, configs, topic.partitions)))
         writes: list[Operation] = [*self._clear_elr(topic.configs, configs, [name]), put]
         affects_elections = _affects_elections(topic.configs, configs, alterations)
@@ -138,11 +151,32 @@ class ConfigurationControl:
         configs = _altered({} if replace else present, alterations, _broker_keys())
         with _invalid_config():
             parse_broker_config({**self._config.given, **configs})
+        self._check_internal_topics(name, present, configs)
         put = Put(BROKER_CONFIGS + entry, json.dumps(configs).encode())
         topics = list(image.topics)
         writes: list[Operation] = [*self._clear_elr(present, configs, topics), put]
         affects_elections = _affects_elections(present, configs, alterations)
         return _Plan(writes, configs, topics if affects_elections else ())
+
+    def _check_internal_topics(
+        self, broker: str, present: Mapping[str, str], configs: Mapping[str, str]
+    ) -> None:
+        """What they do not set themselves they take from the brokers."""
+        image = self._follower.image
+        of_all = image.broker_configs.get(ALL_BROKERS, {}) if broker else {}
+        before = self._topic_defaults({**of_all, **present})
+        after = self._topic_defaults({**of_all, **configs})
+        for name in INTERNAL_TOPICS & image.topics.keys():
+            topic = image.topics[name]
+            had, has = topic_config_of(topic, before), topic_config_of(topic, after)
+            if (had.cleanup_policy, had.max_message_bytes) != (
+                has.cleanup_policy,
+                has.max_message_bytes,
+            ):
+                check_configs(name, (), has, had)
+
+    def _topic_defaults(self, dynamic: Mapping[str, str]) -> TopicConfig:
+        return parse_broker_config({**self._config.given, **dynamic}).config.topic
 
     def _plan_group(self, name: str, alterations: Sequence[Alteration], replace: bool) -> _Plan:
         if not name:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from suwi.controller.internal_topics import check_can_be_deleted, check_can_grow, check_configs
 from suwi.controller.metadata_writer import MetadataWriter, check_fits
 from suwi.controller.placement import place, sites_of
 from suwi.controller.topic_names import check_collision, check_topic_name
@@ -101,9 +102,10 @@ class TopicControl:
         if any(value is None for value in new.configs.values()):
             raise InvalidConfig("a topic's configuration cannot be null")
         try:
-            parse_topic_config(new.configs, self._defaults)
+            config = parse_topic_config(new.configs, self._defaults)
         except BadConfig as error:
             raise InvalidConfig(str(error)) from None
+        check_configs(new.name, new.configs, config, before=self._defaults)
         states = [
             PartitionState(replicas[0], LeaderEpoch(0), 0, replicas, replicas)
             for replicas in self._replicas(new, image)
@@ -149,6 +151,7 @@ class TopicControl:
         topic = image.topics.get(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        check_can_grow(name)
         present = len(topic.partitions)
         if count <= present:
             raise InvalidPartitions(
@@ -202,6 +205,7 @@ class TopicControl:
             topic = image.topics_by_id.get(topic_id) if topic_id else None
             if topic is None:
                 raise UnknownTopicId(f"no topic has the id {topic_id}")
+        check_can_be_deleted(topic.name)
         shards = range(shard_count(topic))
         operations: list[Operation] = [
             *_deletion_puts(image, topic),

@@ -63,6 +63,8 @@ def spawn(command: Sequence[str], log: str, environ: Mapping[str, str]) -> Proce
             *((os.POSIX_SPAWN_CLOSE, fd) for fd in _inherited_fds()),
         ],
         setsid=True,
+        # A shell ignores it for a command in the background, which what is started would inherit.
+        setsigdef=[signal.SIGINT],
     )
     found = _look_up(pid)
     return ProcessId(pid, found[1] if found else "")
