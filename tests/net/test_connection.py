@@ -200,7 +200,7 @@ def test_large_frames_arrive_whole_and_writable(piece_bytes: int) -> None:
         for piece in pieces(stream * 3, piece_bytes):
             wire.deliver(piece)
         assert replies(wire.sent) == list(enumerate(payloads)) * 3
-        assert connection._buffer_pool.allocated_bytes == 0
+        assert connection.buffer_pool.allocated_bytes == 0
 
     run(scenario)
 
@@ -227,7 +227,7 @@ def test_a_connection_that_may_not_go_on_holds_no_more_than_others() -> None:
         connection, wire = connect(answering(Waits(Exclusive)))
         wire.deliver(request(1, bytes(1_000_000)))
         wire.deliver(request(2, bytes(1_000_000)))
-        assert connection._buffer_pool.allocated_bytes <= SHARED_BYTES
+        assert connection.buffer_pool.allocated_bytes <= SHARED_BYTES
 
     run(scenario)
 
@@ -237,12 +237,12 @@ def test_memory_grows_with_bytes_received_not_with_bytes_announced() -> None:
         connection, wire = connect(answering(echo))
         frame = request(1, bytes(100_000_000))
         wire.deliver(frame[:10])
-        assert connection._buffer_pool.allocated_bytes <= 8 * 1024
+        assert connection.buffer_pool.allocated_bytes <= 8 * 1024
         wire.deliver(frame[10:100_000])
-        assert connection._buffer_pool.allocated_bytes <= 2 * 8 * 100_000
+        assert connection.buffer_pool.allocated_bytes <= 2 * 8 * 100_000
         wire.abort()
         await settle()
-        assert connection._buffer_pool.allocated_bytes == 0
+        assert connection.buffer_pool.allocated_bytes == 0
 
     run(scenario)
 
@@ -554,7 +554,7 @@ def test_any_mixture_of_answers_pieces_and_paces_gives_all_replies_in_order(
         assert replies(wire.sent) == expected
         assert seen == list(range(len(script)))
         assert wire.reading
-        assert connection._buffer_pool.allocated_bytes == 0
+        assert connection.buffer_pool.allocated_bytes == 0
         assert (connection._output.queued_bytes, connection._output.replies) == (0, 0)
         assert connection._order.bytes_in_flight == 0
 

@@ -11,7 +11,7 @@ import pytest
 
 from suwi.wire import codec
 from suwi.wire.errors import MalformedMessage, MalformedRequest
-from suwi.wire.guard import _structure_step, _Walk
+from suwi.wire.guard import Walk, structure_step
 from suwi.wire.primitives import uvarint
 from suwi.wire.schema import Direction, structure
 from suwi.wire.versions import APIS, REQUEST_ITEMS_MAX, ApiKey
@@ -24,10 +24,10 @@ _SOFTWARE = {"client_software_name": "n", "client_software_version": "v"}
 @pytest.mark.parametrize("api_key", KAFKAS, ids=lambda key: APIS[key].name)
 def test_the_guard_steps_over_exactly_what_kio_writes(api_key: int) -> None:
     for version, direction in every_message(api_key):
-        step = _structure_step(structure(api_key, version, direction))
+        step = structure_step(structure(api_key, version, direction))
         for seed in range(3):
             _, _, body = sampled(api_key, version, direction, seed)
-            assert step(memoryview(body), 0, _Walk(10_000)) == len(body)
+            assert step(memoryview(body), 0, Walk(10_000)) == len(body)
 
 
 @pytest.mark.parametrize("api_key", KAFKAS, ids=lambda key: APIS[key].name)
@@ -171,7 +171,7 @@ def test_the_item_limit_holds_for_all_arrays_of_a_request_together() -> None:
 def test_very_many_tags_are_refused_before_they_are_skipped() -> None:
     body = codec.encode_request(ApiKey.API_VERSIONS, 3, _SOFTWARE)
     tags = uvarint(1_000_000) + b"\x63\x00" * 1_000_000
-    with pytest.raises(MalformedRequest, match="items"):
+    with pytest.raises(MalformedRequest, match="tags"):
         codec.read_request(ApiKey.API_VERSIONS, 3, body[:-1] + tags)
 
 

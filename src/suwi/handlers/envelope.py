@@ -13,9 +13,9 @@ from kio.schema.errors import ErrorCode
 from suwi.handlers.errors import reply
 from suwi.net.answers import Answer, CloseConnection, Exclusive, Later, Reply
 from suwi.net.client_identity import ClientIdentity
-from suwi.net.dispatch import Handler, Request
+from suwi.net.dispatch import Handler, Request, decode
 from suwi.security.principal import parse_principal
-from suwi.wire.codec import read_request
+from suwi.wire.errors import MalformedRequest
 from suwi.wire.headers import read_request_header, response_header
 from suwi.wire.versions import APIS
 
@@ -28,13 +28,10 @@ class Envelope:
         self._is_active = is_active
 
     def __call__(self, request: Request) -> Answer:
-        inner = self._open(request)
-        if not self._is_active():
-            return reply(request, {"response_data": None, "error_code": ErrorCode.not_controller})
-        return Exclusive(self._serve(inner, request))
+        return Exclusive(self._serve(self._open(request), request))
 
     def _open(self, request: Request) -> Request:
-        """Raises CloseConnection, MalformedRequest."""
+        """The inner request, not decoded. Raises CloseConnection, MalformedRequest."""
         frame = memoryview(request.message.request_data)
         api_key, version, correlation_id, client_id, body_at = read_request_header(frame)
         if api_key not in self._handlers or not APIS[api_key].serves(version):
@@ -47,19 +44,24 @@ class Envelope:
             )
         except ValueError as error:
             raise CloseConnection(f"invalid client in an envelope: {error}") from error
-        message = read_request(api_key, version, frame, body_at)
         return Request(
             api_key,
             version,
             correlation_id,
             client_id,
             frame[body_at:],
-            message,
+            None,
             request.connection,
             client,
         )
 
     async def _serve(self, inner: Request, request: Request) -> Reply:
+        try:
+            inner.message = await decode(inner)
+        except MalformedRequest as error:
+            raise CloseConnection(str(error)) from error
+        if not self._is_active():
+            return reply(request, {"response_data": None, "error_code": ErrorCode.not_controller})
         answer = self._handlers[inner.api_key](inner)
         if isinstance(answer, Later | Exclusive):
             answer = await answer.reply

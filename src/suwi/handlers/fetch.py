@@ -50,7 +50,7 @@ class Fetch:
 
     def __call__(self, request: Request) -> Answer:
         version = request.version
-        asked = decode_fetch_request(version, request.body)
+        asked: FetchRequest = request.message or decode_fetch_request(version, request.body)
         if asked.replica_id >= 0 and not request.client.is_peer:
             return _refuse_unauthenticated_follower(version, asked)
         loop = asyncio.get_running_loop()

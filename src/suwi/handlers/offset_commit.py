@@ -52,7 +52,7 @@ class OffsetCommit:
     def __call__(self, request: Request) -> Answer:
         version = request.version
         group_id, generation, member_id, instance_id, retention_ms, asked = (
-            decode_offset_commit_request(version, request.body)
+            request.message or decode_offset_commit_request(version, request.body)
         )
         image = self._replicas.image
         topics = [self._check(topic, image) for topic in asked]

@@ -29,17 +29,7 @@ def in_slices(request: Request, work: Sliced) -> Answer:
     except StopIteration as done:
         answer: Reply = done.value
         return answer
-    return Exclusive(_continue(request, work))
-
-
-async def _continue(request: Request, work: Sliced) -> Reply:
-    while True:
-        await request.next_slice()
-        try:
-            next(work)
-        except StopIteration as done:
-            answer: Reply = done.value
-            return answer
+    return Exclusive(request.connection.slices.run(work), waits_for_slices_only=True)
 
 
 def list_in_slices(

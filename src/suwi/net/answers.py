@@ -170,15 +170,23 @@ class Later:
 @final
 class Exclusive:
     """No further request of this connection starts before this one is complete or, if it is given,
-    before `until` is done, as the side effects are then."""
+    before `until` is done, as the side effects are then.
 
-    __slots__ = ("reply", "until")
+    `waits_for_slices_only`: it awaits nothing but its next slice, so that others may wait for it.
+    """
+
+    __slots__ = ("reply", "until", "waits_for_slices_only")
 
     def __init__(
-        self, reply: Awaitable[Reply | NoReply], until: "asyncio.Future[None] | None" = None
+        self,
+        reply: Awaitable[Reply | NoReply],
+        until: "asyncio.Future[None] | None" = None,
+        *,
+        waits_for_slices_only: bool = False,
     ) -> None:
         self.reply = reply
         self.until = until
+        self.waits_for_slices_only = waits_for_slices_only
 
 
 Answer: TypeAlias = Reply | Later | Exclusive | NoReply

@@ -102,13 +102,14 @@ class BufferPool:
         self._free(buffer)
         return larger
 
-    def release(self, buffer: memoryview, owner: BufferOwner) -> None:
+    def release(self, buffer: memoryview, owner: BufferOwner | None = None) -> None:
         """The frame is complete or dropped: return the buffer and wake waiting owners."""
         self._free(buffer)
-        if self._over_limit is owner:
+        if owner is not None and self._over_limit is owner:
             self._over_limit = None
         if self._waiting:
-            self._waiting.pop(owner, None)
+            if owner is not None:
+                self._waiting.pop(owner, None)
             self._wake()
 
     def _free(self, buffer: memoryview) -> None:
@@ -130,3 +131,21 @@ class BufferPool:
             owner.memory_available()
             if owner in self._waiting:
                 return
+
+
+class KeptBytes:
+    """A copy of received bytes that outlives their frame, in the pool's memory until `release`."""
+
+    __slots__ = ("_buffer", "_pool", "view")
+
+    def __init__(self, pool: BufferPool, data: memoryview) -> None:
+        self._pool = pool
+        self._buffer: memoryview | None = pool.allocate(len(data))
+        self.view = self._buffer[: len(data)]
+        self.view[:] = data
+
+    def release(self) -> None:
+        """Return the memory. May be called again."""
+        buffer, self._buffer = self._buffer, None
+        if buffer is not None:
+            self._pool.release(buffer)

@@ -59,11 +59,11 @@ class ConnectionRegistry(Protocol):
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
-        "_active_at", "_awaits_turn", "_blocked", "_buffer_pool", "_closing", "_dispatch",
+        "_active_at", "_awaits_turn", "_blocked", "_closing", "_dispatch",
         "_exclusive", "_flush_planned", "_limits", "_loop", "_opened_at", "_order", "_output",
         "_peer_closed", "_reader", "_reading", "_registry", "_serving", "_stopping", "_transport",
-        "_turns", "_unsent_budget", "_unsent_bytes", "client", "peer_challenge", "peer_host",
-        "peer_port", "sasl", "slices",
+        "_turns", "_unsent_budget", "_unsent_bytes", "buffer_pool", "client", "peer_challenge",
+        "peer_host", "peer_port", "sasl", "slices",
     )  # fmt: skip
 
     def __init__(
@@ -87,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = loop
         self._dispatch = dispatch
         self._limits = limits
-        self._buffer_pool = buffer_pool
+        self.buffer_pool = buffer_pool
         self._unsent_budget = unsent_budget
         self._turns = turns
         self.slices = turns.slices
@@ -182,7 +182,7 @@ class Connection(asyncio.BufferedProtocol):
         dispatch = self._dispatch
         output = self._output
         slots = self._order.slots
-        poison = self._buffer_pool.poison
+        poison = self.buffer_pool.poison
         served_max, ends_at = 1, 0.0
         try:
             for served, frame in enumerate(reader.frames()):

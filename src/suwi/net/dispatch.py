@@ -1,20 +1,29 @@
 """Dispatch of a frame to its handler: request header, version check, broker-only check, body.
 
 A connection calls a `Dispatcher` for each frame. Handlers are functions of a `Request`; the answer
-of a coroutine function is `Exclusive`.
+of a coroutine function is `Exclusive`. A large body is decoded in slices, from a copy, while the
+connection waits.
 Invariants: a frame ends in a handler call, an error response or `CloseConnection`, never in another
 exception of the decoder; broker-only APIs are called only by authenticated brokers.
 """
 
+import asyncio
 import struct
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from typing import Any, Final, TypeAlias
 
 from suwi.net.answers import Answer, CloseConnection, Exclusive, Later, NoReply, Reply
+from suwi.net.buffer_pool import KeptBytes
 from suwi.net.client_identity import ClientIdentity
 from suwi.net.connection import Connection
 from suwi.security.principal import Principal
-from suwi.wire.codec import encode_response, read_request
+from suwi.wire.codec import (
+    LARGE_BYTES,
+    encode_response,
+    is_read_in_slices,
+    read_request,
+    reading_request,
+)
 from suwi.wire.errors import MalformedRequest
 from suwi.wire.headers import read_request_header
 from suwi.wire.versions import APIS, ApiKey, Audience
@@ -76,7 +85,8 @@ class Request:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.body = body  # writable receive memory, valid only until the handler returns
-        self.message = message  # kio's entity; None for APIs in RAW_BODY
+        # kio's entity, for Fetch and OffsetCommit our own; None if the handler decodes the body.
+        self.message = message
         self.connection = connection
         self.client = client
         self.throttle_ms = 0  # sent in the response (KIP-219)
@@ -111,12 +121,13 @@ class Dispatcher:
     def __init__(self, handlers: Mapping[int, Handler]) -> None:
         self._handlers = {int(key): handler for key, handler in handlers.items()}
         # One look-up on the hot path: the handler of a supported version, the maximum request size
-        # (None if the handler decodes the body), and the empty tagged fields that end the response
-        # header in flexible versions.
+        # (None if the handler decodes the body), whether large bodies are decoded in slices, and
+        # the empty tagged fields that end the response header in flexible versions.
         self._routes = {
             (key, version): (
                 _for_peers(handler) if APIS[key].audience is Audience.PEERS else handler,
                 APIS[key].parsed_bytes_max,
+                is_read_in_slices(key),
                 b"\0" if APIS[key].response_header_has_tags(version) else b"",
             )
             for key, handler in self._handlers.items()
@@ -129,23 +140,24 @@ class Dispatcher:
             route = self._routes.get((api_key, version))
             if route is None:
                 return self._refuse_version(api_key, version, correlation_id)
-            handler, parsed_bytes_max, end_of_header = route
-            body, message = frame[body_at:], None
+            handler, parsed_bytes_max, in_slices, end_of_header = route
             if parsed_bytes_max is not None:
                 _check_size(api_key, len(frame), parsed_bytes_max)
+            body, message = frame[body_at:], None
+            is_large = in_slices and len(frame) > LARGE_BYTES
+            if parsed_bytes_max is not None and not is_large:
                 message = read_request(api_key, version, frame, body_at)
-            answer = handler(
-                Request(
-                    api_key,
-                    version,
-                    correlation_id,
-                    client_id,
-                    body,
-                    message,
-                    connection,
-                    connection.client,
-                )
+            request = Request(
+                api_key,
+                version,
+                correlation_id,
+                client_id,
+                body,
+                message,
+                connection,
+                connection.client,
             )
+            answer = _handle_large(handler, request) if is_large else handler(request)
         except MalformedRequest as error:
             raise CloseConnection(str(error)) from error
         if not isinstance(answer, _ANSWERS):
@@ -163,6 +175,72 @@ class Dispatcher:
             ">hihhh", _UNSUPPORTED_VERSION, 1, api_key, api.advertised_from, api.max_version
         )
         return _CORRELATION_ID.pack(correlation_id), Reply([body])
+
+
+def _handle_large(
+    handler: Handler, request: Request
+) -> Answer | Coroutine[Any, Any, Reply | NoReply]:
+    """Decode one slice of a large request. If that is not all, the rest is decoded later."""
+    kept = KeptBytes(request.connection.buffer_pool, request.body)
+    body, request.body = request.body, kept.view
+    work = reading_request(request.api_key, request.version, kept.view)
+    try:
+        next(work)
+    except StopIteration as done:
+        kept.release()
+        request.body, request.message = body, done.value
+        return handler(request)
+    except BaseException:
+        kept.release()
+        raise
+    loop = asyncio.get_running_loop()
+    until = loop.create_future()
+    reply = loop.create_task(  # owner: the connection
+        _handle_in_slices(handler, request, work, kept, until)
+    )
+    reply.add_done_callback(lambda _: kept.release())  # also if it was cancelled before it began
+    return Exclusive(reply, until)
+
+
+async def _handle_in_slices(
+    handler: Handler,
+    request: Request,
+    work: Generator[None, None, Any],
+    kept: KeptBytes,
+    until: "asyncio.Future[None]",
+) -> Reply | NoReply:
+    """Decode the rest of a large request and handle it. `until` is done with its side effects."""
+    slices = request.connection.slices
+    # One at a time: decoded, a request uses many times its size. A handler that waits for others
+    # must not make these wait.
+    async with slices.large_request:
+        try:
+            request.message = await slices.run(work)
+        except MalformedRequest as error:
+            raise CloseConnection(str(error)) from error
+        answer = handler(request)
+        kept.release()
+        if not isinstance(answer, _ANSWERS):
+            answer = Exclusive(answer)
+        if isinstance(answer, Exclusive) and answer.waits_for_slices_only:
+            answer = await answer.reply
+    if isinstance(answer, Exclusive):
+        if answer.until is not None:
+            answer.until.add_done_callback(lambda _: until.set_result(None))
+            return await answer.reply
+        answer = await answer.reply
+    until.set_result(None)
+    return await answer.reply if isinstance(answer, Later) else answer
+
+
+async def decode(request: Request) -> Any:
+    """Decode the body of a request that came inside of another one. Raises `MalformedRequest`."""
+    api_key, version, body = request.api_key, request.version, request.body
+    if len(body) <= LARGE_BYTES:
+        return read_request(api_key, version, body)
+    slices = request.connection.slices
+    async with slices.large_request:
+        return await slices.run(reading_request(api_key, version, body))
 
 
 def _for_peers(handler: Handler) -> Handler:

@@ -11,7 +11,10 @@ each queue gives one turn in an iteration; connections that are not queued share
 
 import asyncio
 from collections import deque
-from typing import Protocol
+from collections.abc import Generator
+from typing import Protocol, TypeVar
+
+_Result = TypeVar("_Result")
 
 
 class Participant(Protocol):
@@ -22,10 +25,22 @@ class Participant(Protocol):
 class SliceTurns:
     """One slice in each iteration of the event loop, of all requests in turn."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_waiting", "large_request")
 
     def __init__(self) -> None:
+        self.large_request = asyncio.Lock()
+        """Held while a large request is decoded, which then uses many times its size."""
         self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def run(self, work: Generator[None, None, _Result]) -> _Result:
+        """Continue a generator to its end, each time in a slice of its own."""
+        while True:
+            await self.next()
+            try:
+                next(work)
+            except StopIteration as done:
+                result: _Result = done.value
+                return result
 
     def next(self) -> asyncio.Future[None]:
         """Done when the caller may begin its next slice."""

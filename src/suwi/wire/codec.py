@@ -6,20 +6,31 @@ be encoded piece by piece with `encode_items` and `join_items`.
 Invariant: decoding a peer's bytes returns an entity or raises `MalformedMessage`, nothing else.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator, Mapping
 from functools import cache, partial
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kio.serial import entity_reader
 from typing_extensions import Buffer
 
 from suwi.wire.encoder import EncodedItems, Fields, Path, compile_encoder
 from suwi.wire.errors import InvalidFields, MalformedMessage, MalformedRequest, MalformedResponse
+from suwi.wire.fetch_request import decoding_fetch_request
 from suwi.wire.guard import compile_guard
+from suwi.wire.offset_commit import decoding_offset_commit_request
 from suwi.wire.schema import Direction, Structure, entity_type, structure
-from suwi.wire.versions import APIS, REQUEST_ITEMS_MAX
+from suwi.wire.sliced_reader import SlicedReader, compile_sliced_reader
+from suwi.wire.versions import APIS, RAW_BODY, REQUEST_ITEMS_MAX, ApiKey
 
 _RESPONSE_ITEMS_MAX = 2**31 - 1
+
+LARGE_BYTES: Final = 16 * 1024
+"""Larger requests are decoded in slices. An item may be as small as a byte."""
+
+_OWN_DECODERS: Final[Mapping[int, Callable[[int, memoryview], Generator[None, None, Any]]]] = {
+    ApiKey.FETCH: decoding_fetch_request,
+    ApiKey.OFFSET_COMMIT: decoding_offset_commit_request,
+}
 
 _Read: TypeAlias = Callable[[memoryview, int], Any]
 
@@ -32,6 +43,28 @@ def read_request(api_key: int, version: int, body: Buffer, at: int = 0) -> Any:
     try:
         return _reader(api_key, version, Direction.REQUEST)(memoryview(body).toreadonly(), at)
     except MalformedMessage as error:
+        raise MalformedRequest(f"{APIS[api_key].name} v{version}: {error}") from error
+
+
+def is_read_in_slices(api_key: int) -> bool:
+    """Whether `reading_request` decodes the requests of this API."""
+    return api_key not in RAW_BODY or api_key in _OWN_DECODERS
+
+
+def reading_request(
+    api_key: int, version: int, body: Buffer, at: int = 0
+) -> Generator[None, None, Any]:
+    """Like `read_request`, in slices: a generator that yields after each and returns the entity.
+
+    For Fetch and OffsetCommit it returns what their own decoders do.
+    """
+    view = memoryview(body).toreadonly()
+    decode = _OWN_DECODERS.get(api_key)
+    try:
+        if decode is not None:
+            return (yield from decode(version, view[at:]))
+        return (yield from _sliced_reader(api_key, version)(view, at))
+    except Exception as error:  # kio raises several types; all mean malformed bytes
         raise MalformedRequest(f"{APIS[api_key].name} v{version}: {error}") from error
 
 
@@ -81,6 +114,15 @@ def _reader(api_key: int, version: int, direction: Direction) -> _Read:
             raise MalformedMessage(str(error)) from error
 
     return read
+
+
+@cache
+def _sliced_reader(api_key: int, version: int) -> SlicedReader:
+    direction = Direction.REQUEST
+    described = structure(api_key, version, direction)
+    return compile_sliced_reader(
+        entity_type(api_key, version, direction), described, REQUEST_ITEMS_MAX
+    )
 
 
 @cache

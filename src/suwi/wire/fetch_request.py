@@ -1,10 +1,11 @@
 """Hand-written codec of Fetch requests v4-v18, with a fast path for a single partition.
 
-The broker uses `decode_fetch_request`, the client and followers use `encode_fetch_request`.
+The broker uses `decode_fetch_request`, for large requests the generator `decoding_fetch_request`;
+the client and followers use `encode_fetch_request`.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -18,7 +19,16 @@ from suwi.wire.fetch_versions import (
     decode_topic_key,
     encode_topic_key,
 )
-from suwi.wire.primitives import Reader, count, string, tag_section, uuid_of
+from suwi.wire.primitives import (
+    SLICE_ITEMS,
+    Reader,
+    SliceCounter,
+    count,
+    run_to_end,
+    string,
+    tag_section,
+    uuid_of,
+)
 from suwi.wire.versions import REQUEST_ITEMS_MAX, SMALL_REQUEST_BYTES_MAX
 
 _INT32: Final = struct.Struct(">i")
@@ -82,14 +92,25 @@ class FetchRequest(NamedTuple):
 
 def decode_fetch_request(version: int, body: memoryview, at: int = 0) -> FetchRequest:
     """Decode a request. Bytes after its end are ignored, as in Kafka."""
-    if len(body) > SMALL_REQUEST_BYTES_MAX:
-        raise MalformedRequest(f"Fetch v{version}: a request of {len(body)} bytes")
     try:
         if version >= FLEXIBLE_FROM:
             plain = _decode_plain(version, body, at)
             if plain is not None:
                 return plain
-        return _decode_request(version, Reader(body, at, items_max=REQUEST_ITEMS_MAX))
+    except BROKEN_BYTES as error:
+        raise MalformedRequest(f"Fetch v{version}: {error}") from error
+    return run_to_end(decoding_fetch_request(version, body, at))
+
+
+def decoding_fetch_request(
+    version: int, body: memoryview, at: int = 0
+) -> Generator[None, None, FetchRequest]:
+    """Decode a request in slices: yields after each."""
+    if len(body) > SMALL_REQUEST_BYTES_MAX:
+        raise MalformedRequest(f"Fetch v{version}: a request of {len(body)} bytes")
+    try:
+        reader = Reader(body, at, items_max=REQUEST_ITEMS_MAX)
+        return (yield from _decode_request(version, reader, SliceCounter(at)))
     except BROKEN_BYTES as error:
         raise MalformedRequest(f"Fetch v{version}: {error}") from error
 
@@ -133,7 +154,9 @@ def _decode_plain(version: int, body: memoryview, at: int) -> FetchRequest | Non
     )
 
 
-def _decode_request(version: int, reader: Reader) -> FetchRequest:
+def _decode_request(
+    version: int, reader: Reader, counter: SliceCounter
+) -> Generator[None, None, FetchRequest]:
     flexible = version >= FLEXIBLE_FROM
     replica_id = replica_epoch = session_epoch = -1
     session_id = 0
@@ -142,15 +165,17 @@ def _decode_request(version: int, reader: Reader) -> FetchRequest:
     max_wait_ms, min_bytes, max_bytes, isolation_level = reader.unpack(_LIMITS)
     if version >= SESSIONS_FROM:
         session_id, session_epoch = reader.unpack(_SESSION)
-    topics = [
-        _decode_topic(version, reader) for _ in range(reader.count(flexible, item_bytes_min=3))
-    ]
-    forgotten: Sequence[ForgottenTopic] = ()
+    topics = []
+    for _ in range(reader.count(flexible, item_bytes_min=3)):
+        topics.append((yield from _decode_topic(version, reader, counter)))
+        if counter.is_full(reader.at):
+            yield
+    forgotten = []
     if version >= SESSIONS_FROM:
-        forgotten = [
-            _decode_forgotten(version, reader)
-            for _ in range(reader.count(flexible, item_bytes_min=3))
-        ]
+        for _ in range(reader.count(flexible, item_bytes_min=3)):
+            forgotten.append(_decode_forgotten(version, reader))
+            if counter.is_full(reader.at):
+                yield
     rack_id = reader.string(flexible) if version >= RACKS_FROM else ""
     if flexible:
         for tag, value in reader.tags():
@@ -171,29 +196,46 @@ def _decode_request(version: int, reader: Reader) -> FetchRequest:
     )
 
 
-def _decode_topic(version: int, reader: Reader) -> FetchTopic:
+def _decode_topic(
+    version: int, reader: Reader, counter: SliceCounter
+) -> Generator[None, None, FetchTopic]:
     name, topic_id = decode_topic_key(version, reader)
-    if version < FLEXIBLE_FROM:
-        return FetchTopic(name, topic_id, _decode_partitions_legacy(version, reader))
-    size = reader.count(True, _PARTITION_V12_NO_TAGS.size)
+    flexible = version >= FLEXIBLE_FROM
+    layout = _PARTITION_V12_NO_TAGS if flexible else _legacy_layout(version)
+    left = reader.count(flexible, layout.size)
+    partitions: list[FetchPartition] = []
+    while left:
+        size = min(left, SLICE_ITEMS)
+        decode = _decode_partitions if flexible else _decode_partitions_legacy
+        partitions += decode(version, reader, size)
+        left -= size
+        if counter.is_full(reader.at, size):
+            yield
+    if flexible:
+        reader.skip_tags()
+    return FetchTopic(name, topic_id, partitions)
+
+
+def _decode_partitions(version: int, reader: Reader, size: int) -> list[FetchPartition]:
     asked = reader.buffer[reader.at : reader.at + size * _PARTITION_V12_NO_TAGS.size]
-    if any(asked[_PARTITION_V12.size :: _PARTITION_V12_NO_TAGS.size]):
+    if len(asked) < size * _PARTITION_V12_NO_TAGS.size or any(
+        asked[_PARTITION_V12.size :: _PARTITION_V12_NO_TAGS.size]
+    ):
         partitions = []
         for _ in range(size):
             partitions.append(FetchPartition._make(reader.unpack(_PARTITION_V12)))
             reader.skip_tags()
-    else:
-        partitions = [
-            FetchPartition._make(one) for one in _PARTITION_V12_NO_TAGS.iter_unpack(asked)
-        ]
-        reader.at += len(asked)
-    reader.skip_tags()
-    return FetchTopic(name, topic_id, partitions)
+        return partitions
+    reader.at += len(asked)
+    return [FetchPartition._make(one) for one in _PARTITION_V12_NO_TAGS.iter_unpack(asked)]
 
 
-def _decode_partitions_legacy(version: int, reader: Reader) -> list[FetchPartition]:
-    layout = _PARTITION_V4 if version < 5 else _PARTITION_V5 if version < 9 else _PARTITION_V9
-    size = reader.count(False, layout.size)
+def _legacy_layout(version: int) -> struct.Struct:
+    return _PARTITION_V4 if version < 5 else _PARTITION_V5 if version < 9 else _PARTITION_V9
+
+
+def _decode_partitions_legacy(version: int, reader: Reader, size: int) -> list[FetchPartition]:
+    layout = _legacy_layout(version)
     at = reader.take(size * layout.size)
     asked = layout.iter_unpack(reader.buffer[at : reader.at])
     if version < 5:

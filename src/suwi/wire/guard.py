@@ -5,8 +5,9 @@ fails, so five bytes of a peer could stop a broker. It accepts as many items as 
 and a handler processes each; it returns None for a null array that the schema does not allow. It
 also rejects unknown tagged fields, which KIP-482 requires to skip: a newer client may send them.
 
-`compile_guard` makes a guard from a schema. A guard returns a message that kio can decode: the same
-bytes, or a copy without the unknown tags. It raises `MalformedMessage`.
+`compile_guard` makes a guard from a schema; `sliced_reader` takes the same steps item by item. A
+guard returns a message that kio can decode: the same bytes, or a copy without the unknown tags. It
+raises `MalformedMessage`.
 Invariant: after a guard no count or length exceeds the bytes left, the sum of all counts is within
 the limit, and null occurs only where the schema allows it.
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from suwi.wire.errors import MalformedMessage
-from suwi.wire.primitives import STRING_BYTES_MAX, read_uvarint, tag_section
+from suwi.wire.primitives import STRING_BYTES_MAX, TAGS_MAX, read_uvarint, tag_section
 from suwi.wire.schema import FIXED, UUID_BYTES, Field, Structure
 
 _INT16: Final = struct.Struct(">h")
@@ -33,14 +34,15 @@ class _Cut(NamedTuple):
     replacement: bytes
 
 
-class _Walk:
+class Walk:
     """The state of one validation: the sections to cut, and how many items are still allowed."""
 
-    __slots__ = ("cuts", "items_left")
+    __slots__ = ("cuts", "items_left", "tags")
 
     def __init__(self, items_max: int) -> None:
         self.cuts: list[_Cut] = []
         self.items_left = items_max
+        self.tags = 0
 
     def count(self, items: int) -> None:
         self.items_left -= items
@@ -49,7 +51,9 @@ class _Walk:
 
 
 # Validates one field: takes the bytes, the position and the walk; returns the position after it.
-_Step: TypeAlias = Callable[[memoryview, int, _Walk], int]
+Step: TypeAlias = Callable[[memoryview, int, Walk], int]
+# Returns the number of items of an array, None for null, and the position after it.
+CountReader: TypeAlias = Callable[[memoryview, int, Walk], tuple[int | None, int]]
 Guard: TypeAlias = Callable[[memoryview, int], tuple[memoryview, int]]
 
 
@@ -58,29 +62,31 @@ def compile_guard(structure: Structure, items_max: int) -> Guard:
 
     `items_max` limits all arrays and tags of a message together.
     """
-    step = _structure_step(structure)
+    step = structure_step(structure)
 
     def guard(buffer: memoryview, at: int) -> tuple[memoryview, int]:
-        walk = _Walk(items_max)
+        walk = Walk(items_max)
         step(buffer, at, walk)
         if not walk.cuts:
             return buffer, at
-        return memoryview(_without(buffer, at, walk.cuts)), 0
+        return memoryview(without(buffer, at, walk.cuts)), 0
 
     return guard
 
 
-def _without(buffer: memoryview, at: int, cuts: Sequence[_Cut]) -> bytes:
+def without(buffer: memoryview, at: int, cuts: Sequence[_Cut], end: int | None = None) -> bytes:
+    """The bytes from `at` on, without what is cut."""
     pieces: list[bytes | memoryview] = []
     for cut in cuts:
         pieces += (buffer[at : cut.start], cut.replacement)
         at = cut.end
-    pieces.append(buffer[at:])
+    pieces.append(buffer[at:end])
     return b"".join(pieces)
 
 
-def _structure_step(structure: Structure) -> _Step:
-    steps: list[_Step] = []
+def structure_step(structure: Structure) -> Step:
+    """The step over a structure."""
+    steps: list[Step] = []
     fixed_bytes = 0
     for field in structure.fields:
         size_bytes = _fixed_bytes(field)
@@ -90,13 +96,13 @@ def _structure_step(structure: Structure) -> _Step:
         if fixed_bytes:
             steps.append(_skip_step(fixed_bytes))
             fixed_bytes = 0
-        steps.append(_field_step(field, structure.flexible))
+        steps.append(field_step(field, structure.flexible))
     if fixed_bytes:
         steps.append(_skip_step(fixed_bytes))
     if structure.flexible:
-        steps.append(_tags_step(structure))
+        steps.append(tags_step(structure))
 
-    def step_all(buffer: memoryview, at: int, walk: _Walk) -> int:
+    def step_all(buffer: memoryview, at: int, walk: Walk) -> int:
         for step in steps:
             at = step(buffer, at, walk)
         return at
@@ -127,8 +133,8 @@ def _bytes_min(structure: Structure) -> int:
     return least
 
 
-def _skip_step(size_bytes: int) -> _Step:
-    def skip(buffer: memoryview, at: int, walk: _Walk) -> int:
+def _skip_step(size_bytes: int) -> Step:
+    def skip(buffer: memoryview, at: int, walk: Walk) -> int:
         at += size_bytes
         if at > len(buffer):
             raise MalformedMessage("the message ends early")
@@ -137,21 +143,25 @@ def _skip_step(size_bytes: int) -> _Step:
     return skip
 
 
-def _field_step(field: Field, flexible: bool) -> _Step:
+def field_step(field: Field, flexible: bool) -> Step:
+    """The step over a field."""
+    size_bytes = _fixed_bytes(field)
+    if size_bytes is not None:
+        return _skip_step(size_bytes)
     if field.is_array:
         return _array_step(field, flexible)
     if field.structure is not None:
-        inner = _structure_step(field.structure)
+        inner = structure_step(field.structure)
         return _nullable_structure_step(inner) if field.nullable and field.tag is None else inner
     return _text_step(field, flexible, nullable=field.nullable)
 
 
-def _text_step(field: Field, flexible: bool, *, nullable: bool) -> _Step:
+def _text_step(field: Field, flexible: bool, *, nullable: bool) -> Step:
     """For strings and bytes: a length, then that many bytes."""
     bytes_max = STRING_BYTES_MAX if field.kafka_type == "string" else _BYTES_MAX
     layout = _INT16 if field.kafka_type == "string" else _INT32
 
-    def step(buffer: memoryview, at: int, walk: _Walk) -> int:
+    def step(buffer: memoryview, at: int, walk: Walk) -> int:
         if flexible:
             length, at = read_uvarint(buffer, at)
             length -= 1
@@ -168,8 +178,8 @@ def _text_step(field: Field, flexible: bool, *, nullable: bool) -> _Step:
     return step
 
 
-def _nullable_structure_step(inner: _Step) -> _Step:
-    def step(buffer: memoryview, at: int, walk: _Walk) -> int:
+def _nullable_structure_step(inner: Step) -> Step:
+    def step(buffer: memoryview, at: int, walk: Walk) -> int:
         if buffer[at] == _NULL_STRUCTURE:
             return at + 1
         return inner(buffer, at + 1, walk)
@@ -177,22 +187,14 @@ def _nullable_structure_step(inner: _Step) -> _Step:
     return step
 
 
-def _array_step(field: Field, flexible: bool) -> _Step:
-    item, item_bytes_min, item_bytes = _item(field, flexible)
+def _array_step(field: Field, flexible: bool) -> Step:
+    item, item_bytes_min, item_bytes = item_step(field, flexible)
+    read_count = count_reader(field, flexible, item_bytes_min)
 
-    def step(buffer: memoryview, at: int, walk: _Walk) -> int:
-        if flexible:
-            count, at = read_uvarint(buffer, at)
-            count -= 1
-        else:
-            (count,) = _INT32.unpack_from(buffer, at)
-            at += 4
-        if count == -1 and field.nullable:
+    def step(buffer: memoryview, at: int, walk: Walk) -> int:
+        count, at = read_count(buffer, at, walk)
+        if count is None:
             return at
-        left = len(buffer) - at
-        if count < 0 or count * item_bytes_min > left:
-            raise MalformedMessage(f"{count} items announced, {left} bytes left")
-        walk.count(count)
         if item_bytes is not None:
             return at + count * item_bytes
         for _ in range(count):
@@ -202,14 +204,35 @@ def _array_step(field: Field, flexible: bool) -> _Step:
     return step
 
 
-def _item(field: Field, flexible: bool) -> tuple[_Step, int, int | None]:
+def count_reader(field: Field, flexible: bool, item_bytes_min: int) -> CountReader:
+    """Reads and validates the number of items of an array."""
+
+    def read(buffer: memoryview, at: int, walk: Walk) -> tuple[int | None, int]:
+        if flexible:
+            count, at = read_uvarint(buffer, at)
+            count -= 1
+        else:
+            (count,) = _INT32.unpack_from(buffer, at)
+            at += 4
+        if count == -1 and field.nullable:
+            return None, at
+        left = len(buffer) - at
+        if count < 0 or count * item_bytes_min > left:
+            raise MalformedMessage(f"{count} items announced, {left} bytes left")
+        walk.count(count)
+        return count, at
+
+    return read
+
+
+def item_step(field: Field, flexible: bool) -> tuple[Step, int, int | None]:
     """The step over an item, the minimum size of an item, and its size if that is fixed."""
     if field.structure is not None:
         structure = field.structure
         sizes = [_fixed_bytes(inner) for inner in structure.fields]
         least = _bytes_min(structure)
         fixed = None if structure.flexible or None in sizes else least
-        return _structure_step(structure), least, fixed
+        return structure_step(structure), least, fixed
     if field.kafka_type == "uuid":
         return _skip_step(UUID_BYTES), UUID_BYTES, UUID_BYTES
     layout = FIXED.get(field.kafka_type)
@@ -222,22 +245,21 @@ def _item(field: Field, flexible: bool) -> tuple[_Step, int, int | None]:
     return step, 2 if field.kafka_type == "string" else 4, None
 
 
-def _tags_step(structure: Structure) -> _Step:
-    known = {
-        field.tag: _skip_step(size_bytes)
-        if (size_bytes := _fixed_bytes(field)) is not None
-        else _field_step(field, flexible=True)
-        for field in structure.tagged
-    }
+def tags_step(structure: Structure) -> Step:
+    """The step over the tagged fields at the end of a flexible structure."""
+    known = {field.tag: field_step(field, flexible=True) for field in structure.tagged}
 
-    def step_tags(buffer: memoryview, at: int, walk: _Walk) -> int:
+    def step_tags(buffer: memoryview, at: int, walk: Walk) -> int:
         if buffer[at] == 0:
             return at + 1
         start = at
         kept: dict[int, bytes] = {}
         is_cut = False
         count, at = read_uvarint(buffer, at)
+        if count > TAGS_MAX:
+            raise MalformedMessage(f"{count} tags")
         walk.count(count)
+        walk.tags += count
         for _ in range(count):
             tag, at = read_uvarint(buffer, at)
             size_bytes, at = read_uvarint(buffer, at)
@@ -248,13 +270,13 @@ def _tags_step(structure: Structure) -> _Step:
             if step is None:
                 is_cut = True
             else:
-                inner = _Walk(walk.items_left)
+                inner = Walk(walk.items_left)
                 value = buffer[at:after]
                 if step(value, 0, inner) != size_bytes:
                     raise MalformedMessage(f"tag {tag} is not of its announced size")
                 walk.items_left = inner.items_left
                 is_cut = is_cut or bool(inner.cuts)
-                kept[tag] = _without(value, 0, inner.cuts)
+                kept[tag] = without(value, 0, inner.cuts)
             at = after
         if is_cut:
             walk.cuts.append(_Cut(start, at, tag_section(kept)))

@@ -23,7 +23,6 @@ _TAGS_IN_RESPONSE: Final = frozenset(
     for version in range(api.min_version, api.max_version + 1)
     if api.response_header_has_tags(version)
 )
-_TAGS_MAX: Final = 1_000  # no tag is defined; each costs time to skip
 _NEVER: Final = 1 << 15  # above every version
 _FLEXIBLE_FROM: Final = {
     key: _NEVER if api.flexible_from is None else api.flexible_from for key, api in APIS.items()
@@ -96,6 +95,6 @@ def read_response_header(api_key: int, version: int, frame: Buffer) -> tuple[int
 
 
 def _skip_tags(frame: memoryview, at: int) -> int:
-    reader = Reader(frame, at, items_max=_TAGS_MAX)
+    reader = Reader(frame, at)
     reader.skip_tags()
     return reader.at

@@ -1,17 +1,19 @@
 """Hand-written codec of OffsetCommit v2-v10, and of the response of TxnOffsetCommit.
 
 Up to v4: retention. v6: leader epoch. v7: static members. v8: compact fields. v10: topic ids.
+The broker uses `decode_offset_commit_request`, for large requests the generator
+`decoding_offset_commit_request`.
 Invariant: every length is compared with the bytes left before it is used, and topics and partitions
 together are at most `REQUEST_ITEMS_MAX`.
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from suwi.wire.errors import BROKEN_BYTES, MalformedRequest
-from suwi.wire.primitives import Reader, count, string, uuid_of
+from suwi.wire.primitives import Reader, SliceCounter, count, run_to_end, string, uuid_of
 from suwi.wire.versions import REQUEST_ITEMS_MAX, SMALL_REQUEST_BYTES_MAX
 
 _RETENTION_UP_TO: Final = 4
@@ -54,14 +56,25 @@ class OffsetCommitRequest(NamedTuple):
 
 def decode_offset_commit_request(version: int, body: memoryview) -> OffsetCommitRequest:
     """Decode a request. Bytes after its end are ignored, as in Kafka."""
-    if len(body) > SMALL_REQUEST_BYTES_MAX:
-        raise MalformedRequest(f"OffsetCommit v{version}: a request of {len(body)} bytes")
     try:
         if version >= _FLEXIBLE_FROM and len(body) <= _PLAIN_BYTES_MAX:
             plain = _decode_plain(version, bytes(body))
             if plain is not None:
                 return plain
-        return _decode_request(version, Reader(body, items_max=REQUEST_ITEMS_MAX))
+    except BROKEN_BYTES as error:
+        raise MalformedRequest(f"OffsetCommit v{version}: {error}") from error
+    return run_to_end(decoding_offset_commit_request(version, body))
+
+
+def decoding_offset_commit_request(
+    version: int, body: memoryview
+) -> Generator[None, None, OffsetCommitRequest]:
+    """Decode a request in slices: yields after each."""
+    if len(body) > SMALL_REQUEST_BYTES_MAX:
+        raise MalformedRequest(f"OffsetCommit v{version}: a request of {len(body)} bytes")
+    try:
+        reader = Reader(body, items_max=REQUEST_ITEMS_MAX)
+        return (yield from _decode_request(version, reader, SliceCounter()))
     except BROKEN_BYTES as error:
         raise MalformedRequest(f"OffsetCommit v{version}: {error}") from error
 
@@ -134,7 +147,9 @@ def _decode_plain_topic(version: int, data: bytes, at: int) -> tuple[CommittedTo
     return (name, topic_id, partitions), at + 1
 
 
-def _decode_request(version: int, reader: Reader) -> OffsetCommitRequest:
+def _decode_request(
+    version: int, reader: Reader, counter: SliceCounter
+) -> Generator[None, None, OffsetCommitRequest]:
     flexible = version >= _FLEXIBLE_FROM
     group_id = reader.string(flexible)
     (generation,) = reader.unpack(_INT32)
@@ -143,16 +158,20 @@ def _decode_request(version: int, reader: Reader) -> OffsetCommitRequest:
     retention_ms = NO_RETENTION_MS
     if version <= _RETENTION_UP_TO:
         (retention_ms,) = reader.unpack(_INT64)
-    topics = [
-        _decode_topic(version, reader, flexible)
-        for _ in range(reader.count(flexible, _TOPIC_BYTES_MIN))
-    ]
+    topics = []
+    for _ in range(reader.count(flexible, _TOPIC_BYTES_MIN)):
+        topics.append((yield from _decode_topic(version, reader, counter)))
+        if counter.is_full(reader.at):
+            yield
     if flexible:
         reader.skip_tags()
     return OffsetCommitRequest(group_id, generation, member_id, instance_id, retention_ms, topics)
 
 
-def _decode_topic(version: int, reader: Reader, flexible: bool) -> CommittedTopic:
+def _decode_topic(
+    version: int, reader: Reader, counter: SliceCounter
+) -> Generator[None, None, CommittedTopic]:
+    flexible = version >= _FLEXIBLE_FROM
     name = topic_id = None
     if version >= _TOPIC_ID_FROM:
         topic_id = reader.uuid()
@@ -168,6 +187,8 @@ def _decode_topic(version: int, reader: Reader, flexible: bool) -> CommittedTopi
         partitions.append((index, offset, leader_epoch, reader.nullable_string(flexible)))
         if flexible:
             reader.skip_tags()
+        if counter.is_full(reader.at):
+            yield
     if flexible:
         reader.skip_tags()
     return name, topic_id, partitions

@@ -4,12 +4,14 @@ Invariant: a length or count is compared with the bytes left before it is used.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from suwi.wire.errors import MalformedMessage
+
+_Decoded = TypeVar("_Decoded")
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -18,6 +20,12 @@ _UVARINT_BITS_MAX: Final = 31  # lengths, counts and tags are non-negative int32
 STRING_BYTES_MAX: Final = 32_767
 _ITEMS_UNLIMITED: Final = 2**62
 _CACHED_CHARS_MAX: Final = 249
+# Of one structure. Few tags are defined; each unknown one takes time to skip.
+TAGS_MAX: Final = 1_000
+
+SLICE_ITEMS: Final = 512
+"""How much of a large message is decoded at once: one or two milliseconds."""
+SLICE_BYTES: Final = 256 * 1024
 
 
 def uvarint(value: int) -> bytes:
@@ -69,6 +77,38 @@ def read_uvarint(buffer: memoryview, at: int) -> tuple[int, int]:
 def uuid_of(data: bytes) -> UUID:
     """The UUID with these 16 bytes. Cached, because creating one takes longer than a request."""
     return UUID(bytes=data)
+
+
+class SliceCounter:
+    """Ends a slice of decoding after a number of items or of bytes.
+
+    Not after a time, so that simulation runs are deterministic.
+    """
+
+    __slots__ = ("_end", "_items_left")
+
+    def __init__(self, at: int = 0) -> None:
+        self._items_left = SLICE_ITEMS
+        self._end = at + SLICE_BYTES
+
+    def is_full(self, at: int, items: int = 1) -> bool:
+        """Count items up to the position `at`. True if the slice ends there."""
+        self._items_left -= items
+        if self._items_left > 0 and at < self._end:
+            return False
+        self._items_left = SLICE_ITEMS
+        self._end = at + SLICE_BYTES
+        return True
+
+
+def run_to_end(slices: Generator[None, None, _Decoded]) -> _Decoded:
+    """Decode in one piece what can be decoded in slices."""
+    try:
+        while True:
+            next(slices)
+    except StopIteration as done:
+        decoded: _Decoded = done.value
+        return decoded
 
 
 class Reader:
@@ -167,6 +207,8 @@ class Reader:
     def tags(self) -> Iterator[tuple[int, "Reader"]]:
         """Each tag with a reader of its value. A value that is not read is skipped."""
         count = self.uvarint()
+        if count > TAGS_MAX:
+            raise MalformedMessage(f"{count} tags")
         self._count_items(count)
         for _ in range(count):
             tag = self.uvarint()
