@@ -1,13 +1,13 @@
 """What must be equal in two states of a coordinator's shard, and what its timers belong to.
 
 `difference` compares what is persisted, of groups or of transactions, and `broken_timer` looks at
-the shard that serves. Both say what is wrong, or None.
+the shard that serves: no member has longer than its session. Both say what is wrong, or None.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from suwi.coordinator.decision import TimerKey
+from suwi.coordinator.timers import Timers
 from suwi.group.classic_group import ClassicGroup, ClassicState
 from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
@@ -18,6 +18,7 @@ _TIMER_STATES = {
     # A member that has not synced is removed even after the leader has assigned.
     "sync": (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE),
 }
+_ROUNDED_S = 0.01
 _MEMBER_TIMERS = ("consumer-session", "consumer-rebalance")
 
 
@@ -27,14 +28,17 @@ def difference(live: Any, fresh: Any) -> str | None:
     return _all_groups_differ(live, fresh)
 
 
-def broken_timer(machine: Any, timers: Iterable[TimerKey]) -> str | None:
+def broken_timer(machine: Any, timers: Timers) -> str | None:
+    keys = list(timers.keys())
     if isinstance(machine, TransactionCoordinatorShard):
-        return _broken_transaction_timer(machine, list(timers))
-    for key in timers:
+        return _broken_transaction_timer(machine, keys)
+    for key in keys:
         assert isinstance(key, tuple)
-        broken = _broken_group_timer(machine, key) if len(key) > 1 else None
-        if broken is not None:
-            return broken
+        if len(key) > 1:
+            broken = _broken_group_timer(machine, key)
+            broken = broken or _broken_session(machine, key, timers.left_s(key))
+            if broken is not None:
+                return broken
     return None
 
 
@@ -96,6 +100,31 @@ def _broken_group_timer(machine: GroupCoordinatorShard, key: tuple[Any, ...]) ->
             return f"has a timer {key} of nobody"
     elif group.state not in _TIMER_STATES[key[0]]:
         return f"has a timer {key} of a group that is {group.state}"
+    return None
+
+
+def _broken_session(
+    machine: GroupCoordinatorShard, key: tuple[Any, ...], left_s: float
+) -> str | None:
+    """A silent member has at most its session left, however long heartbeats were refused (G27)."""
+    session_ms = _session_ms(machine, key)
+    if session_ms is None or left_s <= session_ms / 1000 + _ROUNDED_S:
+        return None
+    return f"keeps a member for {left_s:.1f} s by its timer {key}, its session is {session_ms} ms"
+
+
+def _session_ms(machine: GroupCoordinatorShard, key: tuple[Any, ...]) -> int | None:
+    """None where other times count: an id that has not joined, a rebalance."""
+    kind, group_id, *rest = key
+    consumer, group = machine.groups.consumer.get(group_id), machine.groups.classic.get(group_id)
+    if kind == "consumer-session" and consumer is not None:
+        subscription = consumer.members[rest[0]].subscription
+        classic = subscription.classic if subscription is not None else None
+        configured_ms = machine.config.consumer_of(group_id).session_timeout_ms
+        return max(configured_ms, classic.session_timeout_ms if classic is not None else 0)
+    if kind == "session" and group is not None and group.state is ClassicState.STABLE:
+        member = group.members.get(rest[0])
+        return member.session_timeout_ms if member is not None else None
     return None
 
 

@@ -3,7 +3,8 @@
 Now and then, and in the end, every replica's log is read from its simulated disk, past the code
 under test, and replayed into a fresh machine: as it is, and as it would be with a first part or a
 part in the middle of it compacted. What is persisted of the live state must be what that gives.
-Timers exist on leaders only and belong to somebody (hazard G24).
+Timers exist on leaders only, belong to somebody (hazard G24), and give no silent member more than
+its session (hazard G27).
 """
 
 import asyncio
@@ -27,15 +28,28 @@ class ShardWatch:
         self._cluster = cluster
         self._random = cluster.simulation.random.stream("shard watch")
         self._left = 0
+        self._paused: dict[Shard, None] = {}
+        """Those that refused heartbeats in the step before."""
         self.compared = 0
         """How often a replica's state was compared."""
         cluster.simulation.add_checker(self._after_step)
 
     def _after_step(self) -> None:
+        self._check_ends_of_pauses()
         self._left -= 1
         if self._left < 0:
             self._left = self._random.between(*_STEPS_BETWEEN)
             self.look()
+
+    def _check_ends_of_pauses(self) -> None:
+        """Now a session that was given too much time shows, and soon it would not any more."""
+        for node, shard in self._shards():
+            if shard._timers.is_paused:
+                self._paused[shard] = None
+            elif shard in self._paused:
+                del self._paused[shard]
+                if shard.status is Status.ACTIVE:
+                    self._check_timers(f"{shard.partition.partition} on {node.name}", shard)
 
     def look(self) -> int:
         """How many shards could be compared."""
@@ -87,13 +101,16 @@ class ShardWatch:
             end = int(shard._next_offset)
             if shard.partition.is_leader and end != log.end_offset:
                 raise Broken(f"{what} has replayed up to {end}; its log ends at {log.end_offset}")
-            broken = broken_timer(shard.machine, shard._timers._deadlines)
-            if broken is not None:
-                raise Broken(f"{what} {broken}")
+            self._check_timers(what, shard)
         else:
             return False
         self._compare(what, shard, [r for r in read(node, log) if r.facts.offset < end])
         return True
+
+    def _check_timers(self, what: str, shard: Shard) -> None:
+        broken = broken_timer(shard.machine, shard._timers)
+        if broken is not None:
+            raise Broken(f"{what} {broken}")
 
     def _compare(self, what: str, shard: Shard, records: list[LogRecord]) -> None:
         self.compared += 1

@@ -441,6 +441,44 @@ def test_the_time_in_which_heartbeats_are_refused_counts_for_no_session(cause: s
     in_world(scenario)
 
 
+def test_a_member_that_is_gone_when_heartbeats_are_refused_goes_within_its_session_afterwards() -> (
+    None
+):
+    """Hazard G27."""
+
+    async def scenario(world: World) -> None:
+        world.need_replicas(2)
+        await world.serve()
+        world.arm(SESSION, 45_000)
+        world.shrink(0, ONE)
+        with pytest.raises(NotEnoughReplicas):
+            world.beat()
+        await world.pass_time(3_600)
+        world.shrink(0, ONE, TWO, version=101)
+        await world.pass_time(40)
+        assert world.machine.expirations == []
+        await world.pass_time(10)
+        assert world.machine.expirations == [SESSION]
+
+    in_world(scenario)
+
+
+def test_the_end_of_a_pause_is_noticed_although_nobody_asks() -> None:
+    async def scenario(world: World) -> None:
+        world.need_replicas(2)
+        await world.serve()
+        world.arm(SESSION, 10_000)
+        world.shrink(0, ONE)
+        with pytest.raises(NotEnoughReplicas):
+            world.beat()
+        await world.pass_time(5)
+        world.shrink(0, ONE, TWO, version=101)
+        await world.pass_time(2)
+        assert not world.shard._timers.is_paused
+
+    in_world(scenario)
+
+
 def test_refusals_that_come_and_go_do_not_keep_a_member_that_is_gone() -> None:
     async def scenario(world: World) -> None:
         await world.serve()

@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
+from suwi.coordinator.decision import Decision
 from suwi.coordinator.shard_context import Status
 from suwi.model.errors import (
     CoordinatorLoadInProgress,
@@ -108,6 +109,53 @@ def test_a_decision_that_raises_costs_the_requests_of_its_shard_and_the_log_is_r
         await world.store("b")
 
     in_world(scenario)
+
+
+def test_a_timer_that_always_raises_fails_its_shard_ever_more_rarely() -> None:
+    """Each time the log is loaded and the shard serves, until the timer expires again."""
+
+    async def scenario(world: World) -> None:
+        def elected(machine: Notes, now_ms: int, decision: Decision) -> None:
+            decision.arm("broken", now_ms - 1)
+
+        def expired(*_: Any) -> None:
+            raise ZeroDivisionError
+
+        with patch.object(Notes, "elected", elected), patch.object(Notes, "expired", expired):
+            await world.serve()
+            await world.pass_time(30)
+            assert 3 <= len(world.failures) <= 6
+            assert refusal(world) is CoordinatorNotAvailable
+            await world.pass_time(3_600)
+            assert 50 <= len(world.failures) <= 80, "at least once a minute"
+        await world.until(lambda: world.shard.status is Status.ACTIVE)
+        world.commit()
+        await world.store("a")
+
+    in_world(scenario)
+
+
+def test_a_shard_that_has_served_for_long_is_loaded_again_soon_after_a_failure() -> None:
+    async def scenario(world: World) -> None:
+        await world.serve()
+        for _ in range(4):
+            _raise_in_a_decision(world)
+            assert refusal(world) is CoordinatorNotAvailable
+            await world.until(lambda: world.shard.status is Status.ACTIVE)
+        await world.pass_time(120)
+        failed_s = asyncio.get_running_loop().time()
+        _raise_in_a_decision(world)
+        await world.until(lambda: world.shard.status is Status.ACTIVE)
+        assert asyncio.get_running_loop().time() - failed_s < 1.5
+
+    in_world(scenario)
+
+
+def _raise_in_a_decision(world: World) -> None:
+    def decide(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    world.shard.submit(decide, Request())
 
 
 def test_a_commit_of_what_was_appended_before_a_failure_is_not_mistaken_for_a_later_one() -> None:

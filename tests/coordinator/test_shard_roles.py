@@ -205,6 +205,23 @@ def test_a_shard_that_loads_while_its_partition_leads_no_more_does_not_stop_the_
     in_world(scenario)
 
 
+def test_a_new_epoch_that_comes_while_a_leader_loads_does_not_wait_for_another_try() -> None:
+    async def scenario(world: World) -> None:
+        world.follow(0)
+        world.fetch(0, 0, ("a", "1"))
+        world.lead(1)
+        await asyncio.sleep(1)
+        assert refusal(world) is CoordinatorLoadInProgress  # Its tail is not committed.
+        world.lead(2)
+        await turns(20)
+        world.commit()
+        await turns(20)
+        assert world.shard.status is Status.ACTIVE
+        assert world.machine.values == {"a": "1"}
+
+    in_world(scenario)
+
+
 def test_a_coordinator_is_told_that_its_partition_has_failed_and_that_it_leads_again() -> None:
     async def scenario() -> None:
         world = ReplicaWorld()

@@ -150,6 +150,56 @@ def test_a_pause_does_not_count_for_timers_that_can_be_paused() -> None:
     assert run(scenario) == [(12, "runs"), (15, waits)]
 
 
+def test_a_pause_in_which_a_timer_was_due_leaves_it_what_it_had_left_and_no_more() -> None:
+    """Hazard G27."""
+
+    waits = PausableTimerKey(("waits",))
+
+    async def scenario(timers: Timers, expired: Expired) -> None:
+        timers.arm(waits, 10)
+        await asyncio.sleep(4)
+        timers.pause()
+        await asyncio.sleep(3_600)
+        assert expired == []
+        timers.resume()
+        await asyncio.sleep(10_000)
+
+    assert run(scenario) == [(3_610, waits)]
+
+
+@pytest.mark.parametrize("is_armed_before", [True, False])
+def test_a_pause_counts_from_the_time_a_timer_was_armed_in_it(is_armed_before: bool) -> None:
+    waits = PausableTimerKey(("waits",))
+
+    async def scenario(timers: Timers, _: Expired) -> None:
+        if is_armed_before:
+            timers.arm(waits, 1)
+        timers.pause()
+        await asyncio.sleep(30)
+        timers.arm(waits, 5)
+        await asyncio.sleep(30)
+        timers.resume()
+        await asyncio.sleep(200)
+
+    assert run(scenario) == [(65, waits)]
+
+
+def test_a_timer_that_was_cancelled_in_a_pause_does_not_expire_after_it() -> None:
+    async def scenario(timers: Timers, _: Expired) -> None:
+        keys = [PausableTimerKey((name,)) for name in ("cancelled", "anew")]
+        for key in keys:
+            timers.arm(key, 1)
+        timers.pause()
+        await asyncio.sleep(30)
+        for key in keys:
+            timers.cancel(key)
+        timers.arm(keys[1], 7)
+        timers.resume()
+        await asyncio.sleep(200)
+
+    assert run(scenario) == [(37, ("anew",))]
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from(["arm", "cancel", "sleep"]), st.integers(0, 3), st.integers(0, 5)),
     max_size=30,

@@ -257,9 +257,8 @@ def test_t22_end_txn_is_never_told_what_librdkafka_does_not_retry() -> None:
             assert (await wire.end(producer)).error_code == NOT_AVAILABLE
         with patch.object(type(wire.machine), "end_transaction", side_effect=ZeroDivisionError):
             assert (await wire.end(producer)).error_code == NOT_AVAILABLE
-        while (ended := await wire.end(producer)).error_code == LOADING:  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
-        assert ended.error_code == 0
+        await asyncio.sleep(5)  # The shard is loaded again.
+        assert (await wire.end(producer)).error_code == 0
 
     on_broker(scenario)
 

@@ -1,11 +1,11 @@
-"""The requests of a shard without a reply yet, and replies that wait until records are committed.
+"""The requests of a shard without a reply yet, replies and notices that wait for a commit.
 
 Invariant: a request gets one reply, or one error.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from suwi.coordinator.decision import Token
@@ -20,10 +20,15 @@ class _Waiting(NamedTuple):
 
 
 class PendingReplies:
-    __slots__ = ("_commit_timeout_s", "_timeout", "_tokens", "_waiting")
+    __slots__ = (
+        "_commit_timeout_s", "_notices", "_on_notice", "_timeout", "_tokens", "_waiting"
+    )  # fmt: skip
 
-    def __init__(self, commit_timeout_s: float) -> None:
+    def __init__(self, commit_timeout_s: float, on_notice: Callable[[Any], None]) -> None:
         self._commit_timeout_s = commit_timeout_s
+        self._on_notice = on_notice
+        self._notices: deque[tuple[Offset, list[Any]]] = deque()
+        """Those that wait until all below that offset is committed."""
         self._tokens: dict[Token, None] = {}
         """All requests without a reply."""
         self._waiting: deque[_Waiting] = deque()
@@ -40,7 +45,16 @@ class PendingReplies:
         if self._timeout is None:
             self._timeout = loop.call_at(until_s, self._time_out)
 
+    def notify_at(self, end_offset: Offset, notices: list[Any]) -> None:
+        self._notices.append((end_offset, notices))
+
+    def notify(self, committed_end: Offset) -> None:
+        while self._notices and self._notices[0][0] <= committed_end:
+            for notice in self._notices.popleft()[1]:
+                self._on_notice(notice)
+
     def committed(self, end_offset: Offset) -> None:
+        self.notify(end_offset)
         while self._waiting and self._waiting[0].end_offset <= end_offset:
             self.deliver(self._waiting.popleft().replies)
 
@@ -61,6 +75,7 @@ class PendingReplies:
             self._timeout.cancel()
             self._timeout = None
         self._waiting.clear()
+        self._notices.clear()
         tokens, self._tokens = self._tokens, {}
         for token in tokens:
             token.fail(error)

@@ -10,6 +10,7 @@ An exception in here fails this shard only (hazard G26).
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from functools import partial
@@ -44,6 +45,8 @@ from suwi.replica.partition_transactions import TxnMarker
 log = logging.getLogger(__name__)
 
 _RETRY_TIMER_S: Final = 1.0
+_PAUSE: Final = ("pause",)
+"""The timer that looks whether a pause is over."""
 _RELOAD_S_MIN: Final = 1.0
 _RELOAD_S_MAX: Final = 60.0
 _ACTIVATIONS_MAX: Final = 20
@@ -65,9 +68,7 @@ class Shard:
         self._context = context
         self._reader: LogReader | None = None
         self._timers = Timers(self._expire)
-        self._replies = PendingReplies(context.commit_timeout_s)
-        self._notices: deque[tuple[Offset, list[Any]]] = deque()
-        """Those that wait until all below that offset is committed."""
+        self._replies = PendingReplies(context.commit_timeout_s, context.on_notice)
         self._queue = RecordQueue()
         self._next_offset = Offset(0)
         """That of the next record to be queued."""
@@ -77,7 +78,9 @@ class Shard:
         self._task: asyncio.Task[None] | None = None
         self._reload: asyncio.TimerHandle | None = None
         self._reload_s = _RELOAD_S_MIN
-        """How long the next failure is waited after."""
+        """How long it stays out of service after its next failure."""
+        self._active_since_s = 0.0
+        self._role_changed = asyncio.Event()
         partition.watch(self._wake)
         self._wake()
 
@@ -91,6 +94,7 @@ class Shard:
         self._stop_serving(NotCoordinator(f"{self.partition.partition} has a new leader epoch"))
         self.epoch = epoch
         self.status = Status.LOADING
+        self._role_changed.set()
         self._wake()
 
     def follow(self, epoch: LeaderEpoch) -> None:
@@ -100,6 +104,7 @@ class Shard:
         self.epoch = epoch
         self._stop_serving(NotCoordinator(f"{self.partition.partition} is led by another broker"))
         self.status = Status.FOLLOWING
+        self._role_changed.set()
         self._wake()
 
     def close(self) -> None:
@@ -118,7 +123,6 @@ class Shard:
         self._timers.clear()
         is_ahead = was_active and self._next_offset > self._committed_end
         self._queue.clear()
-        self._notices.clear()
         self._is_flushing = False
         self._replies.fail_all(error)
         if is_ahead:
@@ -134,14 +138,17 @@ class Shard:
         self._reader = None
 
     def _fail(self, error: Exception) -> None:
-        """A record that cannot be replayed, or a bug: this shard is out of service for a while."""
+        """A record that cannot be replayed, or a bug: this shard is out of service for a while.
+        Longer each time, until it has served without a failure for as long as that can be."""
         self._context.on_failure(self.partition.partition, error)
+        loop = asyncio.get_running_loop()
+        if self.status is Status.ACTIVE and loop.time() - self._active_since_s >= _RELOAD_S_MAX:
+            self._reload_s = _RELOAD_S_MIN
         self._stop_serving(CoordinatorNotAvailable("the coordinator has failed"))
         self._reset()
         self.status = Status.FAILED
         if self._reload is not None:
             self._reload.cancel()
-        loop = asyncio.get_running_loop()
         self._reload = loop.call_later(self._reload_s, self._resume_if_failed)
         self._reload_s = min(2 * self._reload_s, _RELOAD_S_MAX)
 
@@ -185,24 +192,29 @@ class Shard:
         """Replay what is committed; as a leader all there is, and begin to serve."""
         while self.status in (Status.FOLLOWING, Status.LOADING):
             status, epoch = self.status, self.epoch
+            self._role_changed.clear()
             try:
                 done = await self._apply_once(status is Status.LOADING)
             except BrokerError as error:
                 # The log is out of reach: its replica hears of it, and another role or try follows.
                 log.warning("coordinator waits for its log", extra=self._fields(error))
-                await asyncio.sleep(_RETRY_TIMER_S)
+                await self._wait_for_a_role()
                 continue
             if (status, epoch) != (self.status, self.epoch):
                 continue
             if status is Status.LOADING and done:
                 self._activate()
                 if self.status is Status.LOADING:
-                    # Its partition leads no more: another role follows.
-                    await asyncio.sleep(_RETRY_TIMER_S)
+                    await self._wait_for_a_role()  # Its partition leads no more.
             elif done and not self._lags():
                 self._reload_s = _RELOAD_S_MIN
                 break
         self._task = None
+
+    async def _wait_for_a_role(self) -> None:
+        """One that came since this try began counts; or for a while, before another try."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._role_changed.wait(), _RETRY_TIMER_S)
 
     async def _apply_once(self, leads: bool) -> bool:
         """Whether all has been replayed that was there when this began."""
@@ -233,14 +245,11 @@ class Shard:
         if not partition.is_leader or partition.leader_epoch != self.epoch:
             return
         self.status = Status.ACTIVE
+        self._active_since_s = asyncio.get_running_loop().time()
         self._next_offset = self._committed_end = self._reader.applied
         self.activations.append(Activation(self.epoch, self._context.clock.now_ms()))
         log.info("coordinator serves", extra={**self._fields(None), "epoch": self.epoch})
-        try:
-            self._handle_event(lambda machine, now_ms, decision: machine.elected(now_ms, decision))
-            self._reload_s = _RELOAD_S_MIN
-        except Exception as error:
-            self._fail(error)
+        self._handle(lambda machine, now_ms, decision: machine.elected(now_ms, decision))
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -312,10 +321,11 @@ class Shard:
             self._handle(decide)
 
     def _expire(self, key: TimerKey) -> None:
-        is_paused = self._timers.is_paused or self._update_pause()
+        is_paused = self._update_pause()
+        if key == _PAUSE:
+            return
         if is_paused and not self.machine.only_replies(key):
             self._timers.arm(key, _RETRY_TIMER_S)
-            self._update_pause()  # If it is over, this one gets its time, too.
             return
         self._handle(lambda machine, now_ms, decision: machine.expired(key, now_ms, decision))
 
@@ -327,6 +337,7 @@ class Shard:
             self.partition.check_enough_replicas(None)
         except BrokerError:
             self._timers.pause()
+            self._timers.arm(_PAUSE, _RETRY_TIMER_S)
         else:
             self._timers.resume()
         return self._timers.is_paused
@@ -335,9 +346,7 @@ class Shard:
         try:
             self._handle_event(decide)
         except Exception as error:
-            # A bug. What is in the log is whole, and what was decided since is dropped.
-            self._context.on_failure(self.partition.partition, error)
-            self._load_again(CoordinatorNotAvailable("the coordinator has failed"))
+            self._fail(error)  # A bug. What is in the log is whole; what was decided is dropped.
 
     def _handle_event(self, decide: Decide) -> None:
         now_ms = self._context.clock.now_ms()
@@ -373,8 +382,8 @@ class Shard:
         for notice in decision.notices:
             self._context.on_notice(notice)
         if decision.notices_when_committed:
-            self._notices.append((self._next_offset, decision.notices_when_committed))
-            self._tell_committed()
+            self._replies.notify_at(self._next_offset, decision.notices_when_committed)
+            self._replies.notify(self._committed_end)
         if decision.replies:
             self._reply(decision.replies)
 
@@ -459,17 +468,11 @@ class Shard:
             return
         self._committed_end = end
         self.machine.committed(end)
-        self._tell_committed()
         self._replies.committed(end)
         if self._queue:
             asyncio.get_running_loop().call_soon(self._flush, machine)
         else:
             self._is_flushing = False
-
-    def _tell_committed(self) -> None:
-        while self._notices and self._notices[0][0] <= self._committed_end:
-            for notice in self._notices.popleft()[1]:
-                self._context.on_notice(notice)
 
     def _lose(self, error: Exception) -> None:
         """What was replayed is not in the log: load again, if this is still the leader."""
@@ -477,9 +480,6 @@ class Shard:
             self._fail(error)
             return
         log.warning("coordinator append failed", extra=self._fields(error))
-        self._load_again(error)
-
-    def _load_again(self, error: BrokerError) -> None:
         self._stop_serving(error)
         self._reset()
         self._resume()

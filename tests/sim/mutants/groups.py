@@ -1,16 +1,18 @@
-"""What group coordinators are known to get wrong (G1 to G24): a simulated group must notice it.
+"""What group coordinators are known to get wrong (G1 to G27): a simulated group must notice it.
 
 They have no transcript. Each has a fault script: a group with three members, and what it takes to
 come to the fault.
 """
 
+import asyncio
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from simulation.scenario import Options
-from suwi.coordinator.decision import Decision
+from suwi.coordinator.decision import Decision, PausableTimerKey
 from suwi.coordinator.shard import Shard
+from suwi.coordinator.timers import Timers
 from suwi.group import offset_requests, reconciliation
 from suwi.group.classic_group import ClassicGroup
 from suwi.group.classic_group_records import GroupMetadataValue
@@ -29,6 +31,7 @@ _expel = ClassicRebalances.expel
 _apply_once = Shard._apply_once
 _apply = ClassicGroup.apply
 _reports = reconciliation._reports
+_resume = Timers.resume
 
 
 def _script(*kinds: str, cooperative: bool = False, consumer: bool = False) -> Options:
@@ -94,6 +97,16 @@ def _apply_to_known(group: ClassicGroup, value: GroupMetadataValue) -> None:
         member.protocols = known.get(member_id, member.protocols)
 
 
+def _pauses_count_twice(timers: Timers) -> None:
+    since_s = timers._paused_since_s
+    _resume(timers)
+    if since_s is not None:
+        pause_s = asyncio.get_running_loop().time() - since_s
+        for key, (deadline_s, at_s) in timers._deadlines.items():
+            if isinstance(key, PausableTimerKey):
+                timers._deadlines[key] = (deadline_s + pause_s, at_s)
+
+
 MUTANTS = (
     Mutant(
         "commit-of-an-old-generation",
@@ -155,6 +168,13 @@ MUTANTS = (
         "G24: the session of a member that was removed runs on",
         ((ClassicRebalances, "expel", _expel_only),),
         options=_script(),
+    ),
+    Mutant(
+        "pauses-count-twice",
+        FAULT,
+        "G27: a member that is silent while heartbeats are refused stays for another such time",
+        ((Timers, "resume", _pauses_count_twice),),
+        options=_script("kill", "isolate", "freeze"),
     ),
     Mutant(
         "known-members-are-not-replayed",
