@@ -1,6 +1,8 @@
 """A local cluster whose processes only sleep: what is recorded, waited for and shown."""
 
+import json
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,7 +15,10 @@ from suwi.local_cluster import cluster as module
 from suwi.local_cluster.cluster import ClusterError, LocalCluster
 from suwi.local_cluster.layout import ClusterState, Layout, write_state
 from suwi.local_cluster.process import ProcessId, ProcessState
+from suwi.local_cluster.view import View
+from suwi.local_cluster.zookeeper import HOST
 from tests.cli.support import Suwi
+from tests.local_cluster.ports import free_ports
 
 
 class Sleepers(LocalCluster):
@@ -30,7 +35,7 @@ class Sleepers(LocalCluster):
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sleepers]:
     monkeypatch.setattr(module, "START_S", 0.1)
     monkeypatch.setattr(module, "STOP_S", 2.0)
-    layout = Layout(2, 0, "127.0.0.1:1/none", 1024, has_links=True)
+    layout = Layout(2, 0, "127.0.0.1:1/none", free_ports(), has_links=True)
     write_state(str(tmp_path), ClusterState(layout))
     cluster = Sleepers(str(tmp_path))
     yield cluster
@@ -124,3 +129,57 @@ def test_only_links_that_exist_are_cut_and_slowed(cluster: Sleepers) -> None:
     write_state(cluster.directory, ClusterState(layout))
     for command in (("cut", 1, 2), ("slow", 1), ("isolate", 1)):
         assert "started with --no-links" in refusal(*command)
+
+
+def test_a_taken_port_is_refused_before_anything_changes(cluster: Sleepers) -> None:
+    cluster.start_processes(["links"])
+    before = cluster.state
+    port = before.layout.ensemble_link_port(3, 0)
+    with socket.create_server((HOST, port)):
+        said = Suwi("").refusal("cluster", "start", "--brokers", 3, "--data", cluster.directory)
+    assert said.startswith(f"port {port} (links of broker-3) is taken by another program: end it")
+    assert cluster.state == before
+
+
+def test_a_new_cluster_on_a_taken_port_writes_nothing(tmp_path: Path) -> None:
+    data, port = tmp_path / "new", free_ports()
+    options = ["--zookeeper", "127.0.0.1:1", "--port", port, "--data", data]
+    with socket.create_server((HOST, port + 1)):
+        said = Suwi("").refusal("cluster", "start", *options)
+    assert said.startswith(f"port {port + 1} (broker-2) is taken by another program")
+    assert "--port" in said
+    assert not data.exists()
+
+
+def test_ports_of_processes_that_run_are_not_taken(cluster: Sleepers) -> None:
+    with pytest.raises(ClusterError, match="not everything serves"):
+        cluster.start_processes(["links", "broker-1"])
+    layout = cluster.layout
+    with (
+        socket.create_server((HOST, layout.client_port(1))),
+        socket.create_server((HOST, layout.ensemble_link_port(2, 0))),
+        pytest.raises(ClusterError, match="not everything serves"),
+    ):
+        cluster.start()
+
+
+def test_without_links_the_status_does_not_say_that_replicas_are_in_sync(
+    cluster: Sleepers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = View(frozenset({1, 2}), 1, {"t-0": 1}, {"t-0": (1, 2)}, ())
+    monkeypatch.setattr(module, "views", lambda addresses: dict.fromkeys(addresses, view))
+
+    def status(*options: str) -> tuple[int, str]:
+        found = Suwi("")("cluster", "status", "--data", cluster.directory, *options)
+        return found.exit_code, found.stdout
+
+    cluster.start_processes(["links", "broker-1", "broker-2"])
+    code, said = status()
+    assert (code, "all replicas in sync" in said) == (0, True)
+    cluster.kill("links")
+    code, said = status()
+    assert code == 0
+    assert "in sync" not in said
+    assert "links is dead: no broker reaches ZooKeeper or another broker" in said
+    assert "`suwi cluster restart links`" in said
+    assert json.loads(status("--json")[1])["not_in_sync"] is None

@@ -5,12 +5,16 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 from suwi.env.tasks import cancel_and_wait
-from suwi.local_cluster.links import Cuts, Link
+from suwi.local_cluster.layout import ClusterState, Layout, write_state
+from suwi.local_cluster.links import Cuts, Link, run
+from suwi.local_cluster.ports import is_free
 from suwi.local_cluster.zookeeper import HOST
+from tests.local_cluster.ports import free_ports
 
 _LIMIT_S = 30
 _SILENCE_S = 0.2
@@ -45,10 +49,26 @@ class World:
 
     async def _echo(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted.append(writer)
-        with suppress(ConnectionError):
-            while data := await reader.read(1024):
-                writer.write(data)
-        writer.close()
+        try:
+            with suppress(ConnectionError):
+                while data := await reader.read(1024):
+                    writer.write(data)
+        finally:
+            writer.close()
+
+    def take_port(self) -> socket.socket:
+        """The link's port, as another program that listens on it."""
+        return socket.create_server((HOST, self.port))
+
+    async def wait_until_refused(self) -> None:
+        async with asyncio.timeout(_LIMIT_S):
+            while not is_free(self.port):  # noqa: ASYNC110 - the link tells nobody
+                await asyncio.sleep(0.01)
+
+    def close(self) -> None:
+        for writer in self.clients:
+            writer.close()
+        self.kill_server()
 
     @asynccontextmanager
     async def link(self, start: str | None = "1") -> AsyncIterator[None]:
@@ -57,9 +77,7 @@ class World:
         try:
             yield
         finally:
-            for writer in self.clients:
-                writer.close()
-            self.kill_server()
+            self.close()
             await cancel_and_wait(task)
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -192,5 +210,43 @@ def test_where_the_target_has_ended_the_link_refuses_before_its_connections_brea
             back, to_back = await world.connect()
             to_back.write(b"again")
             assert await answer(back, 5) == b"again"
+
+    play(scenario)
+
+
+def test_a_link_listens_as_soon_as_its_port_is_no_longer_taken(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(world: World) -> None:
+        await world.start_server()
+        taken = world.take_port()
+        async with world.link():
+            async with asyncio.timeout(_LIMIT_S):
+                while not caplog.messages:  # noqa: ASYNC110 - the link tells nobody else
+                    await asyncio.sleep(0.01)
+            taken.close()
+            await world.connect_and_talk()
+
+    play(scenario)
+    (said,) = [r.message for r in caplog.records if r.name == "suwi.local_cluster.links"]
+    assert "is taken by another program" in said
+
+
+def test_links_of_a_removed_broker_no_longer_listen(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        await world.start_server()
+        layout = Layout(2, 0, f"{HOST}:{world.target}", free_ports(), has_links=True)
+        write_state(str(tmp_path), ClusterState(layout))
+        task = asyncio.create_task(run(str(tmp_path)))
+        try:
+            world.port = layout.ensemble_link_port(2, 0)
+            await world.connect_and_talk()
+            write_state(str(tmp_path), ClusterState(layout.without(2)))
+            await world.wait_until_refused()
+            world.port = layout.ensemble_link_port(1, 0)
+            await world.connect_and_talk()
+        finally:
+            world.close()
+            await cancel_and_wait(task)
 
     play(scenario)

@@ -113,12 +113,15 @@ def stop(data: str) -> None:
 def status(data: str, *, json: bool) -> None:
     def work(cluster: LocalCluster) -> None:
         rows, view = cluster.status()
+        problem = cluster.state.out_of_touch()
+        behind = None if view is None or problem else view.not_in_sync
         if json:
             document(
                 {
                     "processes": [row._asdict() for row in rows],
                     "partitions": None if view is None else view.partitions,
-                    "not_in_sync": None if view is None else view.not_in_sync,
+                    "not_in_sync": behind,
+                    "problem": problem,
                     "bootstrap_servers": cluster.bootstrap_servers,
                 }
             )
@@ -129,13 +132,14 @@ def status(data: str, *, json: bool) -> None:
         ]
         table(_COLUMNS, cells, numbers="Pid Port Leaders")
         say()
-        if view is None:
+        if problem:
+            say(problem)
+        elif view is None:
             say("no broker answers")
         else:
-            behind = ", ".join(view.not_in_sync)
             say(
                 f"{count_text(view.partitions, 'partition')}, "
-                + (f"not in sync: {behind}" if behind else "all replicas in sync")
+                + (f"not in sync: {', '.join(behind)}" if behind else "all replicas in sync")
             )
 
     _run(data, work)

@@ -28,6 +28,7 @@ from suwi.local_cluster.layout import (
     write_state,
     zookeeper_name,
 )
+from suwi.local_cluster.ports import PortTaken, check_ports
 from suwi.local_cluster.process import ProcessId, ProcessState, spawn
 from suwi.local_cluster.view import View, views
 
@@ -89,8 +90,7 @@ class LocalCluster:
         return ",".join(map(str, map(layout.client_address, layout.broker_ids)))
 
     def process_state(self, name: str) -> ProcessState:
-        process = self.state.processes.get(name)
-        return ProcessState.DEAD if process is None else process.state
+        return self.state.process_state(name)
 
     def data_directory(self, broker: int) -> str:
         return os.path.join(self.directory, broker_name(broker), "data")
@@ -148,11 +148,16 @@ class LocalCluster:
     def start(self, layout: Layout | None = None) -> None:
         """Start everything that does not run, and wait until all serves except `held_by_faults`.
 
-        `layout` is for a new cluster, or has more brokers than before.
+        `layout` is for a new cluster, or has more brokers than before. It is refused, and nothing
+        changes, if another program has one of its ports.
         """
         if layout is not None:
             if layout.zookeepers:
                 zookeeper.command("")  # before anything is written
+            try:
+                check_ports(layout, read_state(self.directory))
+            except PortTaken as error:
+                raise ClusterError(str(error)) from None
             self._disk.make_dirs(self.directory)
             with self._locked():
                 state = read_state(self.directory) or ClusterState(layout)
@@ -307,9 +312,7 @@ class LocalCluster:
 
     def check_name(self, name: str) -> None:
         """Raises `ClusterError` if there is no such process."""
-        layout = self.layout
-        names = [*map(broker_name, layout.broker_ids), *map(zookeeper_name, layout.servers())]
-        names += [LINKS] if layout.has_links else []
+        names = self.layout.names
         if name not in names:
             raise ClusterError(f"there is no {name} here: there are {', '.join(names)}")
 

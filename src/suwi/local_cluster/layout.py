@@ -13,7 +13,7 @@ from typing import Any
 from suwi.client.addresses import Address
 from suwi.client.zookeeper_servers import Ensemble, parse_connect
 from suwi.env import LocalDisk
-from suwi.local_cluster.process import ProcessId
+from suwi.local_cluster.process import ProcessId, ProcessState
 from suwi.local_cluster.zookeeper import HOST, Server
 
 FILE = "cluster.json"
@@ -68,6 +68,12 @@ class Layout:
     def broker_ids(self) -> list[int]:
         return [broker for broker in range(1, self.brokers + 1) if broker not in self.removed]
 
+    @property
+    def names(self) -> list[str]:
+        """Of all processes."""
+        names = [*map(broker_name, self.broker_ids), *map(zookeeper_name, self.servers())]
+        return [*names, LINKS] if self.has_links else names
+
     def with_brokers(self, count: int) -> "Layout":
         """The layout with so many brokers, not fewer than before; new ones get the lowest ids."""
         wanted = count - len(self.broker_ids)
@@ -116,6 +122,11 @@ class Layout:
         """Where a broker reaches a server of the ensemble, both counted from 1 and 0."""
         return self.port + _ENSEMBLE_LINKS + (broker - 1) * len(self.ensemble()) + server
 
+    def link_ports(self, broker: int) -> list[int]:
+        """Where the links listen that lead to a broker, and from it to the ensemble."""
+        to_ensemble = [self.ensemble_link_port(broker, at) for at in range(len(self.ensemble()))]
+        return [self.peer_link_port(broker), *to_ensemble]
+
     def zookeeper_connect(self, broker: int) -> str:
         """The broker's `zookeeper.connect`."""
         servers = self.ensemble()
@@ -149,6 +160,24 @@ class ClusterState:
             others = {str(other) for other in self.layout.broker_ids if other != broker}
             if others | {ZOOKEEPER} <= {to for start, to in cuts if start == str(broker)}:
                 yield broker
+
+    def process_state(self, name: str) -> ProcessState:
+        process = self.processes.get(name)
+        return ProcessState.DEAD if process is None else process.state
+
+    def out_of_touch(self) -> str | None:
+        """Why brokers do not know whether replicas are in sync, and the command that ends it."""
+        servers = [*map(zookeeper_name, self.layout.servers())]
+        down = [n for n in self.layout.names if self.process_state(n) is not ProcessState.RUNNING]
+        if LINKS in down:
+            name, effect = LINKS, "no broker reaches ZooKeeper or another broker"
+        elif 2 * len(servers_down := [n for n in servers if n in down]) >= max(len(servers), 1):
+            name, effect = servers_down[0], "ZooKeeper has no majority"
+        else:
+            return None
+        state = self.process_state(name)
+        verb = "resume" if state is ProcessState.PAUSED else "restart"
+        return f"{name} is {state.value}: {effect}; `suwi cluster {verb} {name}`"
 
 
 def read_state(directory: str) -> ClusterState | None:

@@ -3,12 +3,14 @@
 `python -m suwi.local_cluster.links DIR` runs all of them and follows `cluster.json`. A cut link
 forwards nothing and closes nothing, as a network that drops packets: peers see a timeout. A slow
 one delays what it forwards. Where the target refuses connections, because its process has ended,
-the link does so too.
+the link does so too. A link whose port another program has taken waits until the port is free.
 Invariant: the bytes of a connection arrive complete and in order, or not at all.
 """
 
 import asyncio
 import contextlib
+import errno
+import logging
 import os
 import re
 import struct
@@ -17,6 +19,8 @@ from collections.abc import Iterable
 
 from suwi.local_cluster.layout import FILE, ZOOKEEPER, ClusterState, Cut, read_state
 from suwi.local_cluster.zookeeper import HOST
+
+log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 1 << 18
 _POLL_S = 0.05
@@ -69,13 +73,29 @@ class Link:
             while not await self._target_accepts():  # noqa: ASYNC110 - another process
                 await asyncio.sleep(_POLL_S)
             self._refused.clear()
-            self._server = await asyncio.start_server(
-                self._serve, HOST, self._port, limit=_CHUNK_BYTES
-            )
+            self._server = await self._listen()
             try:
                 await self._refused.wait()
             finally:
                 self._refuse()
+
+    async def _listen(self) -> asyncio.Server:
+        """As soon as the port is free."""
+        is_told = False
+        while True:
+            try:
+                return await asyncio.start_server(self._serve, HOST, self._port, limit=_CHUNK_BYTES)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                if not is_told:
+                    log.warning(
+                        "port %d is taken by another program: the link to %s:%d waits for it",
+                        self._port,
+                        *self._target,
+                    )
+                    is_told = True
+            await asyncio.sleep(_POLL_S)
 
     async def _target_accepts(self) -> bool:
         try:
@@ -173,7 +193,7 @@ def links_of(state: ClusterState, cuts: Cuts) -> dict[int, Link]:
 
 async def run(directory: str) -> None:
     cuts = Cuts()
-    links: dict[int, Link] = {}
+    running: dict[int, asyncio.Task[None]] = {}
     read = None
     path = os.path.join(directory, FILE)
     async with asyncio.TaskGroup() as group:
@@ -184,12 +204,15 @@ async def run(directory: str) -> None:
                 state = read_state(directory)
                 assert state is not None
                 cuts.replace(state.cuts, state.slow)
-                for port, link in links_of(state, cuts).items():
-                    if port not in links:
-                        links[port] = link
-                        group.create_task(link.run())  # owner: the task group
+                links = links_of(state, cuts)
+                for port, link in links.items():
+                    if port not in running:
+                        running[port] = group.create_task(link.run())  # owner: the task group
+                for port in running.keys() - links.keys():  # of a broker that was removed
+                    running.pop(port).cancel()
             await asyncio.sleep(_POLL_S)
 
 
 if __name__ == "__main__":
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     asyncio.run(run(sys.argv[1]))

@@ -6,7 +6,9 @@ Invariant: only a broker without replicas is removed; the controller has the las
 from collections.abc import Sequence
 
 from suwi.local_cluster.cluster import STOP_S, ClusterError, LocalCluster
-from suwi.local_cluster.layout import broker_name
+from suwi.local_cluster.layout import LINKS, broker_name
+from suwi.local_cluster.ports import is_free
+from suwi.local_cluster.process import ProcessState
 from suwi.local_cluster.view import View, unregister
 from suwi.model.errors import InvalidRequest
 
@@ -38,6 +40,10 @@ def remove(cluster: LocalCluster, broker: int) -> None:
         raise ClusterError(error.message) from None
     with cluster.changed() as state:
         state.forget(broker)
+    if cluster.process_state(LINKS) is ProcessState.RUNNING:
+        # They have the ports until they have read `cluster.json`; a broker may be added at once.
+        ports = layout.link_ports(broker)
+        cluster.wait(lambda: all(map(is_free, ports)), STOP_S, f"the links still use {ports}")
 
 
 def _views_of_others(cluster: LocalCluster, broker: int) -> dict[int, View]:
