@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.record import Codec, CoordinatorRecord
 from suwi.group import classic_group_records as classic
@@ -13,6 +14,8 @@ from suwi.group import consumer_group_records as group
 from suwi.group.consumer_group_records import TopicPartitions
 from suwi.group.offset_records import OFFSET_RECORDS, OffsetCommitKey, OffsetCommitValue
 from suwi.group.records import GROUP_RECORDS
+from suwi.handlers.offset_commit import CheckedTopic, offsets_to_commit
+from suwi.metadata.image import Topic
 from suwi.model.ids import NO_TIMESTAMP, TopicId
 from suwi.wire.errors import MalformedMessage
 
@@ -115,6 +118,15 @@ def test_an_offset_with_an_expiry_of_its_own_is_written_in_version_1() -> None:
     value = OffsetCommitValue(7, -1, "m", 100, expire_timestamp_ms=200)
     assert value.encode()[:2] == b"\0\1"
     record = CoordinatorRecord(OffsetCommitKey("g", "t", 0), value)
+    assert GROUP_RECORDS.decode(*GROUP_RECORDS.encode(record)) == record
+
+
+def test_an_offset_with_an_expiry_of_its_own_is_decided_as_its_record_can_say_it() -> None:
+    """Version 1 has no topic id: memory must not know more than what a replay gives."""
+    topic = Topic("t", TopicId(UUID(int=1)), {}, ())
+    checked = [CheckedTopic("t", topic, [(0, 7, -1, "m")], [ErrorCode.none])]
+    (commit,) = offsets_to_commit(checked, 100, 200)
+    record = CoordinatorRecord(OffsetCommitKey("g", "t", 0), commit.value)
     assert GROUP_RECORDS.decode(*GROUP_RECORDS.encode(record)) == record
 
 

@@ -14,7 +14,7 @@ from suwi.group.offset_records import OffsetCommitValue
 from suwi.group.offset_requests import Committer
 from suwi.handlers.coordinator_requests import ask_shard
 from suwi.metadata.image import ClusterImage, Topic
-from suwi.model.ids import NO_TIMESTAMP
+from suwi.model.ids import NO_TIMESTAMP, NO_TOPIC_ID
 from suwi.net.answers import Answer, Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
@@ -118,12 +118,23 @@ def check_topic(
 def offsets_to_commit(
     topics: Iterable[CheckedTopic], now_ms: int, expire_ms: int = NO_TIMESTAMP
 ) -> list[OffsetToCommit]:
-    """Those of the partitions that were not refused for themselves."""
+    """Those of the partitions that were not refused for themselves.
+
+    The record of an offset with an expiry of its own has no place for the topic's id. It is left out
+    here as well: a coordinator must not know more than its successor will."""
+    has_id = expire_ms == NO_TIMESTAMP
     return [
         OffsetToCommit(
             topic.name,
             index,
-            OffsetCommitValue(offset, leader_epoch, metadata or "", now_ms, expire_ms, topic.id),
+            OffsetCommitValue(
+                offset,
+                leader_epoch,
+                metadata or "",
+                now_ms,
+                expire_ms,
+                topic.id if has_id else NO_TOPIC_ID,
+            ),
         )
         for _, topic, partitions, errors in topics
         if topic is not None
