@@ -1,8 +1,14 @@
 """`suwi transactions`: listed, described, found hanging and ended."""
 
+import time
+from pathlib import Path
+
+from suwi.records.builder import build_batch
+from suwi.records.record import Record
 from tests.broker_process import BrokerProcess, unique_name
 from tests.cli.support import Suwi
 from tests.cli.transactional_producer import COMMIT, OPEN, transact
+from tests.raw_client import Produced, RawClient
 from tests.testing.clients import until
 
 
@@ -49,13 +55,43 @@ def test_a_coordinated_transaction_does_not_hang(
     assert "--topic" in suwi.misuse("transactions", "find-hanging", "--partition", 0)
 
 
-def test_an_open_transaction_is_ended_by_its_first_offset(
+def test_a_transaction_that_a_coordinator_knows_is_not_ended(
     broker: BrokerProcess, suwi: Suwi, topic: str
 ) -> None:
     transact(broker.address, unique_name("id"), topic, COMMIT, OPEN)
     abort = ("transactions", "abort", topic, 0, "--start-offset")
     assert "no open transaction" in suwi.refusal(*abort, 0)
-    assert suwi.ok(*abort, 2) == f"aborted the transaction of {topic}-0 that begins at offset 2\n"
-    assert "no open transaction" in suwi.refusal(*abort, 2)
+    assert "does not hang" in suwi.refusal(*abort, 2)
     (found,) = suwi.json("explain", topic, 0, 2)
-    assert found["transaction"] == "aborted"
+    assert found["transaction"] == "open"
+
+
+def test_a_hanging_transaction_is_found_and_ended_by_its_first_offset(tmp_path: Path) -> None:
+    setting, topic = "transaction.partition.verification.enable=false", "orders"
+    with BrokerProcess(tmp_path / "data", setting) as broker:
+        suwi = Suwi(broker.address)
+        suwi.ok("topics", "create", topic)
+        transact(broker.address, "copier", topic, COMMIT)
+        (copier,) = suwi.json("transactions", "describe", "copier")
+        late = build_batch(
+            [Record(value=b"late", timestamp=int(time.time() * 1000))],
+            producer_id=copier["producer_id"],
+            producer_epoch=copier["producer_epoch"],
+            base_sequence=0,
+            transactional=True,
+        )
+        with RawClient(broker.address) as client:
+            sent = client.produce(topic, late, version=9, transactional_id="copier")
+            assert sent == Produced(error=0, base_offset=2)
+        find = ("transactions", "find-hanging", "--max-transaction-timeout", "0")
+        (found,) = suwi.json(*find)
+        assert (found["topic"], found["partition"], found["start_offset"]) == (topic, 0, 2)
+        assert (found["transactional_id"], found["state"]) == (None, None)
+        assert "no coordinator knows it" in suwi.ok(*find)
+        abort = ("transactions", "abort", topic, 0, "--start-offset", 2)
+        assert suwi.ok(*abort) == f"aborted the transaction of {topic}-0 that begins at offset 2\n"
+        assert "no open transaction" in suwi.refusal(*abort)
+        assert suwi.ok(*find) == "no transaction hangs\n"
+        (found,) = suwi.json("explain", topic, 0, 2)
+        assert found["transaction"] == "aborted"
+        broker.stop()

@@ -5,12 +5,16 @@ from typing import Any
 import pytest
 
 from suwi.coordinator.shard_context import Status
-from suwi.model.ids import ProducerId
+from suwi.model.ids import NodeId, ProducerId
 from suwi.wire.versions import ApiKey
 from tests.group.wire import TOPIC, Wire, on_broker
 
 OFFSETS = "__consumer_offsets"
 PRODUCER = 7
+ONE_SHARD = {
+    "transaction_state_log_num_partitions": "1",
+    "transaction_state_log_replication_factor": "1",
+}
 
 
 async def write_markers(
@@ -22,7 +26,9 @@ async def write_markers(
     transaction_version: int = 0,
     commits: bool = True,
 ) -> dict[tuple[str, int], int]:
-    """The error of each partition."""
+    """The error of each partition, as a broker is told it."""
+    assert wire.broker.broker is not None
+    broker = await wire.broker.broker.peers.connect(NodeId(0))
     marker = {
         "producer_id": PRODUCER,
         "producer_epoch": epoch,
@@ -31,7 +37,8 @@ async def write_markers(
         "coordinator_epoch": coordinator_epoch,
         "transaction_version": transaction_version,
     }
-    answer = await wire.client.call(ApiKey.WRITE_TXN_MARKERS, version, {"markers": [marker]})
+    answer = await broker.call(ApiKey.WRITE_TXN_MARKERS, version, {"markers": [marker]})
+    await broker.close()
     (result,) = answer.markers
     assert result.producer_id == PRODUCER
     return {
@@ -75,21 +82,38 @@ def test_a_marker_is_written_to_every_partition_and_an_error_is_that_of_one(vers
 
 def test_t6_the_rules_of_epochs_are_those_of_the_transaction_version() -> None:
     async def scenario(wire: Wire) -> None:
+        await wire.find("bank", key_type=1)
         for topic in (TOPIC, OFFSETS):
             place = (topic, 0)
-            assert await write_markers(wire, place, epoch=3, coordinator_epoch=5) == {place: 0}
+            assert await write_markers(wire, place, epoch=3, coordinator_epoch=0) == {place: 0}
             end = log_of(wire, topic).end_offset
             for how, error in (
-                ({"epoch": 2, "coordinator_epoch": 5}, 47),
-                ({"epoch": 3, "coordinator_epoch": 4}, 52),
-                ({"epoch": 3, "coordinator_epoch": 5, "transaction_version": 2}, 0),
+                ({"epoch": 2, "coordinator_epoch": 0}, 47),
+                ({"epoch": 3, "coordinator_epoch": -1}, 52),
+                ({"epoch": 3, "coordinator_epoch": 0, "transaction_version": 2}, 0),
             ):
                 assert await write_markers(wire, place, **how) == {place: error}
                 assert log_of(wire, topic).end_offset == end
-            assert await write_markers(wire, place, epoch=3, coordinator_epoch=5) == {place: 0}
+            assert await write_markers(wire, place, epoch=3, coordinator_epoch=0) == {place: 0}
             assert log_of(wire, topic).end_offset == end + 1
 
-    on_broker(scenario)
+    on_broker(scenario, **ONE_SHARD)
+
+
+def test_a_coordinator_epoch_that_no_coordinator_has_had_fences_none() -> None:
+    async def scenario(wire: Wire) -> None:
+        await wire.find("bank", key_type=1)
+        for topic in (TOPIC, OFFSETS):
+            place = (topic, 0)
+            impossible = 2**31 - 1
+            written = await write_markers(wire, place, coordinator_epoch=impossible)
+            assert written == {place: 0}
+            assert await write_markers(wire, place, coordinator_epoch=0) == {place: 0}
+            producer = log_of(wire, topic).producers.get(ProducerId(PRODUCER))
+            assert producer.coordinator_epoch == 0
+            assert await write_markers(wire, place, coordinator_epoch=-1) == {place: 52}
+
+    on_broker(scenario, **ONE_SHARD)
 
 
 @pytest.mark.parametrize("status", [Status.LOADING, Status.FAILED, Status.FOLLOWING])

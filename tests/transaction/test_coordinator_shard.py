@@ -20,7 +20,6 @@ from tests.transaction.states import (
     CONCURRENT,
     CURRENT,
     FENCED,
-    INVALID,
     MAPPING,
     NEXT,
     NONE,
@@ -81,50 +80,7 @@ def test_verify_only_changes_nothing_in_any_state(state: TransactionState) -> No
         assert len(driver.log) == before
 
 
-END_1 = {
-    # state: commit, abort
-    S.EMPTY: (INVALID, INVALID),
-    S.ONGOING: (NONE, NONE),
-    S.PREPARE_COMMIT: (WAITS, WAITS),
-    S.PREPARE_ABORT: (WAITS, WAITS),
-    S.COMPLETE_COMMIT: (NONE, INVALID),
-    S.COMPLETE_ABORT: (INVALID, NONE),
-}
-
-
-@pytest.mark.parametrize("state", END_1)
-def test_end_txn_of_version_1_in_every_state(state: TransactionState) -> None:
-    for commit, expected in zip((True, False), END_1[state], strict=True):
-        assert in_state(state).end(commit=commit) is expected
-        if expected is not WAITS:
-            assert in_state(state).end(commit=commit, producer=PREVIOUS) is FENCED
-            assert in_state(state).end(commit=commit, producer=NEXT) is FENCED
-            assert in_state(state).end(commit=commit, producer=OTHER) is MAPPING
-
-
-END_2 = {
-    # state: commit and abort of the current epoch, commit and abort of the one before
-    S.EMPTY: (INVALID, NONE, FENCED, FENCED),
-    S.ONGOING: (NONE, NONE, FENCED, FENCED),
-    S.PREPARE_COMMIT: (WAITS, WAITS, WAITS, WAITS),
-    S.PREPARE_ABORT: (WAITS, WAITS, WAITS, WAITS),
-    S.COMPLETE_COMMIT: (INVALID, NONE, NONE, INVALID),
-    S.COMPLETE_ABORT: (INVALID, NONE, INVALID, NONE),
-}
-
-
-@pytest.mark.parametrize("state", END_2)
-def test_end_txn_of_version_2_in_every_state(state: TransactionState) -> None:
-    asked = ((True, CURRENT), (False, CURRENT), (True, PREVIOUS), (False, PREVIOUS))
-    for (commit, who), expected in zip(asked, END_2[state], strict=True):
-        driver = in_state(state, version=2)
-        assert driver.end(commit=commit, producer=who, version=2) is expected, (commit, who)
-        if expected is not WAITS:
-            other = in_state(state, version=2)
-            assert other.end(commit=commit, producer=OTHER, version=2) is MAPPING
-
-
-@pytest.mark.parametrize("state", END_2)
+@pytest.mark.parametrize("state", ADD)
 def test_init_producer_id_in_every_state_ends_what_is_open(state: TransactionState) -> None:
     driver = in_state(state)
     bumps = 2 if state is S.ONGOING else 1
@@ -132,12 +88,12 @@ def test_init_producer_id_in_every_state_ends_what_is_open(state: TransactionSta
     assert driver.state is S.EMPTY
 
 
-@pytest.mark.parametrize("state", END_2)
+@pytest.mark.parametrize("state", ADD)
 def test_init_producer_id_of_a_known_producer_goes_on(state: TransactionState) -> None:
     assert in_state(state).init(CURRENT) == NEXT
 
 
-@pytest.mark.parametrize("state", END_2)
+@pytest.mark.parametrize("state", ADD)
 def test_init_producer_id_of_another_producer_is_fenced(state: TransactionState) -> None:
     for who in (PREVIOUS, OTHER, NEXT):
         driver = in_state(state)

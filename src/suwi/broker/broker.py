@@ -213,14 +213,12 @@ class Broker:
     def _make_coordinators(self) -> None:
         brokers_max = None if self._store.is_shared else self._brokers_in_process
         self.groups = GroupCoordinator(
-            self.config,
-            self._env,
-            self.tasks,
-            lambda: self.replicas.image,
-            brokers_max=brokers_max,
+            self.config, self._env, self.tasks, lambda: self.replicas.image, brokers_max=brokers_max
         )
         self.replicas.subscribe(self.groups.runtime)
-        self.txn_markers = TxnMarkers(self.replicas, self.groups.runtime, self._env.clock)
+        self.txn_markers = TxnMarkers(
+            self.replicas, self.groups.runtime, self._env.clock, lambda: self.transactions.search
+        )
         self.transactions = TransactionCoordinator(
             self.config,
             self._env,

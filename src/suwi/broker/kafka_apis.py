@@ -47,6 +47,7 @@ from suwi.handlers.find_coordinator import (
     CoordinatorTopic,
     FindCoordinator,
 )
+from suwi.handlers.hanging_transactions import HangingTransactions
 from suwi.handlers.heartbeat import Heartbeat
 from suwi.handlers.init_producer_id import InitProducerId
 from suwi.handlers.join_group import JoinGroup
@@ -56,6 +57,7 @@ from suwi.handlers.list_groups import ListGroups
 from suwi.handlers.list_offsets import ListOffsets
 from suwi.handlers.list_partition_reassignments import ListPartitionReassignments
 from suwi.handlers.list_transactions import ListTransactions
+from suwi.handlers.live_transactions import LiveTransactions
 from suwi.handlers.metadata import Metadata
 from suwi.handlers.offset_commit import OffsetCommit
 from suwi.handlers.offset_delete import OffsetDelete
@@ -181,7 +183,10 @@ class KafkaApis:
             ApiKey.END_TXN: EndTxn(producer_ids, runtime),
             ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactions(runtime),
             ApiKey.LIST_TRANSACTIONS: ListTransactions(runtime, self.env.clock),
-            ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkers(self.txn_markers),
+            ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkers(
+                self.txn_markers,
+                HangingTransactions(self.replicas, self.txn_markers, self.transactions.search),
+            ),
             ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommit(
                 self.groups.runtime,
                 self.replicas,
@@ -233,6 +238,7 @@ class KafkaApis:
             ApiKey.DESCRIBE_GROUP_HISTORY: DescribeGroupHistory(
                 self.groups.runtime, self.groups.history
             ),
+            ApiKey.LIVE_TRANSACTIONS: LiveTransactions(self.transactions.runtime),
             ApiKey.REPORT_LOSS: ReportLoss(controller),
             ApiKey.DESCRIBE_REPLICAS: DescribeReplicas(replicas, NodeId(self.config.node_id)),
             ApiKey.PEER_CHALLENGE: self.handshake.challenge,

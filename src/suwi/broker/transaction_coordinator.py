@@ -11,6 +11,7 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from suwi.broker.transaction_markers import AppendMarkers, TransactionMarkers
+from suwi.broker.transaction_search import TransactionSearch
 from suwi.controller.topic_control import NewTopic
 from suwi.coordinator.decision import Decision
 from suwi.coordinator.runtime import CoordinatorRuntime
@@ -73,6 +74,7 @@ class TransactionCoordinator:
                 self._shard_failed,
             ),
         )
+        self.search = TransactionSearch(NodeId(config.node_id), follower, self.runtime, peers)
         self._markers = TransactionMarkers(
             NodeId(config.node_id),
             follower,

@@ -214,9 +214,6 @@ class TransactionMarkers:
         to_retry = []
         for tp in partitions:
             error = errors.get(tp, ErrorCode.unknown_server_error)
-            if error is ErrorCode.transaction_coordinator_fenced:
-                self._log("transaction markers given up", unwritten, tp, error)
-                return  # Another coordinator has taken over, and writes them.
             if error is ErrorCode.none:
                 unwritten.left.pop(tp, None)
             elif error in _DROPPED:

@@ -3,10 +3,10 @@
 `list_transactions` asks all brokers, since each knows the transactional ids that it coordinates;
 `describe_transaction` asks the id's coordinator; `producers_of` and `write_abort_marker` ask the
 leaders of partitions. `find_hanging` compares what is open in partitions with what coordinators
-know.
+know, `find_stuck` what coordinators have decided with what partitions have been told.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ from suwi.model.ids import (
 from suwi.wire.versions import ApiKey
 
 _NOT_OPEN = -1
+_PREPARED = ("PrepareCommit", "PrepareAbort")
 
 
 class ListedTransaction(NamedTuple):
@@ -70,6 +71,22 @@ class PartitionProducer(NamedTuple):
 class OpenTransaction(NamedTuple):
     partition: TopicPartition
     producer: PartitionProducer
+
+
+class HangingTransactions(NamedTuple):
+    transactions: list[OpenTransaction]
+    unread: dict[TopicPartition, str]
+    """Why a partition could not be looked at."""
+
+
+class StuckTransaction(NamedTuple):
+    """One that is decided, and that its coordinator cannot complete."""
+
+    decided: TransactionDescription
+    partition: TopicPartition | None
+    """That has no marker yet; None if none of the partitions that were looked at."""
+    producer: PartitionProducer | None
+    """What the partition knows, if it could be asked."""
 
 
 async def list_transactions(
@@ -171,20 +188,22 @@ def _producer(found: Any) -> PartitionProducer:
 
 async def find_hanging(
     cluster: Cluster, partitions: Iterable[TopicPartition], silent_since_ms: int
-) -> list[OpenTransaction]:
+) -> HangingTransactions:
     """Open transactions without a write since a time, which no coordinator will ever end. Raises a
     `BrokerError`, OSError; also if a broker does not tell of its transactions."""
     candidates: list[OpenTransaction] = []
+    unread: dict[TopicPartition, str] = {}
     for partition, producers in sorted((await producers_of(cluster, partitions)).items()):
         if isinstance(producers, BrokerError):
-            raise error_from(producers.code, f"{partition}: {producers}")
+            unread[partition] = str(producers)
+            continue
         candidates += [
             OpenTransaction(partition, producer)
             for producer in producers
             if producer.open_from is not None and producer.last_timestamp <= silent_since_ms
         ]
     if not candidates:
-        return []
+        return HangingTransactions([], unread)
     ids = {candidate.producer.producer.producer_id: None for candidate in candidates}
     known, silent = await list_transactions(cluster, producer_ids=ids)
     for node, why in silent.items():
@@ -194,16 +213,46 @@ async def find_hanging(
         described = await describe_transaction(cluster, listed.transactional_id)
         if described is not None:
             coordinated |= {(listed.producer_id, partition) for partition in described.partitions}
-    return [
+    hanging = [
         candidate
         for candidate in candidates
         if (candidate.producer.producer.producer_id, candidate.partition) not in coordinated
     ]
+    return HangingTransactions(hanging, unread)
+
+
+async def find_stuck(
+    cluster: Cluster, readable: Collection[TopicPartition], begun_ms_ago: int
+) -> tuple[list[StuckTransaction], dict[NodeId, str]]:
+    """Transactions that are decided, but whose markers are not all written: begun so long ago that
+    they cannot be on their way any more; and why brokers have not told of theirs. `readable`: the
+    partitions that have a leader. Raises a `BrokerError`, OSError."""
+    known, silent = await list_transactions(cluster, states=_PREPARED, longer_than_ms=begun_ms_ago)
+    stuck: list[StuckTransaction] = []
+    for listed in known:
+        decided = await describe_transaction(cluster, listed.transactional_id)
+        if decided is None or decided.state not in _PREPARED:
+            continue
+        told = await producers_of(cluster, [tp for tp in decided.partitions if tp in readable])
+        found = []
+        for partition in decided.partitions:
+            producers = told.get(partition)
+            if producers is None or isinstance(producers, BrokerError):
+                found.append(StuckTransaction(decided, partition, None))
+                continue
+            found += [
+                StuckTransaction(decided, partition, producer)
+                for producer in producers
+                if producer.producer.producer_id == decided.producer.producer_id
+                and producer.open_from is not None
+            ]
+        stuck += found or [StuckTransaction(decided, None, None)]
+    return stuck, silent
 
 
 async def write_abort_marker(cluster: Cluster, transaction: OpenTransaction) -> None:
-    """End a transaction in one partition, whatever its coordinator knows. Raises a `BrokerError`,
-    OSError."""
+    """End a hanging transaction in one partition. Raises a `BrokerError`, OSError; InvalidTxnState
+    if a coordinator knows it."""
     producer, partition = transaction.producer, transaction.partition
     marker = {
         "producer_id": producer.producer.producer_id,

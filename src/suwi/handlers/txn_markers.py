@@ -4,13 +4,15 @@
 broker. A partition of a coordinator is written by its shard only, so that markers are applied
 before they are answered (hazard T13). A partition that cannot commit is not waited for long: the
 other transactions of the request would wait with it. The next attempt goes on waiting.
+A partition may have a coordinator epoch that no coordinator has ever had, from a marker of somebody
+else: then it does not fence the coordinators, whose markers would never be written.
 Invariant: an answer without error means that the marker is committed, or was already there.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from kio.schema.errors import ErrorCode
 
@@ -20,6 +22,7 @@ from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.env import Clock
 from suwi.handlers.errors import error_of
 from suwi.handlers.slices import SLICE_PARTITIONS
+from suwi.metadata.store import Unavailable
 from suwi.model.errors import BrokerError, InvalidRequest, InvalidTopic
 from suwi.model.ids import ProducerId, TopicPartition
 from suwi.replica.partition_transactions import TxnMarker
@@ -28,12 +31,27 @@ from suwi.replica.replica_manager import ReplicaManager
 
 _READY_TIMEOUT_S: Final = 3.0
 _COMMIT_TIMEOUT_S: Final = 3.0
+_FENCED: Final = ErrorCode.transaction_coordinator_fenced
 # T23: a transaction coordinator retries the first; the others it does not expect of a partition.
 _TOLD: Final = {
     ErrorCode.coordinator_load_in_progress: ErrorCode.not_leader_or_follower,
     ErrorCode.coordinator_not_available: ErrorCode.not_leader_or_follower,
     ErrorCode.not_coordinator: ErrorCode.not_leader_or_follower,
 }
+
+
+Errors = dict[TopicPartition, ErrorCode]
+
+
+class Coordinators(Protocol):
+    """All transaction coordinators of the cluster: `broker/transaction_search.py`."""
+
+    def find(self, producer_id: int, partition: TopicPartition) -> Awaitable[list[str]]:
+        """The transactional ids whose transaction with that producer has the partition, and has
+        not ended. Raises CoordinatorNotAvailable."""
+
+    def newest_coordinator_epoch(self) -> Awaitable[int]:
+        """None of them has a greater epoch. Raises `Unavailable`."""
 
 
 class _Outcome(Token):
@@ -79,10 +97,17 @@ class _Outcome(Token):
 
 
 class TxnMarkers:
-    def __init__(self, replicas: ReplicaManager, groups: CoordinatorRuntime, clock: Clock) -> None:
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        groups: CoordinatorRuntime,
+        clock: Clock,
+        coordinators: Callable[[], Coordinators],
+    ) -> None:
         self._replicas = replicas
         self._groups = groups
         self._clock = clock
+        self._coordinators = coordinators
         self._uncommitted: dict[tuple[TopicPartition, TxnMarker], _Outcome] = {}
         """Of the markers that were appended and not committed when they had to be answered."""
 
@@ -94,7 +119,7 @@ class TxnMarkers:
         commits: bool,
         transaction_version: int,
         partitions: Iterable[TopicPartition],
-    ) -> dict[TopicPartition, ErrorCode]:
+    ) -> Errors:
         """The error of each partition, when its marker is committed or refused."""
         marker = TxnMarker(
             ProducerId(producer_id), producer_epoch, coordinator_epoch, commits, transaction_version
@@ -104,10 +129,51 @@ class TxnMarkers:
 
     async def append_all(
         self, asked: Iterable[tuple[TxnMarker, Iterable[TopicPartition]]]
-    ) -> list[dict[TopicPartition, ErrorCode]]:
+    ) -> list[Errors]:
         """As `append_markers`, for each marker; all are appended before any is waited for."""
         markers = [(marker, list(dict.fromkeys(partitions))) for marker, partitions in asked]
-        await wait_until_ready(self._led(tp for _, tps in markers for tp in tps), _READY_TIMEOUT_S)
+        results = await self._append_all(markers)
+        fenced = [
+            (number, [tp for tp, code in errors.items() if code is _FENCED])
+            for number, errors in enumerate(results)
+            if _FENCED in errors.values()
+        ]
+        if fenced:
+            try:
+                epoch_max = await self._coordinators().newest_coordinator_epoch()
+            except Unavailable:
+                return results
+            again = [
+                (markers[number][0]._replace(coordinator_epoch_max=epoch_max), partitions)
+                for number, partitions in fenced
+            ]
+            for (number, _), errors in zip(fenced, await self._append_all(again), strict=True):
+                results[number].update(errors)
+        return results
+
+    async def append_if(
+        self, is_wanted: Callable[[], bool], marker: TxnMarker, tp: TopicPartition
+    ) -> ErrorCode:
+        """Append a marker if it is wanted, which is asked in the same step; otherwise wait until
+        what the partition has is committed. `is_wanted` may raise a `BrokerError`."""
+        await self.wait_until_ready([tp])
+        if is_wanted():
+            outcome = self._append(tp, marker)
+        else:
+            outcome = _Outcome()
+            partition = self._replicas.leader_of(tp.topic, tp.partition)
+            partition.when_committed(partition.log.end_offset, outcome.on_commit)
+        until_s = asyncio.get_running_loop().time() + _COMMIT_TIMEOUT_S
+        return await self._wait(tp, marker, outcome, until_s)
+
+    async def wait_until_ready(self, partitions: Iterable[TopicPartition]) -> None:
+        """Until the logs of those that this broker leads can be used, or for a while."""
+        await wait_until_ready(self._led(partitions), _READY_TIMEOUT_S)
+
+    async def _append_all(
+        self, markers: list[tuple[TxnMarker, list[TopicPartition]]]
+    ) -> list[Errors]:
+        await self.wait_until_ready(tp for _, tps in markers for tp in tps)
         appended: list[dict[TopicPartition, _Outcome]] = []
         in_slice = 0
         for marker, partitions in markers:

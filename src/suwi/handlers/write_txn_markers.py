@@ -1,11 +1,12 @@
 """WriteTxnMarkers v1-v2. Ends transactions in partitions. v2: transaction version (KIP-890).
 
-Sent by transaction coordinators, and by administrators to end a hanging transaction.
+Sent by transaction coordinators, and by administrators to end one hanging transaction.
 """
 
 from kio.schema.errors import ErrorCode
 
 from suwi.handlers.errors import reply
+from suwi.handlers.hanging_transactions import HangingTransactions
 from suwi.handlers.txn_markers import TxnMarkers
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.net.answers import Exclusive, Reply
@@ -14,8 +15,9 @@ from suwi.replica.partition_transactions import TxnMarker
 
 
 class WriteTxnMarkers:
-    def __init__(self, txn_markers: TxnMarkers) -> None:
+    def __init__(self, txn_markers: TxnMarkers, hanging: HangingTransactions) -> None:
         self._txn_markers = txn_markers
+        self._hanging = hanging
 
     def __call__(self, request: Request) -> Exclusive:
         return Exclusive(self._answer(request))
@@ -38,11 +40,13 @@ class WriteTxnMarkers:
             )
             for marker in request.message.markers
         ]
+        is_of_broker = request.client.is_peer
+        results = await (
+            self._txn_markers.append_all(asked) if is_of_broker else self._hanging.abort(asked)
+        )
         # By producer: a request may have several markers of one, and the response has one entry.
         by_producer: dict[int, dict[TopicPartition, ErrorCode]] = {}
-        for (marker, _), errors in zip(
-            asked, await self._txn_markers.append_all(asked), strict=True
-        ):
+        for (marker, _), errors in zip(asked, results, strict=True):
             by_producer.setdefault(marker.producer_id, {}).update(errors)
         return reply(
             request,

@@ -184,13 +184,20 @@ class ProducerStates:
         )
 
     def check_marker(
-        self, producer_id: ProducerId, epoch: int, coordinator_epoch: int, *, is_strict: bool
+        self,
+        producer_id: ProducerId,
+        epoch: int,
+        coordinator_epoch: int,
+        *,
+        is_strict: bool,
+        coordinator_epoch_max: int | None = None,
     ) -> bool:
         """Validate a transaction marker before its append; whether it must be appended.
 
         `is_strict`: of transaction version 2, whose markers have a greater epoch than the records
         of their transaction (hazard T6). An equal epoch is that of a repeated marker, unless a
         transaction is open: then the marker is that of an earlier one.
+        `coordinator_epoch_max`: a greater one, of an earlier marker, was no coordinator's.
         Raises InvalidProducerEpoch or TransactionCoordinatorFenced.
         """
         producer = self._producers.get(producer_id)
@@ -202,7 +209,10 @@ class ProducerStates:
                 f"epoch {epoch} of a marker of producer {producer_id}, its newest is "
                 f"{producer.epoch}"
             )
-        if coordinator_epoch < producer.coordinator_epoch:
+        is_possible = (
+            coordinator_epoch_max is None or producer.coordinator_epoch <= coordinator_epoch_max
+        )
+        if coordinator_epoch < producer.coordinator_epoch and is_possible:
             raise TransactionCoordinatorFenced(
                 f"coordinator epoch {coordinator_epoch} of a marker of producer {producer_id} is "
                 f"older than {producer.coordinator_epoch}"

@@ -153,6 +153,10 @@ class TransactionAbortable(BrokerError):
     code = ErrorCode.transaction_abortable
 
 
+class ClusterAuthorizationFailed(BrokerError):
+    code = ErrorCode.cluster_authorization_failed
+
+
 class TransactionCoordinatorFenced(BrokerError):
     code = ErrorCode.transaction_coordinator_fenced
 

@@ -35,6 +35,9 @@ class TxnMarker(NamedTuple):
     commits: bool
     transaction_version: int
     """0 or 1 also for the markers of administrators."""
+    coordinator_epoch_max: int | None = None
+    """The highest that a coordinator can have, where that is known. A partition with a greater one
+    has it from somebody else, and accepts the marker all the same."""
 
 
 class VerificationGuard:
@@ -183,6 +186,7 @@ class PartitionTransactions:
             marker.producer_epoch,
             marker.coordinator_epoch,
             is_strict=is_strict,
+            coordinator_epoch_max=marker.coordinator_epoch_max,
         )
         self._void_guard(marker, has_next_epoch=is_strict)
         if not is_new:

@@ -157,6 +157,9 @@ class TransactionCoordinatorShard:
         """Since when each open transaction has been open."""
         return self._open_since_ms.values()
 
+    def not_ended(self) -> list[str]:
+        return [*self._open_since_ms, *self._prepared]
+
     # -- partitions ------------------------------------------------------------------------------
 
     def add_partitions(

@@ -93,6 +93,7 @@ class ApiKey(IntEnum):
     PEER_CHALLENGE = 20_004
     PEER_PROOF = 20_005
     DESCRIBE_GROUP_HISTORY = 20_006
+    LIVE_TRANSACTIONS = 20_007
     """Suwi's own: see `handlers/describe_replicas.py`."""
 
 
@@ -110,6 +111,7 @@ RAW_BODY: Final = frozenset(
         ApiKey.PEER_CHALLENGE,
         ApiKey.PEER_PROOF,
         ApiKey.DESCRIBE_GROUP_HISTORY,
+        ApiKey.LIVE_TRANSACTIONS,
     }
 )
 
@@ -263,6 +265,7 @@ _ENTRIES = (
     _peers(ApiKey.REPORT_LOSS, 0, 0),
     _entry(ApiKey.DESCRIBE_EVENTS, 0, 0, 0),
     _entry(ApiKey.DESCRIBE_GROUP_HISTORY, 0, 0, 0),
+    _entry(ApiKey.LIVE_TRANSACTIONS, 0, 0, 0),
     # Open to all clients: a broker is not authenticated before it has sent these.
     _entry(ApiKey.PEER_CHALLENGE, 0, 0, 0),
     _entry(ApiKey.PEER_PROOF, 0, 0, 0),

@@ -84,9 +84,11 @@ def find_hanging(
     broker: Broker = DEFAULT_BROKER,
     command_config: CommandConfig = None,
 ) -> None:
-    """Find transactions that are open in a partition and that no coordinator will end.
+    """Find transactions that are open in a partition and that no coordinator will end, and those
+    that are decided (Prepare…) and do not get their markers.
 
-    They hold up readers of committed records and compaction; `suwi transactions abort` ends one.
+    They hold up readers of committed records and compaction. `suwi transactions abort` ends one
+    that no coordinator knows; docs/transactions.md says what to do about the others.
     """
     if partition is not None and topic is None:
         raise typer.BadParameter("give the --topic as well", param_hint="--partition")
@@ -112,8 +114,8 @@ def abort(
 ) -> None:
     """End a hanging transaction in one partition.
 
-    Only for what `suwi transactions find-hanging` shows: ending a transaction that its producer
-    still writes makes it incomplete.
+    Only what no coordinator knows, as `suwi transactions find-hanging` shows it; brokers refuse to
+    end others.
 
     \b
     suwi transactions abort orders 0 --start-offset 42

@@ -1,0 +1,87 @@
+"""Asks all transaction coordinators whether they know a transaction that has not ended.
+
+A marker names its producer by id, which does not tell who coordinates it. So the leaders of all
+partitions of `__transaction_state` are asked (LiveTransactions), one question at a time.
+Invariant: without an answer for each of these partitions there is no result.
+"""
+
+import asyncio
+import json
+import logging
+from typing import Final
+
+from suwi.broker.transaction_markers import Metadata
+from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.handlers.live_transactions import LiveIds, live_ids
+from suwi.metadata.store import Unavailable
+from suwi.model.errors import CoordinatorNotAvailable
+from suwi.model.ids import NO_NODE, NodeId, TopicPartition
+from suwi.replica.peers import Peers
+from suwi.wire.versions import ApiKey
+
+log = logging.getLogger(__name__)
+
+_SYNC_S_MAX: Final = 5.0
+_RESPONSE_S_MAX: Final = 5.0
+
+
+class TransactionSearch:
+    def __init__(
+        self,
+        node_id: NodeId,
+        metadata: Metadata,
+        transactions: CoordinatorRuntime,
+        peers: Peers,
+    ) -> None:
+        self._node_id = node_id
+        self._metadata = metadata
+        self._transactions = transactions
+        self._peers = peers
+        self._asking = asyncio.Lock()
+
+    async def find(self, producer_id: int, partition: TopicPartition) -> list[str]:
+        """The transactional ids whose transaction with that producer has the partition in its
+        Ongoing or Prepare state. Raises CoordinatorNotAvailable."""
+        async with self._asking:
+            try:
+                await self._metadata.synced(_SYNC_S_MAX)
+            except Unavailable as error:
+                raise CoordinatorNotAvailable(str(error)) from error
+            topic = self._metadata.image.topics.get(self._transactions.topic)
+            if topic is None:
+                return []
+            leaders = {state.leader for state in topic.partitions} - {NO_NODE}
+            answers = await asyncio.gather(
+                *(self._ask(node, producer_id, partition) for node in sorted(leaders))
+            )
+        live = sorted({name for answer in answers for name in answer.live})
+        answered = {shard for answer in answers for shard in answer.shards}
+        silent = [index for index in range(len(topic.partitions)) if index not in answered]
+        if silent and not live:
+            raise CoordinatorNotAvailable(f"{topic.name}-{silent[0]} has no coordinator to ask")
+        return live
+
+    async def newest_coordinator_epoch(self) -> int:
+        """That no coordinator's epoch exceeds; -1 if there is none. Raises `Unavailable`."""
+        await self._metadata.synced(_SYNC_S_MAX)
+        topic = self._metadata.image.topics.get(self._transactions.topic)
+        return max((state.leader_epoch for state in topic.partitions), default=-1) if topic else -1
+
+    async def _ask(self, node: NodeId, producer_id: int, partition: TopicPartition) -> LiveIds:
+        if node == self._node_id:
+            return await live_ids(self._transactions, producer_id, partition)
+        asked = {"producer_id": producer_id, **partition._asdict()}
+        try:
+            async with asyncio.timeout(_RESPONSE_S_MAX):
+                connection = await self._peers.connect(node)
+                try:
+                    body = json.dumps(asked).encode()
+                    response = await connection.send(ApiKey.LIVE_TRANSACTIONS, 0, [body])
+                finally:
+                    connection.abort()
+            return LiveIds(**json.loads(bytes(response)))
+        except (OSError, ValueError, TypeError) as error:
+            log.info(
+                "transaction coordinator not reached", extra={"broker": node, "reason": str(error)}
+            )
+            return LiveIds([], [])
