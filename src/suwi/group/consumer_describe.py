@@ -1,6 +1,6 @@
 """A consumer group as ConsumerGroupDescribe shows it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from suwi.group.consumer_config import ConsumerGroupConfig
 from suwi.group.consumer_group import (
@@ -21,11 +21,16 @@ def describe(group: ConsumerGroup, config: ConsumerGroupConfig, topics: Topics) 
         group.epoch,
         group.assignment_epoch,
         preferred_assignor(group.assignors, config),
-        [
-            _describe(member, group.targets.get(member.member_id, NO_ASSIGNMENT), topics)
-            for member in group.members.values()
-        ],
+        _describe_members(list(group.members.values()), dict(group.targets), topics),
     )
+
+
+def _describe_members(
+    members: Sequence[ConsumerGroupMember], targets: Mapping[str, Target], topics: Topics
+) -> Iterator[DescribedMember]:
+    """One by one: the group may change in between, this description does not."""
+    for member in members:
+        yield _describe(member, targets.get(member.member_id, NO_ASSIGNMENT), topics)
 
 
 def _describe(member: ConsumerGroupMember, target: Target, topics: Topics) -> DescribedMember:

@@ -1,6 +1,6 @@
 """What members of consumer groups ask and are told, independent of the version on the wire."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from kio.schema.errors import ErrorCode
@@ -88,4 +88,4 @@ class DescribedGroup(NamedTuple):
     epoch: int
     assignment_epoch: int
     assignor: str
-    members: Sequence[DescribedMember]
+    members: Iterable[DescribedMember]

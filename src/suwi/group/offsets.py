@@ -80,8 +80,12 @@ class GroupOffsets:
 
     def partitions(self) -> list[Partition]:
         """Those that have an offset now."""
-        known = dict.fromkeys([*self._committed, *self._pending])
-        return [partition for partition in known if self.get(partition) is not None]
+        return [each for each in self.known_partitions() if self.get(each) is not None]
+
+    def known_partitions(self) -> list[Partition]:
+        """Those that have an offset now, and some that had or will have one."""
+        pending = [each for each in self._pending if each not in self._committed]
+        return [*self._committed, *pending]
 
     def latest(self) -> Iterator[tuple[Partition, OffsetCommitValue]]:
         """As the log will have it: what a decision rests on."""

@@ -4,16 +4,16 @@ or verifying. v5: TRANSACTION_ABORTABLE.
 Up to v3 from clients: either all partitions are added, or none.
 """
 
-import asyncio
-from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.topic_names import INTERNAL_TOPICS
 from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.handlers.coordinator_requests import HASHED_CHARACTERS
 from suwi.handlers.errors import reply
-from suwi.handlers.transaction_requests import add_partitions, fenced_as
+from suwi.handlers.slices import SlicedItems, SlicedResponse
+from suwi.handlers.transaction_requests import PartitionsAdded, fenced_as
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
@@ -25,6 +25,10 @@ from suwi.transaction.transaction_metadata import TRANSACTION_VERSION_2
 _PRODUCER_FENCED_FROM: Final = 2
 _SEVERAL_FROM: Final = 4
 _ABORTABLE_FROM: Final = 5
+_TOPICS_OF_ONE: Final = "results_by_topic_v3_and_below"
+_TRANSACTIONS: Final = "results_by_transaction"
+_TOPICS: Final = "topic_results"
+_PARTITIONS: Final = "results_by_partition"
 
 
 class AddPartitionsToTxn:
@@ -35,88 +39,86 @@ class AddPartitionsToTxn:
     async def __call__(self, request: Request) -> Reply:
         asked, version = request.message, request.version
         if version < _SEVERAL_FROM:
+            response = SlicedResponse(request, arrays=(_TOPICS_OF_ONE, _PARTITIONS))
+            work = _Work(request, response)
             wanted = AddPartitionsRequest(
                 asked.v3_and_below_transactional_id,
                 Producer(asked.v3_and_below_producer_id, asked.v3_and_below_producer_epoch),
-                _partitions(asked.v3_and_below_topics),
+                await work.partitions(asked.v3_and_below_topics),
             )
-            results = await self._add(wanted, version)
-            return reply(
-                request, {"throttle_time": 0, "results_by_topic_v3_and_below": _by_topic(results)}
-            )
-        several = [
-            AddPartitionsRequest(
+            await work.add_results(await self._begin(wanted, work))
+            return response.reply()
+        response = SlicedResponse(request, (_TRANSACTIONS,), arrays=(_TOPICS, _PARTITIONS))
+        work = _Work(request, response)
+        begun: list[tuple[str, _Begun]] = []
+        for each in asked.transactions:
+            wanted = AddPartitionsRequest(
                 each.transactional_id,
                 Producer(each.producer_id, each.producer_epoch),
-                _partitions(each.topics),
+                await work.partitions(each.topics),
                 TRANSACTION_VERSION_2,
                 each.verify_only,
                 HELD_MS_MAX_OF_BROKERS,
             )
-            for each in asked.transactions
-        ]
-        of_all = await asyncio.gather(*(self._add(each, version) for each in several))
-        return reply(
-            request,
-            {
-                "throttle_time": 0,
-                "error_code": ErrorCode.none,
-                "results_by_transaction": [
-                    {
-                        "transactional_id": each.transactional_id,
-                        "topic_results": _by_topic(results),
-                    }
-                    for each, results in zip(several, of_all, strict=True)
-                ],
-            },
-        )
+            begun.append((each.transactional_id, await self._begin(wanted, work)))
+        transactions = SlicedItems(request, (_TRANSACTIONS,))
+        for transactional_id, each in begun:
+            await work.add_results(each)
+            transactions.add({"transactional_id": transactional_id, _TOPICS: response.topics()})
+            transactions.encode()
+        fields = {"error_code": ErrorCode.none, _TRANSACTIONS: transactions.take()}
+        return reply(request, {"throttle_time": 0, **fields})
 
-    async def _add(
-        self, wanted: AddPartitionsRequest, version: int
-    ) -> dict[TopicPartition, ErrorCode]:
-        refused = self._refused(wanted, version)
-        if refused:
-            others = dict.fromkeys(wanted.partitions, ErrorCode.operation_not_attempted)
-            return {**others, **refused}
-        errors = await add_partitions(self._transactions, wanted)
-        return {tp: _told(error, version) for tp, error in errors.items()}
-
-    def _refused(
-        self, wanted: AddPartitionsRequest, version: int
-    ) -> dict[TopicPartition, ErrorCode]:
+    async def _begin(self, wanted: AddPartitionsRequest, work: "_Work") -> "_Begun":
         image, refused = self._replicas.image, {}
         for tp in wanted.partitions:
-            if version < _SEVERAL_FROM and tp.topic in INTERNAL_TOPICS:
+            if work.request.version < _SEVERAL_FROM and tp.topic in INTERNAL_TOPICS:
                 refused[tp] = ErrorCode.topic_authorization_failed
             elif image.partition(tp) is None:
                 refused[tp] = ErrorCode.unknown_topic_or_partition
-        return refused
+            await work.spend()
+        await work.spend(len(wanted.transactional_id) // HASHED_CHARACTERS)
+        if refused:
+            others = dict.fromkeys(wanted.partitions, ErrorCode.operation_not_attempted)
+            return {**others, **refused}
+        return PartitionsAdded(self._transactions, wanted)
+
+
+_Begun: TypeAlias = PartitionsAdded | dict[TopicPartition, ErrorCode]
+
+
+class _Work(NamedTuple):
+    """One request, in slices."""
+
+    request: Request
+    response: SlicedResponse
+
+    async def spend(self, cost: int = 1) -> None:
+        if self.response.count(cost):
+            await self.request.next_slice()
+
+    async def partitions(self, topics: Any) -> tuple[TopicPartition, ...]:
+        wanted: dict[TopicPartition, None] = {}
+        for topic in topics:
+            for index in topic.partitions:
+                wanted[TopicPartition(topic.name, PartitionIndex(index))] = None
+                await self.spend()
+        return tuple(wanted)
+
+    async def add_results(self, begun: _Begun) -> None:
+        """By topic, in the order of the request."""
+        errors = begun if isinstance(begun, dict) else await begun.errors()
+        name: str | None = None
+        for tp, error in errors.items():
+            if tp.topic != name:
+                name = tp.topic
+                self.response.begin_topic(name=name)
+            code = error if isinstance(begun, dict) else _told(error, self.request.version)
+            if self.response.add({"partition_index": tp.partition, "partition_error_code": code}):
+                await self.request.next_slice()
 
 
 def _told(error: ErrorCode, version: int) -> ErrorCode:
     if error is ErrorCode.transaction_abortable and version < _ABORTABLE_FROM:
         return ErrorCode.invalid_txn_state
     return fenced_as(error, version, _PRODUCER_FENCED_FROM)
-
-
-def _partitions(topics: Any) -> tuple[TopicPartition, ...]:
-    return tuple(
-        dict.fromkeys(
-            TopicPartition(topic.name, PartitionIndex(index))
-            for topic in topics
-            for index in topic.partitions
-        )
-    )
-
-
-def _by_topic(errors: dict[TopicPartition, ErrorCode]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name,
-            "results_by_partition": [
-                {"partition_index": tp.partition, "partition_error_code": errors[tp]}
-                for tp in partitions
-            ],
-        }
-        for name, partitions in groupby(errors, key=lambda tp: tp.topic)
-    ]

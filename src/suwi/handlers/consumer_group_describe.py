@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe v0-v1 (KIP-848). v1: which members use the classic protocol."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -10,11 +10,14 @@ from suwi.group.consumer_describe import describe
 from suwi.group.consumer_group import ConsumerGroup
 from suwi.group.consumer_messages import DescribedGroup, DescribedMember, Topic, Topics
 from suwi.handlers.authorized_operations import on_group
-from suwi.handlers.coordinator_requests import coordinator_error
-from suwi.handlers.errors import reply, shortened
-from suwi.net.answers import Reply
+from suwi.handlers.coordinator_requests import coordinator_error, hashing
+from suwi.handlers.errors import shortened
+from suwi.handlers.slices import Sliced, SlicedResponse, in_slices
+from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 
+_PARTITIONS_OF_AN_ITEM: Final = 16
+"""So many partitions of a member cost as much as an item of a slice."""
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
@@ -24,30 +27,42 @@ class ConsumerGroupDescribe:
         self._groups = groups
         self._topics = topics
 
-    def __call__(self, request: Request) -> Reply:
+    def __call__(self, request: Request) -> Answer:
+        return in_slices(request, self._describe_all(request))
+
+    def _describe_all(self, request: Request) -> Sliced:
         asked = request.message
         operations = on_group(asked.include_authorized_operations)
-        groups = [
-            {**self._describe(group_id), "authorized_operations": operations}
-            for group_id in asked.group_ids
-        ]
-        return reply(request, {"throttle_time": 0, "groups": groups})
+        response = SlicedResponse(request, arrays=("groups", "members"))
+        for group_id in asked.group_ids:
+            for _ in hashing(group_id):
+                if response.count():
+                    yield
+            group, members = self._describe(group_id)
+            if response.begin_topic(**group, authorized_operations=operations):
+                yield
+            for member in members:
+                partitions = sum(len(parts) for _, parts in (*member.assignment, *member.target))
+                if response.add(_member(member), 1 + partitions // _PARTITIONS_OF_AN_ITEM):
+                    yield
+        return response.reply()
 
-    def _describe(self, group_id: str) -> dict[str, Any]:
+    def _describe(self, group_id: str) -> tuple[dict[str, Any], Iterable[DescribedMember]]:
         if not group_id:
-            return _refused(group_id, ErrorCode.invalid_group_id, None)
+            return _refused(group_id, ErrorCode.invalid_group_id, None), ()
         try:
             machine = self._groups.shard_to_read(group_id).machine
         except Exception as error:
-            return _refused(group_id, coordinator_error(error), None)
+            return _refused(group_id, coordinator_error(error), None), ()
         group = machine.group(group_id)
         if not isinstance(group, ConsumerGroup):
             # Kafka's Admin asks with DescribeGroups then.
             message = f"Group {group_id} not found."
             if group is not None:
                 message = f"Group {group_id} is not a consumer group."
-            return _refused(group_id, ErrorCode.group_id_not_found, message)
-        return _described(describe(group, machine.config.consumer_of(group_id), self._topics()))
+            return _refused(group_id, ErrorCode.group_id_not_found, message), ()
+        described = describe(group, machine.config.consumer_of(group_id), self._topics())
+        return _described(described), described.members
 
 
 def _refused(group_id: str, error: ErrorCode, message: str | None) -> dict[str, Any]:
@@ -59,7 +74,6 @@ def _refused(group_id: str, error: ErrorCode, message: str | None) -> dict[str, 
         "group_epoch": 0,
         "assignment_epoch": 0,
         "assignor_name": "",
-        "members": (),
     }
 
 
@@ -70,7 +84,6 @@ def _described(group: DescribedGroup) -> dict[str, Any]:
         "group_epoch": group.epoch,
         "assignment_epoch": group.assignment_epoch,
         "assignor_name": group.assignor,
-        "members": [_member(member) for member in group.members],
     }
 
 

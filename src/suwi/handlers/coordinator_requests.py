@@ -1,7 +1,8 @@
 """Requests to a coordinator: to the shard that a key belongs to, and its reply, now or later."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import repeat
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -23,6 +24,16 @@ _TOLD: Final = {
     ErrorCode.message_too_large: ErrorCode.unknown_server_error,
     ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
 }
+
+
+HASHED_CHARACTERS: Final = 64
+"""So many characters of a key cost as much as an item of a slice."""
+
+
+def hashing(key: str) -> Iterator[None]:
+    """Items that are left out, in place of the time to find the shard of a long key: it is hashed
+    character by character, and may have 32,767."""
+    return repeat(None, len(key) // HASHED_CHARACTERS)
 
 
 def coordinator_error(error: Exception) -> ErrorCode:
@@ -109,6 +120,7 @@ class _Awaited(Token):
     def fail(self, error: Exception) -> None:
         if not self.response.done():
             self.response.set_exception(error)
+            self.response.exception()  # It is no bug if its connection has closed meanwhile.
 
 
 async def ask(
@@ -121,6 +133,17 @@ async def ask(
     """As `ask_shard`, for whoever awaits the response. Raises what refuses it.
 
     Without `writes`, also where another broker may lead by now."""
+    return await submit(runtime, key, decide, writes=writes)
+
+
+def submit(
+    runtime: CoordinatorRuntime,
+    key: str,
+    decide: Callable[[Any, Token, int, Decision], None],
+    *,
+    writes: bool = True,
+) -> asyncio.Future[Any]:
+    """As `ask`, for whoever asks for several things before it awaits the first."""
     token = _Awaited()
     shard = runtime.shard_of(key) if writes else runtime.shard_to_read(key)
     shard.submit(
@@ -128,4 +151,4 @@ async def ask(
         token,
         writes=writes,
     )
-    return await token.response
+    return token.response

@@ -6,8 +6,9 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Token
 from suwi.coordinator.runtime import CoordinatorRuntime
-from suwi.handlers.coordinator_requests import coordinator_error
+from suwi.handlers.coordinator_requests import coordinator_error, hashing
 from suwi.handlers.errors import reply
+from suwi.handlers.slices import SLICE_PARTITIONS, SlicedItems
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 
@@ -31,14 +32,23 @@ class DeleteGroups:
         self._groups = groups
 
     async def __call__(self, request: Request) -> Reply:
-        # All at once: those of one shard are one append.
-        names = dict.fromkeys(request.message.groups_names)
-        deleted = [(name, self._delete(name)) for name in names]
-        results = [
-            {"group_id": name, "error_code": error if isinstance(error, ErrorCode) else await error}
-            for name, error in deleted
-        ]
-        return reply(request, {"throttle_time": 0, "results": results})
+        # A slice at once: those of one shard are one append.
+        deleted: dict[str, ErrorCode | asyncio.Future[ErrorCode]] = {}
+        in_slice = 0
+        for name in dict.fromkeys(request.message.groups_names):
+            deleted[name] = self._delete(name)
+            in_slice += 1 + sum(1 for _ in hashing(name))
+            if in_slice >= SLICE_PARTITIONS:
+                in_slice = 0
+                await request.next_slice()
+        results = SlicedItems(request, ("results",))
+        for number, (name, error) in enumerate(deleted.items(), 1):
+            code = error if isinstance(error, ErrorCode) else await error
+            results.add({"group_id": name, "error_code": code})
+            if number % SLICE_PARTITIONS == 0:
+                results.encode()
+                await request.next_slice()
+        return reply(request, {"throttle_time": 0, "results": results.take()})
 
     def _delete(self, group_id: str) -> "ErrorCode | asyncio.Future[ErrorCode]":
         token = _FutureToken()

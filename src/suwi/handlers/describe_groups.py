@@ -3,53 +3,71 @@
 What clients keep in the group (subscriptions, assignments) shows only while it is stable.
 """
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState
 from suwi.handlers.authorized_operations import on_group
-from suwi.handlers.coordinator_requests import coordinator_error
-from suwi.handlers.errors import reply, shortened
-from suwi.net.answers import Reply
+from suwi.handlers.coordinator_requests import coordinator_error, hashing
+from suwi.handlers.errors import shortened
+from suwi.handlers.slices import Sliced, SlicedResponse, in_slices
+from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 
 _OPERATIONS_FROM: Final = 3
 _NOT_FOUND_FROM: Final = 6
 
 
+class _Described(NamedTuple):
+    fields: dict[str, Any]
+    members: Sequence[ClassicMember] = ()
+    protocol: str = ""
+
+
 class DescribeGroups:
     def __init__(self, groups: CoordinatorRuntime) -> None:
         self._groups = groups
 
-    def __call__(self, request: Request) -> Reply:
-        asked = request.message
-        operations = on_group(
-            request.version >= _OPERATIONS_FROM and asked.include_authorized_operations
-        )
-        groups = [
-            {"authorized_operations": operations, **self._describe(group_id, request.version)}
-            for group_id in asked.groups
-        ]
-        return reply(request, {"throttle_time": 0, "groups": groups})
+    def __call__(self, request: Request) -> Answer:
+        return in_slices(request, self._describe_all(request))
 
-    def _describe(self, group_id: str, version: int) -> dict[str, Any]:
+    def _describe_all(self, request: Request) -> Sliced:
+        asked, version = request.message, request.version
+        operations = on_group(version >= _OPERATIONS_FROM and asked.include_authorized_operations)
+        response = SlicedResponse(request, arrays=("groups", "members"))
+        for group_id in asked.groups:
+            for _ in hashing(group_id):
+                if response.count():
+                    yield
+            group, members, protocol = self._describe(group_id, version)
+            if response.begin_topic(**{"authorized_operations": operations, **group}):
+                yield
+            for member in members:
+                if response.add(_member(member, protocol)):
+                    yield
+        return response.reply()
+
+    def _describe(self, group_id: str, version: int) -> _Described:
         try:
             shard = self._groups.shard_to_read(group_id)
         except Exception as error:
-            return _refused(group_id, coordinator_error(error))
+            return _Described(_refused(group_id, coordinator_error(error)))
         group = shard.machine.group(group_id)
         if isinstance(group, ClassicGroup):
             return _described(group)
         if version >= _NOT_FOUND_FROM:
             fields = _refused(group_id, ErrorCode.group_id_not_found)
-            return {
-                **fields,
-                "group_state": ClassicState.DEAD.value,
-                "error_message": shortened(f"Group {group_id} not found."),
-            }
-        return _nothing(group_id)
+            return _Described(
+                {
+                    **fields,
+                    "group_state": ClassicState.DEAD.value,
+                    "error_message": shortened(f"Group {group_id} not found."),
+                }
+            )
+        return _Described(_nothing(group_id))
 
 
 def _refused(group_id: str, error: ErrorCode) -> dict[str, Any]:
@@ -69,20 +87,19 @@ def _nothing(group_id: str) -> dict[str, Any]:
         "group_state": ClassicState.DEAD.value,
         "protocol_type": "",
         "protocol_data": "",
-        "members": (),
     }
 
 
-def _described(group: ClassicGroup) -> dict[str, Any]:
+def _described(group: ClassicGroup) -> _Described:
     is_stable = group.state is ClassicState.STABLE
     protocol = group.protocol or "" if is_stable else ""
-    return {
+    fields = {
         **_nothing(group.group_id),
         "group_state": group.state.value,
         "protocol_type": group.protocol_type or "",
         "protocol_data": protocol,
-        "members": [_member(member, protocol) for member in group.members.values()],
     }
+    return _Described(fields, list(group.members.values()), protocol)
 
 
 def _member(member: ClassicMember, protocol: str) -> dict[str, Any]:

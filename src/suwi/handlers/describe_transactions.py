@@ -1,37 +1,54 @@
 """DescribeTransactions v0. Of transactional ids that this broker coordinates."""
 
-from itertools import groupby
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.runtime import CoordinatorRuntime
-from suwi.handlers.coordinator_requests import coordinator_error
-from suwi.handlers.errors import reply
-from suwi.net.answers import Reply
+from suwi.handlers.coordinator_requests import coordinator_error, hashing
+from suwi.handlers.slices import in_slices, list_in_slices
+from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.transaction.transaction_records import TransactionLogValue
+
+_PARTITIONS_OF_AN_ITEM: Final = 32
+"""So many partitions cost as much as an item of a slice."""
 
 
 class DescribeTransactions:
     def __init__(self, transactions: CoordinatorRuntime) -> None:
         self._transactions = transactions
 
-    def __call__(self, request: Request) -> Reply:
-        states = [self._describe(each) for each in request.message.transactional_ids]
-        return reply(request, {"throttle_time": 0, "transaction_states": states})
+    def __call__(self, request: Request) -> Answer:
+        states = self._describe_all(request.message.transactional_ids)
+        return in_slices(request, list_in_slices(request, "transaction_states", states, {}))
 
-    def _describe(self, transactional_id: str) -> dict[str, Any]:
+    def _describe_all(self, transactional_ids: Iterable[str]) -> Iterator[dict[str, Any] | None]:
+        for transactional_id in transactional_ids:
+            yield from hashing(transactional_id)
+            yield from self._describe(transactional_id)
+
+    def _describe(self, transactional_id: str) -> Iterator[dict[str, Any] | None]:
+        """None for work in between."""
         if not transactional_id:
-            return _refused(transactional_id, ErrorCode.invalid_request)
+            yield _refused(transactional_id, ErrorCode.invalid_request)
+            return
         try:
             machine = self._transactions.shard_to_read(transactional_id).machine
         except Exception as error:
-            return _refused(transactional_id, coordinator_error(error))
+            yield _refused(transactional_id, coordinator_error(error))
+            return
         metadata = machine.transactions.get(transactional_id)
         if metadata is None:
-            return _refused(transactional_id, ErrorCode.transactional_id_not_found)
-        return _described(transactional_id, metadata)
+            yield _refused(transactional_id, ErrorCode.transactional_id_not_found)
+            return
+        by_topic: dict[str, list[int]] = {}
+        for number, (topic, index) in enumerate(metadata.partitions, 1):
+            by_topic.setdefault(topic, []).append(index)
+            if number % _PARTITIONS_OF_AN_ITEM == 0:
+                yield None
+        yield _described(transactional_id, metadata, by_topic)
 
 
 def _refused(transactional_id: str, error: ErrorCode) -> dict[str, Any]:
@@ -47,8 +64,9 @@ def _refused(transactional_id: str, error: ErrorCode) -> dict[str, Any]:
     }
 
 
-def _described(transactional_id: str, metadata: TransactionLogValue) -> dict[str, Any]:
-    by_topic = groupby(sorted(metadata.partitions), key=lambda tp: tp.topic)
+def _described(
+    transactional_id: str, metadata: TransactionLogValue, by_topic: Mapping[str, list[int]]
+) -> dict[str, Any]:
     return {
         "error_code": ErrorCode.none,
         "transactional_id": transactional_id,
@@ -58,7 +76,6 @@ def _described(transactional_id: str, metadata: TransactionLogValue) -> dict[str
         "producer_id": metadata.producer_id,
         "producer_epoch": metadata.producer_epoch,
         "topics": [
-            {"topic": name, "partitions": [tp.partition for tp in partitions]}
-            for name, partitions in by_topic
+            {"topic": name, "partitions": sorted(by_topic[name])} for name in sorted(by_topic)
         ],
     }

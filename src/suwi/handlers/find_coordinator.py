@@ -6,16 +6,18 @@ transactional ids.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.topic_control import NewTopic
 from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.handlers.coordinator_requests import hashing
 from suwi.handlers.errors import error_of, reply
+from suwi.handlers.slices import in_slices, list_in_slices
 from suwi.model.errors import BrokerError, CoordinatorNotAvailable, TopicAlreadyExists
-from suwi.net.answers import Answer, Exclusive, Reply
+from suwi.net.answers import Answer, Exclusive, NoReply, Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
 
@@ -80,18 +82,24 @@ class FindCoordinator:
         topic = self._topics.get(_key_type(request))
         if topic is not None and not topic.exists:
             return Exclusive(self._create_and_reply(topic, request))
-        return self._reply(request)
+        return self._answer(request)
 
-    async def _create_and_reply(self, topic: CoordinatorTopic, request: Request) -> Reply:
+    async def _create_and_reply(self, topic: CoordinatorTopic, request: Request) -> Reply | NoReply:
         await topic.create(request)
-        return self._reply(request)
+        answer = self._answer(request)
+        return answer if isinstance(answer, Reply) else await answer.reply
 
-    def _reply(self, request: Request) -> Reply:
+    def _answer(self, request: Request) -> Reply | Exclusive:
         asked = request.message
         if request.version < _SEVERAL_KEYS_FROM:
             return reply(request, {"throttle_time": 0, **self._find(asked.key, request)})
-        coordinators = [{"key": key, **self._find(key, request)} for key in asked.coordinator_keys]
-        return reply(request, {"throttle_time": 0, "coordinators": coordinators})
+        found = self._find_all(asked.coordinator_keys, request)
+        return in_slices(request, list_in_slices(request, "coordinators", found, {}))
+
+    def _find_all(self, keys: Iterable[str], request: Request) -> Iterator[dict[str, Any] | None]:
+        for key in keys:
+            yield from hashing(key)
+            yield {"key": key, **self._find(key, request)}
 
     def _find(self, key: str, request: Request) -> dict[str, Any]:
         key_type = _key_type(request)

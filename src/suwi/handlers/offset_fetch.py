@@ -4,8 +4,8 @@ Answers what is committed: offsets whose records are not yet committed do not sh
 error of the coordinator is also that of each partition asked for, unlike Apache Kafka (ADR 18).
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
@@ -14,11 +14,13 @@ from suwi.group.consumer_group import ConsumerGroup
 from suwi.group.consumer_validation import check_fetch
 from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.group.offset_records import OffsetCommitValue
-from suwi.handlers.coordinator_requests import coordinator_error
+from suwi.handlers.coordinator_requests import coordinator_error, hashing
 from suwi.handlers.errors import reply
+from suwi.handlers.slices import Sliced, SlicedItems, SlicedResponse, in_slices
 from suwi.metadata.image import ClusterImage
+from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_EPOCH, NO_OFFSET
-from suwi.net.answers import Reply
+from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
 
@@ -26,13 +28,11 @@ _STABLE_FROM: Final = 7
 _GROUPS_FROM: Final = 8
 _MEMBER_FROM: Final = 9
 _TOPIC_ID_FROM: Final = 10
+_SORTED_OF_AN_ITEM: Final = 16
+"""So many partitions are sorted in the time of an item."""
+_NO_ERROR: Final = ErrorCode.none
 _FOR_EACH: Final = {ErrorCode.coordinator_not_available: ErrorCode.not_coordinator}
 """aiokafka retries a partition with NOT_COORDINATOR, and fails with COORDINATOR_NOT_AVAILABLE."""
-
-
-class _Group(NamedTuple):
-    error: ErrorCode
-    topics: Sequence[dict[str, Any]] = ()
 
 
 class OffsetFetch:
@@ -40,111 +40,164 @@ class OffsetFetch:
         self._groups = groups
         self._replicas = replicas
 
-    def __call__(self, request: Request) -> Reply:
-        asked = request.message
+    def __call__(self, request: Request) -> Answer:
         if request.version < _GROUPS_FROM:
-            error, topics = self._fetch(request, asked.group_id, asked.topics)
-            if error is not ErrorCode.none:
-                of_each = _FOR_EACH.get(error, error)
-                topics = [
-                    _topic(topic, request, [_refused(p, of_each) for p in topic.partition_indexes])
-                    for topic in asked.topics or ()
-                ]
-            return reply(request, {"throttle_time": 0, "topics": topics, "error_code": error})
-        groups = []
-        for group in asked.groups:
+            return in_slices(request, self._one_group(request))
+        return in_slices(request, self._several_groups(request))
+
+    def _one_group(self, request: Request) -> Sliced:
+        asked = request.message
+        response = SlicedResponse(request)
+        error = yield from self._fetch(request, asked.group_id, asked.topics, response)
+        if error is not ErrorCode.none:
+            of_each = _FOR_EACH.get(error, error)
+            response = SlicedResponse(request)
+            for topic in asked.topics or ():
+                if response.begin_topic(name=topic.name):
+                    yield
+                for index in topic.partition_indexes:
+                    if response.add(_refused(index, of_each)):
+                        yield
+        return response.reply(error_code=error)
+
+    def _several_groups(self, request: Request) -> Sliced:
+        groups = SlicedItems(request, ("groups",))
+        response = SlicedResponse(request, ("groups",))
+        for group in request.message.groups:
             member = (None, -1)
             if request.version >= _MEMBER_FROM:
                 member = group.member_id, group.member_epoch
-            error, topics = self._fetch(request, group.group_id, group.topics, *member)
-            groups.append({"group_id": group.group_id, "topics": topics, "error_code": error})
-        return reply(request, {"throttle_time": 0, "groups": groups})
+            fetched = self._fetch(request, group.group_id, group.topics, response, *member)
+            error: ErrorCode | None = None
+            while error is None:
+                try:
+                    next(fetched)
+                except StopIteration as done:
+                    error = done.value
+                else:
+                    groups.encode()
+                    yield
+            topics = response.topics()
+            topics = topics if error is ErrorCode.none else []
+            groups.add({"group_id": group.group_id, "topics": topics, "error_code": error})
+        return reply(request, {"throttle_time": 0, "groups": groups.take()})
 
     def _fetch(
         self,
         request: Request,
         group_id: str,
         topics: Iterable[Any] | None,
+        response: SlicedResponse,
         member_id: str | None = None,
         member_epoch: int = -1,
-    ) -> _Group:
+    ) -> Generator[None, None, ErrorCode]:
+        """The error of the group. Each offset is one that was committed while this went on."""
+        for _ in (None, *hashing(group_id)):
+            if response.count():
+                yield
         try:
-            shard: GroupCoordinatorShard = self._groups.shard_to_read(group_id).machine
+            shard = self._groups.shard_to_read(group_id)
         except Exception as error:
-            return _Group(coordinator_error(error))
-        group = shard.group(group_id)
+            return coordinator_error(error)
+        machine: GroupCoordinatorShard = shard.machine
+        group = machine.group(group_id)
         if isinstance(group, ConsumerGroup):
             error_code = check_fetch(group, member_id, member_epoch)
             if error_code is not ErrorCode.none:
-                return _Group(error_code)
-        if topics is None:
-            return _Group(ErrorCode.none, self._all(shard, group_id, request))
-        return _Group(
-            ErrorCode.none, [self._of_topic(shard, group_id, topic, request) for topic in topics]
+                return error_code
+        found = _Fetch(request, self._replicas.image, machine, group_id, response)
+        for _ in found.all() if topics is None else found.of_topics(topics):
+            yield
+            try:
+                shard.check_readable()
+            except BrokerError as error:
+                return coordinator_error(error)
+            if shard.machine is not machine:
+                return ErrorCode.not_coordinator
+        return ErrorCode.none
+
+
+class _Fetch:
+    """The offsets of one group. The methods yield when a slice is full."""
+
+    def __init__(
+        self,
+        request: Request,
+        image: ClusterImage,
+        shard: GroupCoordinatorShard,
+        group_id: str,
+        response: SlicedResponse,
+    ) -> None:
+        self._by_id = request.version >= _TOPIC_ID_FROM
+        self._wants_stable = request.version >= _STABLE_FROM and bool(
+            request.message.require_stable
         )
+        self._image = image
+        self._shard = shard
+        self._group_id = group_id
+        self._response = response
 
-    def _of_topic(
-        self, shard: GroupCoordinatorShard, group_id: str, topic: Any, request: Request
-    ) -> dict[str, Any]:
-        name = _name_of(topic, request, self._replicas.image)
-        if name is None:
-            unknown = [_refused(p, ErrorCode.unknown_topic_id) for p in topic.partition_indexes]
-            return _topic(topic, request, unknown)
-        partitions = [
-            self._partition(shard, group_id, name, index, request)
-            for index in topic.partition_indexes
-        ]
-        return _topic(topic, request, partitions)
+    def of_topics(self, topics: Iterable[Any]) -> Iterator[None]:
+        response = self._response
+        for topic in topics:
+            name = self._name_of(topic)
+            key = {"topic_id": topic.topic_id} if self._by_id else {"name": topic.name}
+            if response.begin_topic(**key):
+                yield
+            for index in topic.partition_indexes:
+                if name is None:
+                    found = _refused(index, ErrorCode.unknown_topic_id)
+                else:
+                    found = self._partition(name, index)
+                if response.add(found):
+                    yield
 
-    def _partition(
-        self, shard: GroupCoordinatorShard, group_id: str, name: str, index: int, request: Request
-    ) -> dict[str, Any]:
-        offsets = shard.offsets.of(group_id)
+    def all(self) -> Iterator[None]:
+        """Those that have an offset."""
+        offsets, response = self._shard.offsets.of(self._group_id), self._response
+        by_topic: dict[str, list[int]] = {}
+        known = offsets.known_partitions() if offsets is not None else ()
+        for number, (name, index) in enumerate(known, 1):
+            by_topic.setdefault(name, []).append(index)
+            if number % _SORTED_OF_AN_ITEM == 0 and response.count():
+                yield
+        for name, indexes in by_topic.items():
+            topic = self._image.topics.get(name)
+            if self._by_id and topic is None:
+                continue
+            has_begun = False
+            for index in sorted(indexes):
+                found = self._partition(name, index)
+                if found["committed_offset"] == NO_OFFSET and found["error_code"] is _NO_ERROR:
+                    if response.count():
+                        yield
+                    continue
+                if not has_begun:
+                    has_begun = True
+                    key = {"topic_id": topic.id} if self._by_id and topic else {"name": name}
+                    if response.begin_topic(**key):
+                        yield
+                if response.add(found):
+                    yield
+
+    def _partition(self, name: str, index: int) -> dict[str, Any]:
+        offsets = self._shard.offsets.of(self._group_id)
         if offsets is None:
             return _found(index, None)
-        if _wants_stable(request) and offsets.is_unstable((name, index)):
+        if self._wants_stable and offsets.is_unstable((name, index)):
             return _refused(index, ErrorCode.unstable_offset_commit)
         value = offsets.get((name, index))
-        topic = self._replicas.image.topics.get(name)
+        topic = self._image.topics.get(name)
         if value is not None and topic is not None and not value.is_of(topic.id):
             value = None  # G23: of a topic that had this name before.
         return _found(index, value)
 
-    def _all(
-        self, shard: GroupCoordinatorShard, group_id: str, request: Request
-    ) -> list[dict[str, Any]]:
-        offsets = shard.offsets.of(group_id)
-        by_topic: dict[str, list[dict[str, Any]]] = {}
-        for name, index in sorted(offsets.partitions()) if offsets is not None else ():
-            found = self._partition(shard, group_id, name, index, request)
-            if found["committed_offset"] != NO_OFFSET or found["error_code"] is not ErrorCode.none:
-                by_topic.setdefault(name, []).append(found)
-        image = self._replicas.image
-        topics: list[dict[str, Any]] = []
-        for name, partitions in by_topic.items():
-            if request.version < _TOPIC_ID_FROM:
-                topics.append({"name": name, "partitions": partitions})
-            elif name in image.topics:
-                topics.append({"topic_id": image.topics[name].id, "partitions": partitions})
-        return topics
-
-
-def _wants_stable(request: Request) -> bool:
-    return request.version >= _STABLE_FROM and bool(request.message.require_stable)
-
-
-def _name_of(topic: Any, request: Request, image: ClusterImage) -> str | None:
-    if request.version < _TOPIC_ID_FROM:
-        name: str = topic.name
-        return name
-    found = image.topics_by_id.get(topic.topic_id)
-    return found.name if found is not None else None
-
-
-def _topic(topic: Any, request: Request, partitions: list[dict[str, Any]]) -> dict[str, Any]:
-    by_id = request.version >= _TOPIC_ID_FROM
-    name = {"topic_id": topic.topic_id} if by_id else {"name": topic.name}
-    return {**name, "partitions": partitions}
+    def _name_of(self, topic: Any) -> str | None:
+        if not self._by_id:
+            name: str = topic.name
+            return name
+        found = self._image.topics_by_id.get(topic.topic_id)
+        return found.name if found is not None else None
 
 
 def _found(index: int, value: OffsetCommitValue | None) -> dict[str, Any]:

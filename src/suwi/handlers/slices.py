@@ -11,9 +11,9 @@ from collections.abc import Generator, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from suwi.handlers.errors import reply
-from suwi.net.answers import Answer, Exclusive, Reply
+from suwi.net.answers import Exclusive, Reply
 from suwi.net.dispatch import Request
-from suwi.wire.codec import encode_items, encode_response, join_items
+from suwi.wire.codec import encode_items, join_items
 from suwi.wire.encoder import EncodedItems
 
 SLICE_PARTITIONS = 128
@@ -22,7 +22,7 @@ SLICE_PARTITIONS = 128
 Sliced: TypeAlias = Generator[None, None, Reply]
 
 
-def in_slices(request: Request, work: Sliced) -> Answer:
+def in_slices(request: Request, work: Sliced) -> Reply | Exclusive:
     """The reply, if one slice completes it; otherwise continue with one slice per iteration."""
     try:
         next(work)
@@ -39,7 +39,7 @@ def list_in_slices(
 
     State may change after each slice: `items` must not iterate over what changes.
     """
-    listed = _Items(request, (array,))
+    listed = SlicedItems(request, (array,))
     for number, item in enumerate(items, 1):
         if item is not None:
             listed.add(item)
@@ -52,19 +52,27 @@ def list_in_slices(
 class SlicedResponse:
     """Builds a response of the form `{"topics": [{..., "partitions": [...]}]}` item by item."""
 
-    def __init__(self, request: Request, within: tuple[str, ...] = ()) -> None:
-        """`within`: the path to the structure that has the topics, if it is not the response."""
+    def __init__(
+        self,
+        request: Request,
+        within: tuple[str, ...] = (),
+        *,
+        arrays: tuple[str, str] = ("topics", "partitions"),
+    ) -> None:
+        """`within`: the path to the structure that has the topics, if it is not the response.
+        `arrays`: other names, for example groups and their members."""
         self._request = request
-        self._topics = _Items(request, (*within, "topics"))
+        self._outer, self._inner = arrays
+        self._topics = SlicedItems(request, (*within, self._outer))
         self._topic: dict[str, Any] | None = None
-        self._partitions = _Items(request, (*within, "topics", "partitions"))
+        self._partitions = SlicedItems(request, (*within, *arrays))
         self._in_slice = 0
 
     def begin_topic(self, **fields: Any) -> bool:
         """Start a topic; the next partitions belong to it. Returns whether the slice is full."""
         self._end_topic()
         self._topic = fields
-        return self._count()
+        return self.count()
 
     def add(self, partition: dict[str, Any], cost: int = 1) -> bool:
         """Add a partition. Returns whether the slice is full and the caller should yield.
@@ -72,7 +80,7 @@ class SlicedResponse:
         `cost`: that of how many usual ones.
         """
         self._partitions.add(partition)
-        return self._count(cost)
+        return self.count(cost)
 
     def topics(self) -> list[dict[str, Any]] | EncodedItems:
         """All topics, as the value of their array."""
@@ -80,10 +88,10 @@ class SlicedResponse:
         return self._topics.take()
 
     def reply(self, **fields: Any) -> Reply:
-        fields = {"throttle_time": 0, **fields, "topics": self.topics()}
-        return Reply([encode_response(self._request.api_key, self._request.version, fields)])
+        return reply(self._request, {"throttle_time": 0, **fields, self._outer: self.topics()})
 
-    def _count(self, cost: int = 1) -> bool:
+    def count(self, cost: int = 1) -> bool:
+        """Work that adds nothing. Returns whether the slice is full."""
         self._in_slice += cost
         if self._in_slice < SLICE_PARTITIONS:
             return False
@@ -94,11 +102,11 @@ class SlicedResponse:
 
     def _end_topic(self) -> None:
         if self._topic is not None:
-            self._topics.add({**self._topic, "partitions": self._partitions.take()})
+            self._topics.add({**self._topic, self._inner: self._partitions.take()})
             self._topic = None
 
 
-class _Items:
+class SlicedItems:
     """The items of an array; those of earlier slices are already encoded."""
 
     def __init__(self, request: Request, path: tuple[str, ...]) -> None:

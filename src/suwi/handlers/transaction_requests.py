@@ -1,10 +1,12 @@
 """What the handlers of transactional requests have in common."""
 
+import asyncio
+
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Decision, Token
 from suwi.coordinator.runtime import CoordinatorRuntime
-from suwi.handlers.coordinator_requests import ask, coordinator_error
+from suwi.handlers.coordinator_requests import ask, coordinator_error, submit
 from suwi.metadata.store import Unavailable
 from suwi.model.ids import TopicPartition
 from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
@@ -24,25 +26,42 @@ def fenced_as(error: ErrorCode, version: int, producer_fenced_from: int) -> Erro
     return error
 
 
+class PartitionsAdded:
+    """A request that is on its way to its shard; `errors` awaits what comes of it."""
+
+    def __init__(self, runtime: CoordinatorRuntime, request: AddPartitionsRequest) -> None:
+        self._partitions = request.partitions
+        self._response: asyncio.Future[dict[TopicPartition, ErrorCode]] | None = None
+        self._error = ErrorCode.invalid_request
+        if request.transactional_id:
+            try:
+                self._response = submit(
+                    runtime,
+                    request.transactional_id,
+                    lambda shard, token, now_ms, decision: shard.add_partitions(
+                        request, token, now_ms, decision
+                    ),
+                    writes=not request.verify_only,
+                )
+            except Exception as error:
+                self._error = coordinator_error(error)
+
+    async def errors(self) -> dict[TopicPartition, ErrorCode]:
+        """That of each partition."""
+        error = self._error
+        if self._response is not None:
+            try:
+                return await self._response
+            except Exception as failure:
+                error = coordinator_error(failure)
+        return dict.fromkeys(self._partitions, error)
+
+
 async def add_partitions(
     runtime: CoordinatorRuntime, request: AddPartitionsRequest
 ) -> dict[TopicPartition, ErrorCode]:
     """The error of each partition."""
-    if not request.transactional_id:
-        return dict.fromkeys(request.partitions, ErrorCode.invalid_request)
-
-    def decide(
-        shard: TransactionCoordinatorShard, token: Token, now_ms: int, decision: Decision
-    ) -> None:
-        shard.add_partitions(request, token, now_ms, decision)
-
-    try:
-        errors: dict[TopicPartition, ErrorCode] = await ask(
-            runtime, request.transactional_id, decide, writes=not request.verify_only
-        )
-    except Exception as error:
-        return dict.fromkeys(request.partitions, coordinator_error(error))
-    return errors
+    return await PartitionsAdded(runtime, request).errors()
 
 
 async def ask_for_producer(

@@ -1,0 +1,268 @@
+"""Requests to coordinators with thousands of keys or replies are handled in slices."""
+
+import asyncio
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.record_facts import RecordFacts
+from suwi.group.classic_group import ClassicGroup, ClassicMember
+from suwi.group.offset_manager import OffsetManager
+from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
+from suwi.handlers.add_partitions_to_txn import AddPartitionsToTxn
+from suwi.handlers.consumer_group_describe import ConsumerGroupDescribe
+from suwi.handlers.delete_groups import DeleteGroups
+from suwi.handlers.describe_groups import DescribeGroups
+from suwi.handlers.describe_transactions import DescribeTransactions
+from suwi.handlers.find_coordinator import FindCoordinator
+from suwi.handlers.offset_fetch import OffsetFetch
+from suwi.handlers.slices import SLICE_PARTITIONS
+from suwi.model.errors import CoordinatorNotAvailable, NotCoordinator
+from suwi.model.ids import PartitionIndex, ProducerEpoch, ProducerId, TopicPartition
+from suwi.net.answers import Exclusive
+from suwi.transaction.transaction_records import TransactionLogValue
+from suwi.wire.versions import ApiKey
+from tests.handlers.requests import request, response_to
+
+KEYS = [f"k{number}" for number in range(1_000)]
+IMAGE = SimpleNamespace(topics={}, topics_by_id={}, partition=lambda _: object())
+REPLICAS: Any = SimpleNamespace(image=IMAGE)
+
+
+class CountingRuntime:
+    """Finds no coordinator; counts the look-ups of each iteration of the event loop."""
+
+    def __init__(self) -> None:
+        self.by_turn: Counter[int] = Counter()
+        self._turn = 0
+        self._tick()
+
+    def shard_of(self, key: str) -> NoReturn:
+        self.by_turn[self._turn] += 1
+        raise CoordinatorNotAvailable(key)
+
+    shard_to_read = partition_of = shard_of
+
+    def stop(self) -> None:
+        self._ticking.cancel()
+
+    def _tick(self) -> None:
+        self._turn += 1
+        self._ticking = asyncio.get_running_loop().call_soon(self._tick)
+
+
+def find_coordinator(runtime: Any) -> Any:
+    topic: Any = SimpleNamespace(exists=True, runtime=runtime)
+    return FindCoordinator({0: topic}, REPLICAS)
+
+
+def add_partitions(runtime: Any) -> Any:
+    return AddPartitionsToTxn(runtime, REPLICAS)
+
+
+def a_transaction(transactional_id: str) -> dict[str, Any]:
+    return {
+        "transactional_id": transactional_id,
+        "producer_id": 1,
+        "producer_epoch": 0,
+        "verify_only": False,
+        "topics": [{"name": "t", "partitions": [0]}],
+    }
+
+
+CASES = [
+    (find_coordinator, ApiKey.FIND_COORDINATOR, 4, "coordinators", "key", "coordinator_keys"),
+    (DescribeGroups, ApiKey.DESCRIBE_GROUPS, 5, "groups", "group_id", "groups"),
+    (
+        lambda runtime: ConsumerGroupDescribe(runtime, dict),  # type: ignore[arg-type]
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        0,
+        "groups",
+        "group_id",
+        "group_ids",
+    ),
+    (
+        DescribeTransactions,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        0,
+        "transaction_states",
+        "transactional_id",
+        "transactional_ids",
+    ),
+    (DeleteGroups, ApiKey.DELETE_GROUPS, 2, "results", "group_id", "groups_names"),
+    (
+        lambda runtime: OffsetFetch(runtime, REPLICAS),
+        ApiKey.OFFSET_FETCH,
+        8,
+        "groups",
+        "group_id",
+        "groups",
+    ),
+    (
+        add_partitions,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        4,
+        "results_by_transaction",
+        "transactional_id",
+        "transactions",
+    ),
+]
+
+
+def fields_of(api_key: ApiKey, asked_in: str, keys: list[str]) -> dict[str, Any]:
+    asked: list[Any] = list(keys)
+    if api_key is ApiKey.OFFSET_FETCH:
+        asked = [{"group_id": key, "topics": None} for key in keys]
+    elif api_key is ApiKey.ADD_PARTITIONS_TO_TXN:
+        asked = [a_transaction(key) for key in keys]
+    return {asked_in: asked, **OTHER_FIELDS.get(api_key, {})}
+
+
+OTHER_FIELDS: dict[ApiKey, dict[str, Any]] = {
+    ApiKey.FIND_COORDINATOR: {"key_type": 0},
+    ApiKey.DESCRIBE_GROUPS: {"include_authorized_operations": False},
+    ApiKey.CONSUMER_GROUP_DESCRIBE: {"include_authorized_operations": False},
+    ApiKey.OFFSET_FETCH: {"require_stable": False},
+}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[1].name)
+@pytest.mark.parametrize("characters", [0, 10_000])
+def test_many_keys_are_handled_in_slices(case: Any, characters: int) -> None:
+    handler, api_key, version, listed_in, name, asked_in = case
+    keys = [key + "x" * characters for key in KEYS[: 50 if characters else None]]
+
+    async def scenario() -> None:
+        runtime = CountingRuntime()
+        asked = request(api_key, version, fields_of(api_key, asked_in, keys))
+        answer = await response_to(asked, handler(runtime)(asked))
+        runtime.stop()
+        listed = getattr(answer, listed_in)
+        assert [getattr(each, name) for each in listed] == keys
+        assert sum(runtime.by_turn.values()) == len(keys)
+        # A long key takes as long to hash as many short ones.
+        assert max(runtime.by_turn.values()) <= (2 if characters else SLICE_PARTITIONS)
+
+    asyncio.run(scenario())
+
+
+# -- one key with a long answer ------------------------------------------------------------------
+
+
+class OneShard:
+    """Serves until it is told not to."""
+
+    def __init__(self, machine: Any) -> None:
+        self.machine = machine
+        self.serves = True
+
+    def shard_to_read(self, _key: str) -> "OneShard":
+        self.check_readable()
+        return self
+
+    def check_readable(self) -> None:
+        if not self.serves:
+            raise NotCoordinator("led by another broker")
+
+
+def a_group_with_offsets(count: int) -> OneShard:
+    offsets = OffsetManager()
+    for index in range(count):
+        key = OffsetCommitKey("g", f"t{index % 3}", index)
+        offsets.replay(key, OffsetCommitValue(index, 0, "", 0), RecordFacts(index))
+    return OneShard(SimpleNamespace(offsets=offsets, group=lambda _: None))
+
+
+def offset_fetch(version: int) -> Any:
+    fields = {"group_id": "g", "topics": None, "groups": [{"group_id": "g", "topics": None}]}
+    return request(ApiKey.OFFSET_FETCH, version, {**fields, "require_stable": False})
+
+
+@pytest.mark.parametrize("version", [7, 8])
+def test_all_offsets_of_a_group_are_fetched_in_slices(version: int) -> None:
+    async def scenario() -> None:
+        shard: Any = a_group_with_offsets(1_000)
+        asked = offset_fetch(version)
+        answer = OffsetFetch(shard, REPLICAS)(asked)
+        assert isinstance(answer, Exclusive)
+        # Deleted after the first slice.
+        shard.machine.offsets.replay(OffsetCommitKey("g", "t0", 999), None, RecordFacts(1_000))
+        response = await response_to(asked, answer)
+        topics = response.topics if version < 8 else response.groups[0].topics
+        found = {
+            (t.name, p.partition_index): p.committed_offset for t in topics for p in t.partitions
+        }
+        assert found == {(f"t{n % 3}", n): n for n in range(999)}
+        assert [topic.name for topic in topics] == ["t0", "t1", "t2"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("version", [7, 8])
+def test_a_fetch_of_offsets_whose_coordinator_moves_meanwhile_says_so(version: int) -> None:
+    async def scenario() -> None:
+        shard: Any = a_group_with_offsets(1_000)
+        asked = offset_fetch(version)
+        answer = OffsetFetch(shard, REPLICAS)(asked)
+        shard.serves = False
+        response = await response_to(asked, answer)
+        found = response if version < 8 else response.groups[0]
+        assert (found.error_code, found.topics) == (ErrorCode.not_coordinator, ())
+
+    asyncio.run(scenario())
+
+
+def test_few_offsets_are_fetched_at_once() -> None:
+    async def scenario() -> None:
+        shard: Any = a_group_with_offsets(100)
+        assert not isinstance(OffsetFetch(shard, REPLICAS)(offset_fetch(8)), Exclusive)
+
+    asyncio.run(scenario())
+
+
+def test_a_group_with_many_members_is_described_in_slices() -> None:
+    async def scenario() -> None:
+        group = ClassicGroup("g")
+        for number in range(1_000):
+            member_id = f"m{number}"
+            group.members[member_id] = ClassicMember(
+                member_id, None, "c", "h", 1, 1, "consumer", ()
+            )
+        shard: Any = OneShard(SimpleNamespace(group=lambda _: group))
+        asked = request(
+            ApiKey.DESCRIBE_GROUPS, 5, {"groups": ["g"], "include_authorized_operations": False}
+        )
+        answer = DescribeGroups(shard)(asked)
+        assert isinstance(answer, Exclusive)
+        group.members.clear()
+        response = await response_to(asked, answer)
+        assert len(response.groups[0].members) == 1_000
+
+    asyncio.run(scenario())
+
+
+def test_a_transaction_with_many_partitions_is_described_in_slices() -> None:
+    async def scenario() -> None:
+        value = TransactionLogValue(
+            producer_id=ProducerId(7),
+            producer_epoch=ProducerEpoch(0),
+            timeout_ms=1,
+            last_update_ms=0,
+            partitions=frozenset(
+                TopicPartition(f"t{n % 2}", PartitionIndex(n)) for n in range(20_000)
+            ),
+        )
+        shard: Any = OneShard(SimpleNamespace(transactions={"x": value}))
+        asked = request(ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": ["x"]})
+        answer = DescribeTransactions(shard)(asked)
+        assert isinstance(answer, Exclusive)
+        (described,) = (await response_to(asked, answer)).transaction_states
+        assert [(t.topic, t.partitions) for t in described.topics] == [
+            ("t0", tuple(range(0, 20_000, 2))),
+            ("t1", tuple(range(1, 20_000, 2))),
+        ]
+
+    asyncio.run(scenario())
