@@ -16,6 +16,7 @@ from functools import partial
 
 from suwi.broker.deferred_deletion import DeferredDeletion
 from suwi.broker.log_cleaner import LogCleaner
+from suwi.broker.log_scrubber import LogScrubber
 from suwi.env import Env
 from suwi.env.tasks import RESTART, STOP_BROKER, OnFailure, Tasks
 from suwi.log.log_directories import LogDirectories
@@ -71,6 +72,7 @@ class LogManager:
             stopping=self._stopping,
             remove_later=deletion.delete_files,
         )
+        self.log_scrubber = LogScrubber(env, config.static, directories, replicas, self._stopping)
 
     def start(self) -> None:
         config = self._config.static
@@ -108,6 +110,10 @@ class LogManager:
         if config.log_cleaner_enable:
             self._running.append(
                 self._tasks.start(self._keep_compacting, name="log cleaner", on_failure=RESTART)
+            )
+        if config.log_scrubber_io_max_bytes_per_second > 0:
+            self._running.append(
+                self._tasks.start(self.log_scrubber.run, name="log scrubber", on_failure=RESTART)
             )
 
     def _start_every(

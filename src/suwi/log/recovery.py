@@ -13,11 +13,13 @@ from typing import NamedTuple
 from suwi.log import checkpoints, names
 from suwi.log.batch_scan import Row, scan_headers, scan_rows
 from suwi.log.cleaned_segment import complete_swaps
+from suwi.log.damage import Damage
 from suwi.log.deleted_files import mark_deleted, remove_files
 from suwi.log.directory_state import DirectoryState
 from suwi.log.file_cache import FileCache
 from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.log.log_segments import SEGMENTS_AT_ONCE
+from suwi.log.neighbours import comparing_neighbours
 from suwi.log.partition_directory import PartitionDirectory
 from suwi.log.partition_log import PartitionLog
 from suwi.log.producer_loading import (
@@ -92,6 +94,10 @@ def opening_log(
         producers = yield from loading_producers(
             files, directory, segments, first_base, end, snapshots
         )
+    damages: list[Damage] = []
+    may_have_gaps = config.is_compacted or options.was_compacted or options.is_adopted
+    if not may_have_gaps:
+        damages = yield from comparing_neighbours(files, segments, start)
     bases = (segment.base_offset for segment in segments)
     remove_stray_snapshots(files.disk, directory, snapshots, bases)
     return PartitionLog(
@@ -103,6 +109,8 @@ def opening_log(
         start_offset=start,
         recovery_point=end if options.clean else Offset(min(options.recovery_point, end)),
         was_cut=first is not None,
+        may_have_gaps=may_have_gaps,
+        damages=damages,
     )
 
 
