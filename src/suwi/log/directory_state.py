@@ -35,6 +35,8 @@ class DirectoryState:
         """How many writes failed because the disk was full."""
         self.damaged: dict[TopicPartition, None] = {}
         """The partitions whose logs have damaged or missing records."""
+        self.set_aside: dict[TopicPartition, None] = {}
+        """The partitions that have files of a damaged log (`names.DAMAGED`)."""
         self._on_offline = on_offline
 
     def check(self) -> None:

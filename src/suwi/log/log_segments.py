@@ -12,7 +12,7 @@ from functools import partial
 from suwi.env.problems import ProblemKind
 from suwi.log import names
 from suwi.log.damage import Damage
-from suwi.log.deleted_files import mark_deleted, remove_files
+from suwi.log.deleted_files import mark_deleted, remove_files, set_aside
 from suwi.log.log_slice import LogSlice
 from suwi.log.partition_directory import PartitionDirectory
 from suwi.log.segment import RELATIVE_OFFSET_MAX, Located, Segment
@@ -214,15 +214,24 @@ class LogSegments:
     def count_above(self, offset: Offset) -> int:
         return len(self.bases) - bisect_right(self.bases, offset)
 
-    def remove_last(self, count: int = 1) -> None:
-        """Remove from the end, the last one first: a crash never leaves a hole."""
+    def remove_last(self, count: int = 1, *, keep_files: bool = False) -> None:
+        """Remove from the end, the last one first: a crash never leaves a hole. `keep_files`: set
+        them aside."""
         for _ in range(count):
             segment = self.all.pop()
             self.bases.pop()
-            self._removed += tuple(mark_deleted(self._directory.files, segment.path("")))
+            self._remove_files_of(segment, keep_files)
         if self.damages:
             last = self.bases[-1]
             self.forget_damages(lambda damage: damage.segment > last)
+
+    def _remove_files_of(self, segment: Segment, keep_files: bool) -> None:
+        directory = self._directory
+        if keep_files:
+            directory.state.set_aside[directory.partition] = None
+            set_aside(directory.files, segment.path(""))
+        else:
+            self._removed += tuple(mark_deleted(directory.files, segment.path("")))
 
     def truncate(self, offset: Offset, index_interval_bytes: int) -> None:
         """Remove everything at and above `offset`; below the first segment, restart there."""
@@ -233,10 +242,12 @@ class LogSegments:
         self.all[-1].truncate(offset)
         self.forget_damages(lambda damage: damage.end > offset)
 
-    def restart_at(self, offset: Offset, index_interval_bytes: int) -> None:
+    def restart_at(
+        self, offset: Offset, index_interval_bytes: int, *, keep_files: bool = False
+    ) -> None:
         """Remove everything and continue at `offset`. If that fails, there is still a segment."""
-        self.remove_last(len(self.all) - 1)
-        self._removed += tuple(mark_deleted(self._directory.files, self.all[0].path("")))
+        self.remove_last(len(self.all) - 1, keep_files=keep_files)
+        self._remove_files_of(self.all[0], keep_files)
         self.add(offset, index_interval_bytes, 0)
         del self.all[0], self.bases[0]
         self.forget_damages()

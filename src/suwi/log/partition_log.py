@@ -140,6 +140,7 @@ class PartitionLog:
     def close(self) -> None:
         self.directory.close()
         self._segments.forget_damages()
+        self.state.set_aside.pop(self.partition, None)
 
     @property
     def damages(self) -> tuple[Damage, ...]:
@@ -332,15 +333,18 @@ class PartitionLog:
         yield from self.reloading_producers()
         yield from self._segments.removing_files()
 
-    def restarting_at(self, offset: Offset) -> Steps[None]:
+    def restarting_at(self, offset: Offset, *, keep_files: bool = False) -> Steps[None]:
         """Remove all records and continue at `offset`: the leader has nothing that follows them.
 
-        As with `truncating`, checkpoints must be written before the next append.
+        As with `truncating`, checkpoints must be written before the next append. `keep_files`: set
+        the segment files aside, because the log is damaged and its new copy is not complete yet.
         """
         self.check()
-        yield from self._removing_segments_above(Offset(-1))
+        yield from self._removing_segments_above(Offset(-1), keep_files=keep_files)
         with self._truncation():
-            self._segments.restart_at(offset, self.config.index_interval_bytes)
+            self._segments.restart_at(
+                offset, self.config.index_interval_bytes, keep_files=keep_files
+            )
             self._epoch_checkpoint.clear()
             self.start_offset = self._durability.recovery_point = self.cleaned_to = offset
             self.start_moved = True
@@ -350,11 +354,11 @@ class PartitionLog:
         self.producers_are_known = True
         yield from self._segments.removing_files()
 
-    def _removing_segments_above(self, offset: Offset) -> Steps[None]:
+    def _removing_segments_above(self, offset: Offset, *, keep_files: bool = False) -> Steps[None]:
         """Remove most segments above `offset` in slices, the last first: never leaves a hole."""
         while self._segments.count_above(offset) > SEGMENTS_AT_ONCE:
             with self._truncation():
-                self._segments.remove_last(SEGMENTS_AT_ONCE)
+                self._segments.remove_last(SEGMENTS_AT_ONCE, keep_files=keep_files)
             yield TURN
 
     @contextmanager

@@ -71,7 +71,11 @@ def opening_log(
 ) -> Steps[PartitionLog]:
     """Open or create a partition's log. Raises OSError."""
     files.disk.make_dirs(directory)
-    segments, snapshots = yield from _finding_segments(files, directory, config, options)
+    segments, snapshots, has_set_aside = yield from _finding_segments(
+        files, directory, config, options
+    )
+    if has_set_aside:
+        state.set_aside[partition] = None
     epochs_path = f"{directory}/{names.LEADER_EPOCHS}"
     saved_epochs = checkpoints.read_epochs(files.disk, epochs_path)
     epochs = LeaderEpochCache(saved_epochs)
@@ -116,9 +120,9 @@ def opening_log(
 
 def _finding_segments(
     files: FileCache, directory: str, config: TopicConfig, options: OpenOptions
-) -> Steps[tuple[list[Segment], list[Offset]]]:
-    """The existing segments, or a new first one, and the offsets of the snapshots. Each segment has
-    all its files, not yet checked."""
+) -> Steps[tuple[list[Segment], list[Offset], bool]]:
+    """The existing segments, or a new first one, the offsets of the snapshots, and whether files of
+    a damaged log were set aside. Each segment has all its files, not yet checked."""
     disk = files.disk
     found = disk.list_dir(directory)
     if any(name.endswith((names.SWAP, names.CLEANED)) for name in found):
@@ -151,7 +155,7 @@ def _finding_segments(
         segments.append(
             _segment(files, directory, options.start_offset, config, options, create=True)
         )
-    return segments, snapshots
+    return segments, snapshots, any(suffix.endswith(names.DAMAGED) for suffix in offsets)
 
 
 def _lacks_epochs(
