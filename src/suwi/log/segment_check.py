@@ -57,7 +57,9 @@ class SegmentFile:
         )
 
     def indexed_positions(self) -> list[int]:
-        data = self.disk.read_bytes(self.index_path)
+        data = b""
+        with suppress(FileNotFoundError):
+            data = self.disk.read_bytes(self.index_path)
         whole = len(data) - len(data) % _INDEX_ENTRY.size
         return [position for _, position in _INDEX_ENTRY.iter_unpack(data[:whole])]
 
@@ -73,8 +75,7 @@ class SegmentCheck:
     """The offset after the last whole batch, once all is checked."""
 
     def checking(self) -> Steps[None]:
-        """Yields jobs for a thread. An unreadable part of the file counts as damaged. Raises
-        OSError if the offset index, which is read after damage, is gone."""
+        """Yields jobs for a thread. An unreadable part of the file counts as damaged."""
         segment = self.segment
         starts = dict(segment.epochs.entries())
         newest = segment.epochs.latest if starts else None
