@@ -71,7 +71,9 @@ class _Expected:
     def _count(self) -> int:
         # A partition that cannot be compacted has its own counter.
         uncleanable = (
-            len(self._broker.log_cleaner.uncleanable) if self._name == "log cleaner" else 0
+            len(self._broker.log_manager.log_cleaner.uncleanable)
+            if self._name == "log cleaner"
+            else 0
         )
         return self._broker.tasks.failures[self._name] + uncleanable
 

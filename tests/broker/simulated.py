@@ -42,6 +42,7 @@ class SimBroker:
         properties = {
             "listeners": f"PLAINTEXT://{self.machine.name}:{PORT}",
             "log.dirs": DATA,
+            "log.scrubber.io.max.bytes.per.second": "0",
             **{key.replace("_", "."): value for key, value in self._settings.items()},
         }
         self._view = self._store.view()

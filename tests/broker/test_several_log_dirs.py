@@ -152,7 +152,7 @@ def test_a_topic_recreated_during_a_high_watermark_checkpoint_has_its_own_value(
 
     async def scenario(broker: SimBroker, client: PeerConnection) -> None:
         assert broker.broker is not None
-        log_manager = broker.broker._log_manager
+        log_manager = broker.broker.log_manager
         second = broker.broker.directories.usable()[1]
         topic = (await topics_by_directory(client))[second.path][0]
         await produce(client, topic, [b"2", b"3"])

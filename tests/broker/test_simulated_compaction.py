@@ -138,7 +138,7 @@ def test_a_log_that_cannot_be_compacted_does_not_stop_the_others() -> None:
         await asyncio.sleep(5)
         assert len(await read_all(client, "sound")) < 60
         assert broker.broker is not None
-        uncleanable = broker.broker.log_cleaner.uncleanable
+        uncleanable = broker.broker.log_manager.log_cleaner.uncleanable
         assert [str(partition) for partition in uncleanable] == ["damaged-0"]
         await broker.stop()
 

@@ -85,3 +85,33 @@ def test_a_partition_with_an_unreadable_topic_id_is_kept_offline_until_it_is_rep
     with BrokerProcess(data) as broker:
         suwi = Suwi(broker.address)
         assert suwi.ok("consume", "orders", "--from-beginning", "--no-follow") == "a\nb\n"
+
+
+def test_damaged_records_of_the_only_copy_are_given_up_on_request(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    lines = [f"{number:0200d}" for number in range(30)]
+    with BrokerProcess(data) as broker:
+        suwi = Suwi(broker.address)
+        suwi.ok("topics", "create", "orders", "--config", "segment.bytes=1024")
+        for line in lines:
+            suwi.ok("produce", "orders", "--file", write_lines(tmp_path / "lines", line))
+    orders = data / "orders-0"
+    closed = sorted(orders.glob("*.log"))[1]
+    content = closed.read_bytes()
+    victim = next(number for number, line in enumerate(lines) if line.encode() in content)
+    position = content.index(lines[victim].encode())
+    closed.write_bytes(content[:position] + b"?" + content[position + 1 :])
+    offline = Suwi("nowhere.invalid:1")
+    result = offline("repair", "segments", orders)
+    assert result.exit_code == 1
+    found = result.output
+    assert f"orders-0 offsets {victim}-{victim}: 1 offsets" in found
+    assert "nothing was changed" in found
+    assert closed.read_bytes() != content
+    given_up = offline.ok("repair", "segments", orders, "--give-up")
+    assert "1 offsets were given up" in given_up
+    assert "no damaged records" in offline.ok("repair", "segments", orders)
+    with BrokerProcess(data) as broker:
+        assert "in use by a broker" in offline.refusal("repair", "segments", orders)
+        text = Suwi(broker.address).ok("consume", "orders", "--from-beginning", "--no-follow")
+        assert text.splitlines() == [line for line in lines if line != lines[victim]]

@@ -14,7 +14,7 @@ from suwi.model.errors import (
     NotController,
     StaleBrokerEpoch,
 )
-from suwi.model.ids import LeaderEpoch, NodeId
+from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId
 
 B1, B2, B3, B4 = (NodeId(node) for node in (1, 2, 3, 4))
 STATE = PartitionState(B1, LeaderEpoch(4), 9, (B1, B2, B3), (B1, B2))
@@ -53,6 +53,29 @@ def test_a_follower_can_leave_the_isr_and_do_nothing_else() -> None:
             validated(proposal(*members), sender=B2)
     with pytest.raises(InvalidRequest):
         validated(proposal(1, 2), sender=B3)  # It is not a member.
+
+
+def test_a_follower_that_will_discard_its_log_leaves_with_a_new_leader_epoch() -> None:
+    """A fetch that it sent before, and that arrives late, must not bring it back."""
+    for sender, members in ((B2, (1,)), (B3, (1, 2))):
+        leaving = proposal(*members)._replace(is_recovering=True)
+        state = validated(leaving, sender=sender)
+        assert (state.leader, state.leader_epoch, state.partition_epoch) == (1, 5, 10)
+        assert (state.isr, state.elr) == (members, ())
+    with pytest.raises(InvalidRequest):
+        validated(proposal(1, 2)._replace(is_recovering=True), sender=B2)
+
+
+def test_a_log_is_not_discarded_without_a_leader_and_enough_others_in_sync() -> None:
+    leaving = proposal(1)._replace(is_recovering=True)
+    with pytest.raises(InvalidRequest):
+        validated(leaving, sender=B2, insync_min=2)
+    leaderless = STATE._replace(leader=NO_NODE)
+    with pytest.raises(InvalidRequest):
+        validate(leaderless, B2, leaving, LIVE, Rules())
+    alone = STATE._replace(isr=(B2,), leader=NO_NODE)
+    with pytest.raises(InvalidRequest):
+        validate(alone, B2, leaving._replace(members=()), LIVE, Rules())
 
 
 def test_a_leader_that_is_not_in_its_proposal_resigns() -> None:

@@ -90,6 +90,7 @@ class Bench:
         recovery_point: int = 0,
         start_offset: int = 0,
         leader_epoch_max: int | None = None,
+        was_compacted: bool = False,
         is_adopted: bool = False,
     ) -> PartitionLog:
         self.files = FileCache(self.disk, self.open_files_max)
@@ -100,6 +101,7 @@ class Bench:
             start_offset=Offset(start_offset),
             recovery_point=Offset(recovery_point),
             leader_epoch_max=None if leader_epoch_max is None else LeaderEpoch(leader_epoch_max),
+            was_compacted=was_compacted,
             is_adopted=is_adopted,
         )
         self._log = run_steps(

@@ -8,7 +8,7 @@ import pytest
 from suwi.env import LocalDisk
 from suwi.log import names
 from suwi.log.time_lookup import batch_at_time
-from suwi.model.errors import CorruptMessage
+from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import Offset
 from suwi.model.topic_config import TopicConfig
 from suwi.records.record import MarkerType
@@ -262,7 +262,7 @@ def test_a_damaged_header_in_an_old_segment_is_reported_and_not_skipped() -> Non
     bench.close()
     bench.sim.overwrite(bench.path(0), b"\x7f", 3 * len(batch_of()) + 8)
     bench.open()
-    with pytest.raises(CorruptMessage):
+    with pytest.raises(KafkaStorageError):
         batches_in(bench.log)
 
 

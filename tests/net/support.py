@@ -295,6 +295,9 @@ class Region:
     def is_cached(self, position: int, size_bytes: int) -> bool:
         return not self.cold
 
+    def drop_cached(self, position: int, size_bytes: int) -> None:
+        """There is no page cache."""
+
     def pread_cached(self, size_bytes: int, position: int) -> bytes | None:
         if self.cold:
             return None

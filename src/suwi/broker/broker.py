@@ -23,7 +23,6 @@ from suwi.broker.group_coordinator import GroupCoordinator
 from suwi.broker.kafka_apis import KafkaApis
 from suwi.broker.listener_security import ListenerSecurity, ScramUsers, cluster_secrets
 from suwi.broker.listeners import parse_listeners
-from suwi.broker.log_cleaner import LogCleaner
 from suwi.broker.log_loader import LogLoader
 from suwi.broker.log_manager import LogManager
 from suwi.broker.loss_reports import LossReports
@@ -165,7 +164,7 @@ class Broker:
             self._mark_for_deletion,
             self._loss_reports.add,
         )
-        self._log_manager = LogManager(
+        self.log_manager = LogManager(
             env, self._dynamic, self.directories, self.replicas, self._deletion, tasks
         )
 
@@ -266,10 +265,6 @@ class Broker:
         broker = BrokerInfo(self.node_id, tuple(self.endpoints), rack or None, features=SUPPORTED)
         return OwnRegistration(broker, self.directories.lost_power, self._origin)
 
-    @property
-    def log_cleaner(self) -> LogCleaner:
-        return self._log_manager.log_cleaner
-
     # -- starting ------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -323,7 +318,7 @@ class Broker:
             await self._adopt()
             self._adopts = False
         self._serve_clients_if_ready(self._follower.image)
-        self._log_manager.start()
+        self.log_manager.start()
         for directory in self.directories.usable():
             for path in directory.leftovers():
                 self._deletion.delete_dir(path, 0)
@@ -466,7 +461,7 @@ class Broker:
             partition.close()
         await self.replicas.stop_replication()
         await asyncio.gather(*stopping)
-        clean = await self._log_manager.stop()
+        clean = await self.log_manager.stop()
         await self._stop_components()
         for directory in self.directories:
             directory.close(clean=clean)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+from suwi.broker.io_throttle import IoThrottle
 from suwi.env import Env
 from suwi.log.cleaner import Cleaned, CleanerAborted, clean
 from suwi.log.cleaner_plan import CleanerPlan, plan_cleaner_run
@@ -24,9 +25,6 @@ from suwi.replica.partition import Partition
 from suwi.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)
-
-_WAIT_S_MIN = 0.001
-_WAIT_S_MAX = 1.0  # Then the throttle's limit is read again: it can be changed at run time.
 
 
 class Uncleanable(NamedTuple):
@@ -127,6 +125,8 @@ class LogCleaner:
                 return None
             self.uncleanable.pop(tp, None)  # The topic was deleted and created again.
             partition_log.check()
+            if partition_log.damages:
+                return None  # Merged segments would hide that records are missing.
         except (OSError, BrokerError):
             return None  # Offline, or not ready yet.
         try:
@@ -155,7 +155,7 @@ class LogCleaner:
 
     async def _run_jobs(self, steps: Steps[None], done: Cleaned) -> bool:
         """Run the jobs one after another in a thread; False if the broker is stopping."""
-        throttle = _Throttle(self._config, self._stopping)
+        throttle = IoThrottle(self._bytes_per_s_max, self._stopping)
         try:
             job = next(steps)
             while True:
@@ -170,6 +170,9 @@ class LogCleaner:
                 job = steps.send(result)
         except StopIteration:
             return True
+
+    def _bytes_per_s_max(self) -> float:
+        return self._config.current.log_cleaner_io_max_bytes_per_second
 
     async def _write_checkpoint(self, partition_log: PartitionLog) -> None:
         for directory in self._directories.usable():
@@ -189,37 +192,6 @@ class LogCleaner:
             extra=_fields(partition_log, error),
             exc_info=error if is_bug else None,
         )
-
-
-class _Throttle:
-    """Limits the cleaner's I/O to the current `log.cleaner.io.max.bytes.per.second`."""
-
-    def __init__(self, config: DynamicBrokerConfig, stopping: asyncio.Event) -> None:
-        self._config = config
-        self._stopping = stopping
-        self._loop = asyncio.get_running_loop()
-        self._seen_bytes = 0
-        self._excess_bytes = 0.0
-        self._at_s = self._loop.time()
-
-    async def wait_or_stop(self, io_bytes: int) -> bool:
-        """Wait until the limit allows `io_bytes` in total; True if the broker is stopping."""
-        self._excess_bytes += io_bytes - self._seen_bytes
-        self._seen_bytes = io_bytes
-        while not self._stopping.is_set():
-            bytes_per_s = self._config.current.log_cleaner_io_max_bytes_per_second
-            now_s = self._loop.time()
-            self._excess_bytes = max(self._excess_bytes - (now_s - self._at_s) * bytes_per_s, 0.0)
-            self._at_s = now_s
-            wait_s = self._excess_bytes / bytes_per_s
-            if wait_s < _WAIT_S_MIN:
-                return False
-            try:
-                async with asyncio.timeout(min(wait_s, _WAIT_S_MAX)):
-                    await self._stopping.wait()
-            except TimeoutError:
-                pass
-        return True
 
 
 async def _in_thread(job: Job) -> object:

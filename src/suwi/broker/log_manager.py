@@ -14,8 +14,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
+from suwi.broker.damaged_replicas import DamagedReplicas
 from suwi.broker.deferred_deletion import DeferredDeletion
 from suwi.broker.log_cleaner import LogCleaner
+from suwi.broker.log_scrubber import LogScrubber
 from suwi.env import Env
 from suwi.env.tasks import RESTART, STOP_BROKER, OnFailure, Tasks
 from suwi.log.log_directories import LogDirectories
@@ -25,7 +27,7 @@ from suwi.log.sync_threads import in_sync_thread
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.model.config_kinds import INT64_MAX
 from suwi.model.errors import BrokerError
-from suwi.model.ids import Offset, TopicPartition
+from suwi.model.ids import NodeId, Offset, TopicPartition
 from suwi.replica.log_sync import sync_log
 from suwi.replica.partition import Partition
 from suwi.replica.replica_manager import ReplicaManager
@@ -35,6 +37,7 @@ log = logging.getLogger(__name__)
 _RETENTION_FIRST_AFTER_S = 30.0
 _FINAL_SYNCS_AT_ONCE = 64
 _CONFIG_CHECK_S = 1.0
+_DAMAGED_MS = 1000
 _SYNC = "log flush"
 _RETENTION = "log retention"
 _PRODUCER_EXPIRY = "producer expiry"
@@ -71,6 +74,7 @@ class LogManager:
             stopping=self._stopping,
             remove_later=deletion.delete_files,
         )
+        self.log_scrubber = LogScrubber(env, config.static, directories, replicas, self._stopping)
 
     def start(self) -> None:
         config = self._config.static
@@ -102,12 +106,18 @@ class LogManager:
             _PRODUCER_EXPIRY,
             RESTART,
         )
+        damaged = DamagedReplicas(NodeId(config.node_id), self._directories, self._replicas)
+        every(_DAMAGED_MS, damaged.step_all, "damaged replicas", RESTART)
         retention_ms = config.log_retention_check_interval_ms
         first_s = min(retention_ms / 1000, _RETENTION_FIRST_AFTER_S)
         every(retention_ms, self.retain, _RETENTION, RESTART, first_s)
         if config.log_cleaner_enable:
             self._running.append(
                 self._tasks.start(self._keep_compacting, name="log cleaner", on_failure=RESTART)
+            )
+        if config.log_scrubber_io_max_bytes_per_second > 0:
+            self._running.append(
+                self._tasks.start(self.log_scrubber.run, name="log scrubber", on_failure=RESTART)
             )
 
     def _start_every(

@@ -287,7 +287,16 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily(
             "suwi_uncleanable_partitions",
             "Partitions that the log cleaner skips because compacting them failed.",
-            value=len(self._broker.log_cleaner.uncleanable),
+            value=len(self._broker.log_manager.log_cleaner.uncleanable),
+        )
+        scrubber = self._broker.log_manager.log_scrubber
+        yield CounterMetricFamily(
+            "suwi_scrubbed_bytes", "Bytes of closed segments checked.", scrubber.scrubbed_bytes
+        )
+        yield CounterMetricFamily(
+            "suwi_damaged_batches",
+            "Damaged parts of segments that the log scrubber found.",
+            scrubber.damages_found,
         )
 
     def _transactions(self) -> Iterator[Metric]:

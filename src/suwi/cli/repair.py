@@ -1,6 +1,8 @@
 """Implementation of `suwi repair`, for the files of a stopped broker."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import typer
 
@@ -8,8 +10,15 @@ from suwi.cli.output import Failure, say
 from suwi.cli.session import guarded
 from suwi.env import AlreadyLocked, Disk, local_env
 from suwi.log import names
-from suwi.log.checkpoints import parse_topic_id, read_topic_id, topic_id_text, write_topic_id
-from suwi.model.ids import TopicId
+from suwi.log.checkpoints import (
+    parse_topic_id,
+    read_offsets,
+    read_topic_id,
+    topic_id_text,
+    write_topic_id,
+)
+from suwi.log.log_repair import LogRepair
+from suwi.model.ids import Offset, TopicId, TopicPartition
 
 
 def repair_partition_metadata(directory: str, topic_id: str) -> None:
@@ -25,21 +34,67 @@ def repair_partition_metadata(directory: str, topic_id: str) -> None:
     raise typer.Exit(guarded(job))
 
 
-def _repair(disk: Disk, directory: str, wanted: TopicId) -> None:
+def repair_segments(directory: str, *, give_up: bool) -> None:
+    def job() -> int:
+        return _repair_segments(local_env().disk, os.path.abspath(directory), give_up=give_up)
+
+    raise typer.Exit(guarded(job))
+
+
+def _repair_segments(disk: Disk, directory: str, *, give_up: bool) -> int:
+    with _locked(disk, directory) as partition:
+        data = os.path.dirname(directory)
+        starts = read_offsets(disk, f"{data}/{names.LOG_START_OFFSETS}") or {}
+        cleaned = read_offsets(disk, f"{data}/{names.CLEANER_OFFSETS}") or {}
+        repair = LogRepair(
+            disk,
+            directory,
+            starts.get(partition, Offset(0)),
+            may_have_gaps=partition in cleaned,
+        )
+        damages = repair.find()
+        for damage in damages:
+            size_bytes = damage.end_position - damage.position
+            say(
+                f"{partition} {damage}: {damage.end - damage.first} offsets, {size_bytes} bytes "
+                f"of {damage.path}: {damage.reason}"
+            )
+        if not damages:
+            say(f"{partition} has no damaged records")
+        elif not give_up:
+            say("nothing was changed; --give-up gives these records up, and consumers skip them")
+            return 1
+        else:
+            repair.give_up(damages)
+            offsets = sum(damage.end - damage.first for damage in damages)
+            say(f"{partition}: {offsets} offsets were given up")
+    return 0
+
+
+@contextmanager
+def _locked(disk: Disk, directory: str) -> Iterator[TopicPartition]:
+    """The partition of a directory, whose broker is not running."""
     data, name = os.path.split(directory)
-    is_partition = names.parse_partition_dir_name(name) is not None and disk.is_dir(directory)
+    partition = names.parse_partition_dir_name(name)
+    is_partition = partition is not None and disk.is_dir(directory)
     if not is_partition or not disk.exists(f"{data}/{names.META_PROPERTIES}"):
         raise Failure(f"{directory} is not a partition in a broker's data directory")
+    assert partition is not None
     try:
         lock = disk.lock(f"{data}/{names.LOCK}")
     except AlreadyLocked:
         raise Failure(f"{data} is in use by a broker: stop it first") from None
     try:
+        yield partition
+    finally:
+        lock.release()
+
+
+def _repair(disk: Disk, directory: str, wanted: TopicId) -> None:
+    with _locked(disk, directory):
         path = f"{directory}/{names.PARTITION_METADATA}"
         found = read_topic_id(disk, path)
         if found is not None and found != wanted:
             raise Failure(f"{directory} belongs to the topic {topic_id_text(found)}: unchanged")
         write_topic_id(disk, path, wanted, sync=True)
-    finally:
-        lock.release()
     say(f"{directory} belongs to the topic {topic_id_text(wanted)}")

@@ -31,6 +31,7 @@ class ProposedIsr(NamedTuple):
     members: tuple[tuple[NodeId, int], ...]
     """With the broker epochs that the leader knows."""
     is_recovering: bool = False
+    """Of a leader, see KIP-704. Of a follower, Suwi's own: it leaves, and will discard its log."""
 
 
 def check_sender(image: ClusterImage, node: NodeId, broker_epoch: int) -> None:
@@ -51,6 +52,8 @@ def validate(
     _check_epochs(state, proposal)
     members = [node for node, _ in proposal.members]
     if sender != state.leader:
+        if proposal.is_recovering:
+            return _without_damaged(state, sender, members, rules)
         return _without_follower(state, sender, members, rules)
     if not members or len(set(members)) < len(members):
         raise InvalidRequest("the ISR must not be empty or contain a broker twice")
@@ -81,6 +84,23 @@ def _without_follower(
     if sender not in state.isr or members != [node for node in state.isr if node != sender]:
         raise InvalidRequest(f"broker {sender} does not lead the partition: it can only leave")
     return with_members(state, members, rules)._replace(partition_epoch=state.partition_epoch + 1)
+
+
+def _without_damaged(
+    state: PartitionState, sender: NodeId, members: list[NodeId], rules: Rules
+) -> PartitionState:
+    """A follower that will discard its log. Others must have everything, and enough of them. With
+    the new leader epoch the leader refuses fetches that the follower sent before, which would
+    acknowledge records that it will not have."""
+    if sender not in state.replicas or members != [node for node in state.isr if node != sender]:
+        raise InvalidRequest(f"broker {sender} does not lead the partition: it can only leave")
+    if state.leader not in members:
+        raise InvalidRequest("the partition has no leader: no replica can be discarded")
+    if len(members) < min(rules.insync_min, state.replication_factor):
+        raise InvalidRequest("too few other replicas are in sync")
+    return with_members(state, members, rules)._replace(
+        leader_epoch=LeaderEpoch(state.leader_epoch + 1), partition_epoch=state.partition_epoch + 1
+    )
 
 
 def _check_epochs(state: PartitionState, proposal: ProposedIsr) -> None:

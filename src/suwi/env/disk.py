@@ -39,6 +39,9 @@ class File(Protocol):
     def pread_cached(self, size_bytes: int, position: int) -> bytes | bytearray | None:
         """As `pread`, but None if that would wait for the disk or reaches beyond the file's end."""
 
+    def drop_cached(self, position: int, size_bytes: int) -> None:
+        """Advise that this range will not be read again soon."""
+
     def truncate(self, size_bytes: int) -> None: ...
 
     def sync(self) -> None:

@@ -82,6 +82,10 @@ class LocalFile:
             got = os.preadv(self._fd, [buffer], position)
         return buffer if got == size_bytes else None
 
+    def drop_cached(self, position: int, size_bytes: int) -> None:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, position, size_bytes, os.POSIX_FADV_DONTNEED)
+
     def truncate(self, size_bytes: int) -> None:
         os.ftruncate(self._fd, size_bytes)
 

@@ -26,6 +26,11 @@ class ProblemKind(Enum):
     DISK_FULL = "disk-full", "free space or extend the volume; writes resume by themselves"
     DIRECTORY_OFFLINE = "directory-offline", "check the disk, then restart the broker"
 
+    DAMAGED_BATCH = (
+        "damaged-batch",
+        "check the disk; another in-sync replica replaces it, without one: `suwi repair segments`",
+    )
+
     def __init__(self, label: str, advice: str) -> None:
         self.label = label
         self.advice = advice

@@ -1,7 +1,8 @@
 """AlterPartition v2-v3, between brokers. A leader asks the controller to change the ISR.
 
 v3: ISR members with their broker epochs (KIP-903). A leader that leaves itself out of the ISR
-resigns; the response is NEW_LEADER_ELECTED. A follower may leave itself out, nothing else.
+resigns; the response is NEW_LEADER_ELECTED. A follower may leave itself out, nothing else; with
+leader recovery state 1 it will discard its log, and there is a new leader epoch.
 """
 
 from typing import Any

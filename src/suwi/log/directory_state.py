@@ -11,6 +11,7 @@ from collections.abc import Callable
 from suwi.env.problems import ProblemKind, Problems
 from suwi.log.segment import TornSegment
 from suwi.model.errors import KafkaStorageError
+from suwi.model.ids import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,10 @@ class DirectoryState:
         self.is_full = False
         self.full_errors = 0
         """How many writes failed because the disk was full."""
+        self.damaged: dict[TopicPartition, None] = {}
+        """The partitions whose logs have damaged or missing records."""
+        self.set_aside: dict[TopicPartition, None] = {}
+        """The partitions that have files of a damaged log (`names.DAMAGED`)."""
         self._on_offline = on_offline
 
     def check(self) -> None:

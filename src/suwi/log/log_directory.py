@@ -8,6 +8,7 @@ Invariant: the clean-shutdown file exists only while no broker uses the director
 import json
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from posixpath import dirname
 from typing import NamedTuple
 
@@ -295,6 +296,19 @@ class LogDirectory:
         log.warning(
             "stray topic directory set aside", extra={"partition": str(partition), "path": path}
         )
+
+    def removing_damaged_files(self, partition: TopicPartition) -> Job:
+        """Removes what was set aside of a damaged log; there is a new copy of it."""
+        self.state.set_aside.pop(partition, None)
+        directory = self.dir_of(partition)
+
+        def remove() -> None:
+            with suppress(FileNotFoundError):
+                for name in self._disk.list_dir(directory):
+                    if name.endswith(names.DAMAGED):
+                        self._disk.remove(f"{directory}/{name}")
+
+        return remove
 
     def _rename(
         self, partition: TopicPartition, name: Callable[[TopicPartition, str], str]

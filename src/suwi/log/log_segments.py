@@ -6,16 +6,19 @@ Invariant: segments are contiguous, the oldest first; `bases` has the base offse
 
 import logging
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
+from suwi.env.problems import ProblemKind
 from suwi.log import names
-from suwi.log.deleted_files import mark_deleted, remove_files
+from suwi.log.damage import Damage
+from suwi.log.deleted_files import mark_deleted, remove_files, set_aside
 from suwi.log.log_slice import LogSlice
 from suwi.log.partition_directory import PartitionDirectory
 from suwi.log.segment import RELATIVE_OFFSET_MAX, Located, Segment
 from suwi.log.sliced_work import Steps
 from suwi.log.txn_index import AbortedTxn
+from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import Offset
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import LOG_OVERHEAD_BYTES, BatchHeader
@@ -27,7 +30,7 @@ SEGMENTS_AT_ONCE = 16
 
 
 class LogSegments:
-    __slots__ = ("_directory", "_removed", "all", "bases", "end_offset")
+    __slots__ = ("_directory", "_removed", "all", "bases", "damages", "end_offset")
 
     def __init__(self, directory: PartitionDirectory, segments: list[Segment]) -> None:
         assert segments
@@ -37,6 +40,8 @@ class LogSegments:
         self.bases = [segment.base_offset for segment in segments].copy()
         self.end_offset = segments[-1].next_offset
         self._removed: tuple[str, ...] = ()
+        self.damages: tuple[Damage, ...] = ()
+        """In order, without overlaps."""
 
     # -- finding -------------------------------------------------------------------------------
 
@@ -55,6 +60,9 @@ class LogSegments:
         if limit < (self.end_offset if is_last else self.bases[number + 1]):
             beyond = segment.locate(limit)
             end = beyond.position if beyond is not None else end
+        for damage in segment.damages:
+            if batch.position < damage.position < end:
+                end = damage.position
         size_bytes = min(bytes_max, end - batch.position)
         if size_bytes < batch.size_bytes:
             if not whole_batch or batch.position + batch.size_bytes > end:
@@ -127,6 +135,51 @@ class LogSegments:
                 segment.txn_index.write_out()
                 yield segment.txn_index.path
 
+    # -- damage --------------------------------------------------------------------------------
+
+    def check_readable(self, offset: Offset) -> None:
+        """Raises KafkaStorageError if the record at an offset is damaged or missing."""
+        for damage in self.damages:
+            if damage.first <= offset < damage.end:
+                raise KafkaStorageError(
+                    f"{self._directory.partition}: {damage} are damaged in {damage.path}: "
+                    f"{damage.reason}"
+                )
+
+    def add_damage(self, damage: Damage) -> None:
+        """Keep these offsets from readers, and report the problem."""
+        if any(damage.first < known.end and known.first < damage.end for known in self.damages):
+            return
+        self._set_damages(tuple(sorted((*self.damages, damage))))
+        problems, place = self._directory.state.problems, self._place_of(damage)
+        problems.report(ProblemKind.DAMAGED_BATCH, place, f"{damage.path}: {damage.reason}")
+
+    def forget_damages(self, is_gone: Callable[[Damage], bool] = lambda _: True) -> None:
+        """The records of these ranges are no longer part of the log."""
+        gone = [damage for damage in self.damages if is_gone(damage)]
+        if gone:
+            self._set_damages(tuple(damage for damage in self.damages if damage not in gone))
+        for damage in gone:
+            problems = self._directory.state.problems
+            problems.resolve(ProblemKind.DAMAGED_BATCH, self._place_of(damage))
+
+    def _set_damages(self, damages: tuple[Damage, ...]) -> None:
+        self.damages = damages
+        damaged, partition = self._directory.state.damaged, self._directory.partition
+        if damages:
+            damaged[partition] = None
+        else:
+            damaged.pop(partition, None)
+        for segment in self.all:
+            segment.damages = tuple(
+                damage
+                for damage in damages
+                if damage.is_in_file and damage.segment == segment.base_offset
+            )
+
+    def _place_of(self, damage: Damage) -> str:
+        return f"{self._directory.partition} {damage}"
+
     # -- at the end ----------------------------------------------------------------------------
 
     def base_for(self, base_offset: Offset, last_offset: Offset) -> Offset:
@@ -161,12 +214,24 @@ class LogSegments:
     def count_above(self, offset: Offset) -> int:
         return len(self.bases) - bisect_right(self.bases, offset)
 
-    def remove_last(self, count: int = 1) -> None:
-        """Remove from the end, the last one first: a crash never leaves a hole."""
+    def remove_last(self, count: int = 1, *, keep_files: bool = False) -> None:
+        """Remove from the end, the last one first: a crash never leaves a hole. `keep_files`: set
+        them aside."""
         for _ in range(count):
             segment = self.all.pop()
             self.bases.pop()
-            self._removed += tuple(mark_deleted(self._directory.files, segment.path("")))
+            self._remove_files_of(segment, keep_files)
+        if self.damages:
+            last = self.bases[-1]
+            self.forget_damages(lambda damage: damage.segment > last)
+
+    def _remove_files_of(self, segment: Segment, keep_files: bool) -> None:
+        directory = self._directory
+        if keep_files:
+            directory.state.set_aside[directory.partition] = None
+            set_aside(directory.files, segment.path(""))
+        else:
+            self._removed += tuple(mark_deleted(directory.files, segment.path("")))
 
     def truncate(self, offset: Offset, index_interval_bytes: int) -> None:
         """Remove everything at and above `offset`; below the first segment, restart there."""
@@ -175,13 +240,17 @@ class LogSegments:
         if offset < self.bases[0]:
             self.restart_at(offset, index_interval_bytes)
         self.all[-1].truncate(offset)
+        self.forget_damages(lambda damage: damage.end > offset)
 
-    def restart_at(self, offset: Offset, index_interval_bytes: int) -> None:
+    def restart_at(
+        self, offset: Offset, index_interval_bytes: int, *, keep_files: bool = False
+    ) -> None:
         """Remove everything and continue at `offset`. If that fails, there is still a segment."""
-        self.remove_last(len(self.all) - 1)
-        self._removed += tuple(mark_deleted(self._directory.files, self.all[0].path("")))
+        self.remove_last(len(self.all) - 1, keep_files=keep_files)
+        self._remove_files_of(self.all[0], keep_files)
         self.add(offset, index_interval_bytes, 0)
         del self.all[0], self.bases[0]
+        self.forget_damages()
 
     def removing_files(self) -> Steps[None]:
         """Remove the renamed files of truncated segments in a thread: large files take long."""
@@ -207,6 +276,7 @@ class LogSegments:
         with self._directory.guard(always_offline=True):
             for segment in removed:
                 renamed += mark_deleted(self._directory.files, segment.path(""))
+        self.forget_damages(lambda damage: damage.end <= self.bases[0])
         return renamed
 
     def replace(self, old: list[Segment], new: Segment) -> None:

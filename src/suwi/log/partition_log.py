@@ -5,11 +5,12 @@ are synchronous and made on the event loop; a `SyncJob` runs in a thread.
 Invariant: start_offset <= end_offset; segments are contiguous; offsets and epochs never decrease.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
+from suwi.log.damage import Damage
 from suwi.log.epoch_checkpoint import EpochCheckpoint
 from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.log.log_durability import LogDurability
@@ -47,6 +48,8 @@ class Appended(NamedTuple):
 
 
 class PartitionLog:
+    """Size: the entrances to a log's parts, each a few lines; the parts have files of their own."""
+
     __slots__ = (
         "_durability",
         "_epoch_checkpoint",
@@ -57,6 +60,7 @@ class PartitionLog:
         "directory",
         "epochs",
         "files",
+        "may_have_gaps",
         "partition",
         "producers",
         "producers_are_known",
@@ -77,6 +81,8 @@ class PartitionLog:
         start_offset: Offset,
         recovery_point: Offset,
         was_cut: bool = False,
+        may_have_gaps: bool = False,
+        damages: Iterable[Damage] = (),
     ) -> None:
         self.directory = directory
         self.files = directory.files
@@ -93,12 +99,16 @@ class PartitionLog:
         """Whether the start offset must be written to its checkpoint; reset by the writer."""
         self.cleaned_to = start_offset
         """The log is compacted up to here."""
+        self.may_have_gaps = may_have_gaps
+        """Whether offsets between segments may be missing: the log was compacted at some time."""
         self.roll_jitter_ms = 0
         self._segments = LogSegments(directory, segments)
         self._epoch_checkpoint = EpochCheckpoint(directory, epochs)
         self._durability = LogDurability(
             directory, self._segments, self._epoch_checkpoint, recovery_point, was_cut=was_cut
         )
+        for damage in damages:
+            self._segments.add_damage(damage)
 
     # -- state ---------------------------------------------------------------------------------
 
@@ -129,6 +139,16 @@ class PartitionLog:
 
     def close(self) -> None:
         self.directory.close()
+        self._segments.forget_damages()
+        self.state.set_aside.pop(self.partition, None)
+
+    @property
+    def damages(self) -> tuple[Damage, ...]:
+        """Records that are damaged or missing on the disk, in order."""
+        return self._segments.damages
+
+    def add_damage(self, damage: Damage) -> None:
+        self._segments.add_damage(damage)
 
     def check(self) -> None:
         """Raises KafkaStorageError if the log was deleted or its data directory is offline."""
@@ -244,7 +264,8 @@ class PartitionLog:
         """Batches from the one that contains `offset` on, up to but excluding offset `limit`.
 
         At most `bytes_max` bytes, but with `whole_batch` at least the first batch; the last one may
-        be incomplete. None if there is nothing to read. Raises OffsetOutOfRange.
+        be incomplete. None if there is nothing to read. Raises OffsetOutOfRange, and
+        KafkaStorageError where the log is damaged.
         """
         if not self.start_offset <= offset <= self._segments.end_offset:
             raise OffsetOutOfRange(
@@ -254,6 +275,8 @@ class PartitionLog:
         self.directory.check()
         if offset >= limit:
             return None
+        if self._segments.damages:
+            self._segments.check_readable(offset)
         try:
             return self._segments.find(offset, bytes_max, limit, whole_batch)
         except OSError as error:
@@ -310,15 +333,18 @@ class PartitionLog:
         yield from self.reloading_producers()
         yield from self._segments.removing_files()
 
-    def restarting_at(self, offset: Offset) -> Steps[None]:
+    def restarting_at(self, offset: Offset, *, keep_files: bool = False) -> Steps[None]:
         """Remove all records and continue at `offset`: the leader has nothing that follows them.
 
-        As with `truncating`, checkpoints must be written before the next append.
+        As with `truncating`, checkpoints must be written before the next append. `keep_files`: set
+        the segment files aside, because the log is damaged and its new copy is not complete yet.
         """
         self.check()
-        yield from self._removing_segments_above(Offset(-1))
+        yield from self._removing_segments_above(Offset(-1), keep_files=keep_files)
         with self._truncation():
-            self._segments.restart_at(offset, self.config.index_interval_bytes)
+            self._segments.restart_at(
+                offset, self.config.index_interval_bytes, keep_files=keep_files
+            )
             self._epoch_checkpoint.clear()
             self.start_offset = self._durability.recovery_point = self.cleaned_to = offset
             self.start_moved = True
@@ -328,11 +354,11 @@ class PartitionLog:
         self.producers_are_known = True
         yield from self._segments.removing_files()
 
-    def _removing_segments_above(self, offset: Offset) -> Steps[None]:
+    def _removing_segments_above(self, offset: Offset, *, keep_files: bool = False) -> Steps[None]:
         """Remove most segments above `offset` in slices, the last first: never leaves a hole."""
         while self._segments.count_above(offset) > SEGMENTS_AT_ONCE:
             with self._truncation():
-                self._segments.remove_last(SEGMENTS_AT_ONCE)
+                self._segments.remove_last(SEGMENTS_AT_ONCE, keep_files=keep_files)
             yield TURN
 
     @contextmanager

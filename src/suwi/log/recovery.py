@@ -13,11 +13,13 @@ from typing import NamedTuple
 from suwi.log import checkpoints, names
 from suwi.log.batch_scan import Row, scan_headers, scan_rows
 from suwi.log.cleaned_segment import complete_swaps
+from suwi.log.damage import Damage
 from suwi.log.deleted_files import mark_deleted, remove_files
 from suwi.log.directory_state import DirectoryState
 from suwi.log.file_cache import FileCache
 from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.log.log_segments import SEGMENTS_AT_ONCE
+from suwi.log.neighbours import comparing_neighbours
 from suwi.log.partition_directory import PartitionDirectory
 from suwi.log.partition_log import PartitionLog
 from suwi.log.producer_loading import (
@@ -69,7 +71,11 @@ def opening_log(
 ) -> Steps[PartitionLog]:
     """Open or create a partition's log. Raises OSError."""
     files.disk.make_dirs(directory)
-    segments, snapshots = yield from _finding_segments(files, directory, config, options)
+    segments, snapshots, has_set_aside = yield from _finding_segments(
+        files, directory, config, options
+    )
+    if has_set_aside:
+        state.set_aside[partition] = None
     epochs_path = f"{directory}/{names.LEADER_EPOCHS}"
     saved_epochs = checkpoints.read_epochs(files.disk, epochs_path)
     epochs = LeaderEpochCache(saved_epochs)
@@ -92,6 +98,10 @@ def opening_log(
         producers = yield from loading_producers(
             files, directory, segments, first_base, end, snapshots
         )
+    damages: list[Damage] = []
+    may_have_gaps = config.is_compacted or options.was_compacted or options.is_adopted
+    if not may_have_gaps:
+        damages = yield from comparing_neighbours(files, segments, start)
     bases = (segment.base_offset for segment in segments)
     remove_stray_snapshots(files.disk, directory, snapshots, bases)
     return PartitionLog(
@@ -103,14 +113,16 @@ def opening_log(
         start_offset=start,
         recovery_point=end if options.clean else Offset(min(options.recovery_point, end)),
         was_cut=first is not None,
+        may_have_gaps=may_have_gaps,
+        damages=damages,
     )
 
 
 def _finding_segments(
     files: FileCache, directory: str, config: TopicConfig, options: OpenOptions
-) -> Steps[tuple[list[Segment], list[Offset]]]:
-    """The existing segments, or a new first one, and the offsets of the snapshots. Each segment has
-    all its files, not yet checked."""
+) -> Steps[tuple[list[Segment], list[Offset], bool]]:
+    """The existing segments, or a new first one, the offsets of the snapshots, and whether files of
+    a damaged log were set aside. Each segment has all its files, not yet checked."""
     disk = files.disk
     found = disk.list_dir(directory)
     if any(name.endswith((names.SWAP, names.CLEANED)) for name in found):
@@ -143,7 +155,7 @@ def _finding_segments(
         segments.append(
             _segment(files, directory, options.start_offset, config, options, create=True)
         )
-    return segments, snapshots
+    return segments, snapshots, any(suffix.endswith(names.DAMAGED) for suffix in offsets)
 
 
 def _lacks_epochs(

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from suwi.env import File
 from suwi.log import names
 from suwi.log.batch_scan import scan_headers
+from suwi.log.damage import Damage
 from suwi.log.file_cache import FileCache, make_empty, write_all
 from suwi.log.offset_index import OffsetIndex
 from suwi.log.time_index import TimeIndex
@@ -55,6 +56,7 @@ class Segment:
         "_next_offset",
         "base_offset",
         "created_ms",
+        "damages",
         "dir",
         "extension",
         "log_path",
@@ -82,6 +84,8 @@ class Segment:
         self.base_offset = base_offset
         self._index_interval_bytes = index_interval_bytes
         self.created_ms = created_ms
+        self.damages: tuple[Damage, ...] = ()
+        """Those in its log file, in order."""
         self.log_path = self.path(names.LOG)
         if create:
             make_empty(files.get(self.log_path, create=True))
@@ -272,6 +276,20 @@ class Segment:
         self._next_offset = next_offset
         self._max_timestamp, self._max_timestamp_offset = newest, newest_offset
 
+    def end_of_whole_batches(self) -> tuple[Offset, int]:
+        """The offset and the position after the last whole batch, from the last index entry on."""
+        start = self._last_indexed()
+        end, position = self.base_offset, start
+        try:
+            for at, header in scan_headers(self._log_file(), start, self.size_bytes):
+                end, position = Offset(header.next_offset), at + header.size_bytes
+            if position == start > 0:  # The batch of the last index entry is not whole.
+                for at, header in scan_headers(self._log_file(), 0, start):
+                    end, position = Offset(header.next_offset), at + header.size_bytes
+        except CorruptMessage:
+            pass
+        return end, position
+
     def _newest_indexed(self) -> tuple[int, Offset]:
         """The last entry of the time index; the indexes are rebuilt if it is wrong."""
         entry = self.time_index.last_entry()
@@ -312,14 +330,22 @@ class Segment:
     # -- reading -------------------------------------------------------------------------------
 
     def locate(self, offset: Offset) -> Located | None:
-        """The first batch that ends at or after `offset`; None if all end before it."""
+        """The first batch that ends at or after `offset`; None if all end before it. A damaged part
+        counts as one batch."""
         if offset >= self._last_base_offset:
             if offset >= self.next_offset:
                 return None
             position = self._last_position
             return Located(position, self._last_base_offset, self.size_bytes - position)
+        start = self.offset_index.look_up(offset)
+        for damage in self.damages:
+            if damage.first <= offset < damage.end:
+                size_bytes = damage.end_position - damage.position
+                return Located(damage.position, damage.first, size_bytes)
+            if damage.end <= offset:
+                start = max(start, damage.end_position)  # Headers in between may be unreadable.
         return self._find(
-            self.offset_index.look_up(offset),
+            start,
             starts_by=offset,
             wanted=lambda header: header.last_offset >= offset,
         )

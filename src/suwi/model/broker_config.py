@@ -143,6 +143,19 @@ class BrokerConfig(ZookeeperConfig):
         sys.float_info.max,
         "How much compaction reads and writes per second at most.",
     )
+    log_scrubber_io_max_bytes_per_second: float = key(
+        "log.scrubber.io.max.bytes.per.second",
+        double(0, sys.float_info.max),
+        1_048_576.0,
+        "How many bytes of closed segments are read per second at most, to find damage before "
+        "readers do; with the default 600 GB in a week. 0: nothing is read.",
+    )
+    log_scrubber_interval_ms: int = key(
+        "log.scrubber.interval.ms",
+        int64(1),
+        604_800_000,
+        "How long after the start of one check of all closed segments the next one starts.",
+    )
     log_flush_scheduler_interval_ms: int = key(
         "log.flush.scheduler.interval.ms",
         int64(1),

@@ -149,7 +149,7 @@ class AlterPartitionManager:
                         {"broker_id": node, "broker_epoch": epoch}
                         for node, epoch in proposal.members
                     ],
-                    "leader_recovery_state": 0,
+                    "leader_recovery_state": int(proposal.will_discard),
                     "partition_epoch": proposal.partition_epoch,
                 }
             )

@@ -105,11 +105,20 @@ class FollowerReplica:
             )
             replica_log.change(self._restarting(start))
 
-    def _restarting(self, start: Offset) -> Steps[None]:
+    def discard_damaged(self) -> None:
+        """Discard the log, to fetch it anew from its start. The controller has confirmed that this
+        replica is not in the ISR. The files are set aside."""
+        replica_log = self._replica_log
+        assert replica_log.leader_replica is None
+        start = replica_log.get_ready().start_offset
+        replica_log.change(self._restarting(start, keep_files=True))
+
+    def _restarting(self, start: Offset, *, keep_files: bool = False) -> Steps[None]:
         replica_log = self._replica_log
         partition_log = replica_log.log
         assert partition_log is not None
-        yield from after_each(partition_log.restarting_at(start), replica_log.clamp_high_watermark)
+        restarting = partition_log.restarting_at(start, keep_files=keep_files)
+        yield from after_each(restarting, replica_log.clamp_high_watermark)
         yield from replica_log.writing_truncation()
         yield from syncing(partition_log)
 

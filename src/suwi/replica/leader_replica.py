@@ -180,11 +180,12 @@ class LeaderReplica:
         if self.has_started:
             self._update_watermark()
 
-    def resign(self) -> None:
-        """The disk is full or offline: ask the controller for another leader."""
+    def resign(self, reason: str = "the log is not writable") -> None:
+        """The disk is full or offline, or the log is damaged: ask the controller for another
+        leader."""
         if self.state.can_resign():
-            extra = {"partition": str(self._replica_log.partition)}
-            log.warning("log not writable, resigning as leader", extra=extra)
+            extra = {"partition": str(self._replica_log.partition), "reason": reason}
+            log.warning("resigning as leader", extra=extra)
             self._propose(self.state.resign())
 
     def _propose(self, proposal: Proposal) -> None:

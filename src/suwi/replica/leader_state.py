@@ -48,6 +48,8 @@ class Proposal:
     partition_epoch: int
     members: tuple[tuple[NodeId, int], ...]
     """With their broker epochs (KIP-903): a broker that has restarted since must not join."""
+    will_discard: bool = False
+    """A follower leaves and will discard its log: see `broker/damaged_replicas.py`."""
 
 
 class LeaderState:

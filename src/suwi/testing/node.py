@@ -86,6 +86,7 @@ class Node:
 
     def _make_broker(self, env: Env, view: EmbeddedView) -> Broker:
         properties = {
+            "log.scrubber.io.max.bytes.per.second": "0",
             **self._settings,
             "node.id": str(self.id),
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",

@@ -11,11 +11,6 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def _repair() -> None:
-    """Makes Typer treat this as a group although it has only one command."""
-
-
 @app.command("partition-metadata")
 def partition_metadata(
     directory: Annotated[
@@ -36,3 +31,23 @@ def partition_metadata(
     from suwi.cli.repair import repair_partition_metadata
 
     repair_partition_metadata(directory, topic_id)
+
+
+@app.command("segments")
+def segments(
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", help="A partition's directory, such as data/orders-0.")
+    ],
+    give_up: Annotated[
+        bool, typer.Option("--give-up", help="Give up the damaged records. They cannot come back.")
+    ] = False,
+) -> None:
+    """Find the damaged and missing records of a partition, and give them up on request.
+
+    Not needed while another broker has an in-sync replica: a started broker then replaces its
+    damaged one. Otherwise fetches of the damaged offsets fail until they are given up; from then on
+    consumers skip them. All other records stay, with their offsets.
+    """
+    from suwi.cli.repair import repair_segments
+
+    repair_segments(directory, give_up=give_up)

@@ -1,0 +1,118 @@
+"""Replaces replicas whose logs are damaged, if the partition has enough others in sync.
+
+`step_all` runs every second for the partitions that have damage. A leader resigns first. A follower
+stops fetching and leaves the ISR, which starts a new leader epoch: a fetch that it sent before can
+then not bring it back. When the image shows that, it discards its log and fetches it anew; the old
+files are set aside until it is in sync again, because a replica that it copies from may be damaged
+elsewhere.
+Invariant: a log is discarded only while the partition has a leader and at least
+min.insync.replicas other members of the ISR, and this replica is not among them.
+"""
+
+import asyncio
+import logging
+from enum import Enum, auto
+
+from suwi.log.log_directories import LogDirectories
+from suwi.log.sync_threads import in_sync_thread
+from suwi.metadata.image import PartitionState
+from suwi.model.errors import BrokerError
+from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, TopicPartition
+from suwi.replica.leader_state import UNKNOWN_EPOCH, Proposal
+from suwi.replica.partition import Partition
+from suwi.replica.replica_manager import ReplicaManager
+
+log = logging.getLogger(__name__)
+
+
+class Step(Enum):
+    KEEP = auto()
+    """Too few others: the damaged range stays unreadable, and the replica stays as it is."""
+    RESIGN = auto()
+    LEAVE = auto()
+    DISCARD = auto()
+
+
+def next_step(
+    node: NodeId, state: PartitionState, insync_min: int, stopped_in: LeaderEpoch | None
+) -> Step:
+    """What a damaged replica does next. `stopped_in`: it has fetched nothing in later epochs."""
+    others = [member for member in state.isr if member != node]
+    if len(others) < max(1, min(insync_min, state.replication_factor)):
+        return Step.KEEP
+    if state.leader == node:
+        return Step.RESIGN
+    if state.leader not in others:
+        return Step.KEEP
+    is_out = node not in state.isr and node not in state.elr
+    if is_out and stopped_in is not None and stopped_in < state.leader_epoch:
+        return Step.DISCARD
+    return Step.LEAVE
+
+
+class DamagedReplicas:
+    def __init__(
+        self, node_id: NodeId, directories: LogDirectories, replicas: ReplicaManager
+    ) -> None:
+        self._node_id = node_id
+        self._directories = directories
+        self._replicas = replicas
+
+    async def step_all(self) -> None:
+        for directory in self._directories.usable():
+            for tp in list(directory.state.damaged):
+                self._step(tp)
+                await asyncio.sleep(0)
+            for tp in list(directory.state.set_aside):
+                await self._remove_set_aside(tp)
+
+    def _step(self, tp: TopicPartition) -> None:
+        try:
+            partition = self._replicas.replica_of(tp.topic, tp.partition)
+            state = self._replicas.image.partition(tp)
+            if state is None or not partition.is_open or partition.is_closed:
+                return
+            self._take(partition, state)
+        except BrokerError as error:
+            log.info(
+                "damaged replica not replaced yet",
+                extra={"partition": str(tp), "reason": str(error)},
+            )
+
+    def _take(self, partition: Partition, state: PartitionState) -> None:
+        replica_log = partition.replica_log
+        if state.leader_epoch != replica_log.leader_epoch:
+            return  # The image is being applied.
+        insync_min = replica_log.config.min_insync_replicas
+        step = next_step(self._node_id, state, insync_min, replica_log.fetch_stopped_in)
+        extra = {"partition": str(partition.partition), "epoch": state.leader_epoch}
+        if step is Step.KEEP:
+            replica_log.fetch_stopped_in = None
+            return
+        is_first = replica_log.fetch_stopped_in is None
+        if is_first:
+            replica_log.fetch_stopped_in = state.leader_epoch
+        if step is Step.RESIGN and partition.leader_replica is not None:
+            partition.leader_replica.resign("the log is damaged")
+        elif step is Step.LEAVE:
+            if is_first:
+                log.warning("log damaged, leaving the isr", extra=extra)
+            members = tuple((n, UNKNOWN_EPOCH) for n in state.isr if n != self._node_id)
+            replica_log.context.propose(
+                replica_log,
+                Proposal(state.leader_epoch, state.partition_epoch, members, will_discard=True),
+            )
+        elif step is Step.DISCARD:
+            log.warning("damaged log discarded, fetching it anew", extra=extra)
+            partition.follower.discard_damaged()
+            replica_log.fetch_stopped_in = None
+
+    async def _remove_set_aside(self, tp: TopicPartition) -> None:
+        """The new copy is in sync: the damaged files are not needed any longer."""
+        state = self._replicas.image.partition(tp)
+        if state is None or self._node_id not in state.isr or state.leader == NO_NODE:
+            return
+        for directory in self._directories.usable():
+            if tp in directory.state.set_aside and tp not in directory.state.damaged:
+                await in_sync_thread(directory.removing_damaged_files(tp))
+                log.info("damaged files removed", extra={"partition": str(tp)})

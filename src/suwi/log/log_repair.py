@@ -1,0 +1,129 @@
+"""The log of one partition of a stopped broker: finds all damage, and gives it up on request.
+
+In the place of damaged or missing records `give_up` writes an empty batch, as compaction leaves
+one: readers skip these offsets, all others stay as they are, and segments stay contiguous.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby, pairwise
+
+from suwi.env import Disk, File
+from suwi.log import checkpoints, names
+from suwi.log.batch_scan import scan_headers
+from suwi.log.damage import Damage
+from suwi.log.file_cache import FileCache, write_all
+from suwi.log.leader_epoch_cache import LeaderEpochCache
+from suwi.log.neighbours import missing_between
+from suwi.log.segment import Segment
+from suwi.log.segment_check import SegmentCheck, SegmentFile
+from suwi.log.sliced_work import run_steps
+from suwi.model.errors import CorruptMessage
+from suwi.model.ids import Offset
+from suwi.records.builder import build_batch
+
+_COPIED_BYTES = 1 << 20
+_NO_END = Offset(2**62)
+_OPEN_FILES = 4
+
+
+class LogRepair:
+    def __init__(
+        self, disk: Disk, directory: str, start_offset: Offset, *, may_have_gaps: bool
+    ) -> None:
+        self._disk = disk
+        self._dir = directory
+        self._start = start_offset
+        self._may_have_gaps = may_have_gaps
+        saved = checkpoints.read_epochs(disk, f"{directory}/{names.LEADER_EPOCHS}")
+        self._epochs = LeaderEpochCache(saved)
+
+    def find(self) -> list[Damage]:
+        """All damage from the start offset on. Changes nothing. Raises OSError."""
+        files = FileCache(self._disk, _OPEN_FILES)
+        bases = names.offsets_by_suffix(self._disk.list_dir(self._dir)).get(names.LOG, [])
+        found: list[Damage] = []
+        for base, end in pairwise([*bases, _NO_END]):
+            check = self._check(files, base, end)
+            # At the end of the last segment, an unfinished write: the next start truncates it.
+            found += [damage for damage in check.damages if damage.end != _NO_END]
+            is_short = not check.damages and check.found_end < end != _NO_END
+            if is_short and not self._may_have_gaps:
+                segments = self._segment(files, base), self._segment(files, end)
+                missing = missing_between(files, *segments, self._start)
+                found += [missing] if missing is not None else []
+        files.forget_dir(self._dir)
+        return [damage for damage in found if damage.end > self._start]
+
+    def _check(self, files: FileCache, base: Offset, end: Offset) -> SegmentCheck:
+        stem = self._stem(base)
+        file = files.get(stem + names.LOG)
+        index_path = stem + names.OFFSET_INDEX
+        check = SegmentCheck(
+            SegmentFile(file, base, end, file.size(), index_path, self._disk, self._epochs)
+        )
+        run_steps(check.checking())
+        return check
+
+    def _segment(self, files: FileCache, base: Offset) -> Segment:
+        return Segment(files, self._dir, base, index_interval_bytes=0, created_ms=0)
+
+    def _stem(self, base: Offset) -> str:
+        return f"{self._dir}/{names.offset_name(base)}"
+
+    # -- giving up -----------------------------------------------------------------------------
+
+    def give_up(self, damages: Iterable[Damage]) -> None:
+        """Replace the damaged parts. Raises OSError; then a segment is as before or replaced."""
+        for path, parts in groupby(damages, key=lambda damage: damage.path):
+            self._rewrite(path, list(parts))
+        self._disk.sync_dir(self._dir)
+
+    def _rewrite(self, path: str, damages: list[Damage]) -> None:
+        source = self._disk.open(path)
+        temporary = self._disk.open(f"{path}.tmp", create=True)
+        try:
+            temporary.truncate(0)
+            written = 0
+            for piece in self._pieces(source, damages):
+                write_all(temporary, piece, written)
+                written += len(piece)
+            temporary.sync()
+        finally:
+            source.close()
+            temporary.close()
+        stem = path.removesuffix(names.LOG)
+        for suffix in (names.OFFSET_INDEX, names.TIME_INDEX):  # The next start rebuilds them.
+            if self._disk.exists(stem + suffix):
+                self._disk.remove(stem + suffix)
+        self._disk.rename(f"{path}.tmp", path)
+
+    def _pieces(self, source: File, damages: list[Damage]) -> Iterator[bytes | bytearray]:
+        position, size_bytes = 0, source.size()
+        for damage in damages:
+            start = damage.position if damage.is_in_file else size_bytes
+            yield from _copied(source, position, start)
+            yield self._empty_batch(source, damage)
+            position = damage.end_position if damage.is_in_file else size_bytes
+        yield from _copied(source, position, size_bytes)
+
+    def _empty_batch(self, source: File, damage: Damage) -> bytearray:
+        epoch = self._epochs.epoch_at(damage.first)
+        if epoch < 0:
+            epoch = _epoch_from(source, damage.end_position)
+        return build_batch(
+            [], base_offset=damage.first, last_offset=damage.end - 1, leader_epoch=epoch
+        )
+
+
+def _copied(source: File, start: int, end: int) -> Iterator[bytes]:
+    for position in range(start, end, _COPIED_BYTES):
+        yield source.pread(min(_COPIED_BYTES, end - position), position)
+
+
+def _epoch_from(source: File, position: int) -> int:
+    """The leader epoch of the batch at a position; 0 if there is none."""
+    try:
+        header = next((h for _, h in scan_headers(source, position, source.size())), None)
+    except CorruptMessage:
+        return 0
+    return header.partition_leader_epoch if header is not None else 0

@@ -1,0 +1,217 @@
+"""Damaged logs on three brokers: a damaged replica is replaced, but never the last copy."""
+
+import asyncio
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from suwi.broker.damaged_replicas import Step, next_step
+from suwi.client.connection import PeerConnection
+from suwi.env.problems import Problem
+from suwi.log import names
+from suwi.metadata.image import PartitionState
+from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId
+from suwi.sim.cluster import DATA, PORT, SimCluster
+from tests.broker.simulated import fetch_once, read_all
+from tests.broker.test_simulated_cluster import run, state, until
+from tests.broker.test_simulated_losses import create_orders, write
+
+SCRUBBING = {
+    "log.scrubber.io.max.bytes.per.second": "1000000",
+    "log.scrubber.interval.ms": "500",
+    "auto.leader.rebalance.enable": "false",
+}
+VALUES = [b"%0100d" % number for number in range(31)]
+SEEDS = range(4)
+
+
+async def filled(cluster: SimCluster, replicas: list[int], **configs: str) -> None:
+    """Ten batches in each closed segment; all replicas have all of them."""
+    configs |= {"segment_bytes": "1720", "retention_ms": "-1"}
+    await create_orders(cluster, replicas, **configs)
+    for value in VALUES:
+        assert await write(cluster, replicas[0], [value]) == ErrorCode.none
+    await until(lambda: all(len(segments_of(cluster, number)) == 4 for number in replicas))
+
+
+def segments_of(cluster: SimCluster, number: int, ending: str = names.LOG) -> list[str]:
+    disk = cluster[number].machine.disk
+    if not disk.exists(f"{DATA}/orders-0"):
+        return []
+    return [name for name in disk.list_dir(f"{DATA}/orders-0") if name.endswith(ending)]
+
+
+def content_of(cluster: SimCluster, number: int) -> bytes:
+    disk = cluster[number].machine.disk
+    return b"".join(
+        disk.read_bytes(f"{DATA}/orders-0/{name}") for name in segments_of(cluster, number)
+    )
+
+
+def damage(cluster: SimCluster, number: int, offset: int) -> None:
+    disk = cluster[number].machine.disk
+    path = f"{DATA}/orders-0/{segments_of(cluster, number)[offset // 10]}"
+    disk.overwrite(path, b"\xff", disk.read_bytes(path).index(VALUES[offset]) + 50)
+
+
+def problems_of(cluster: SimCluster, number: int) -> list[Problem]:
+    broker = cluster[number].broker
+    assert broker is not None
+    return list(broker.problems)
+
+
+def damages_found(cluster: SimCluster, number: int) -> int:
+    broker = cluster[number].broker
+    assert broker is not None
+    return broker.log_manager.log_scrubber.damages_found
+
+
+async def values_from(number: int) -> list[bytes | None]:
+    connection = await PeerConnection.open(f"b{number}", PORT)
+    try:
+        return [record.value for record in await read_all(connection, "orders")]
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_damaged_follower_leaves_the_isr_and_is_fetched_anew(seed: int) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2, 3], min_insync_replicas="2")
+        whole = content_of(cluster, 1)
+        epoch = state(cluster).leader_epoch
+        damage(cluster, 3, 15)
+        assert content_of(cluster, 3) != whole
+        await until(lambda: damages_found(cluster, 3) == 1)
+        await until(lambda: state(cluster).leader_epoch > epoch)
+        assert state(cluster).leader == 1
+        await until(lambda: content_of(cluster, 3) == whole)
+        await until(lambda: set(state(cluster).isr) == {1, 2, 3})
+        assert problems_of(cluster, 3) == []
+        await until(lambda: not segments_of(cluster, 3, names.DAMAGED))
+        assert state(cluster).leader_epoch == epoch + 1
+        assert await write(cluster, 1, [b"more"]) == ErrorCode.none
+
+    run(scenario, seed, SCRUBBING)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_damaged_leader_hands_over_and_is_fetched_anew(seed: int) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2, 3], min_insync_replicas="2")
+        whole = content_of(cluster, 2)
+        damage(cluster, 1, 15)
+        await until(lambda: state(cluster).leader == 2)
+        await until(lambda: set(state(cluster).isr) == {1, 2, 3})
+        assert content_of(cluster, 1) == whole
+        assert problems_of(cluster, 1) == []
+        assert await values_from(2) == VALUES
+
+    run(scenario, seed, SCRUBBING)
+
+
+@pytest.mark.parametrize("replicas", [[1], [1, 2]])
+def test_the_last_copy_is_kept_and_only_the_damaged_range_is_refused(replicas: list[int]) -> None:
+    """With two replicas, both of which min.insync.replicas needs, none can be spared either."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, replicas, min_insync_replicas=str(len(replicas)))
+        for number in replicas:
+            damage(cluster, number, 10 + 3 * number)
+        await until(lambda: all(damages_found(cluster, number) for number in replicas))
+        before = [content_of(cluster, number) for number in replicas]
+        await asyncio.sleep(20)
+        assert [content_of(cluster, number) for number in replicas] == before
+        assert set(state(cluster).isr) == set(replicas)
+        assert state(cluster).leader == 1
+        connection = await PeerConnection.open("b1", PORT)
+        for offset in range(len(VALUES)):
+            fetched = await fetch_once(connection, "orders", offset)
+            is_damaged = fetched.error_code == ErrorCode.kafka_storage_error
+            assert is_damaged == (offset == 13)
+        await connection.close()
+        assert await write(cluster, 1, [b"more"]) == ErrorCode.none
+
+    run(scenario, 1, SCRUBBING)
+
+
+def test_two_replicas_damaged_in_different_places_are_replaced_one_after_the_other() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2, 3], min_insync_replicas="2")
+        whole = content_of(cluster, 1)
+        damage(cluster, 2, 5)
+        damage(cluster, 3, 15)
+        await until(lambda: damages_found(cluster, 2) + damages_found(cluster, 3) == 2)
+        await until(
+            lambda: (
+                all(content_of(cluster, n) == whole for n in (2, 3))
+                and set(state(cluster).isr) == {1, 2, 3}
+            )
+        )
+        assert await values_from(1) == VALUES
+
+    run(scenario, 2, SCRUBBING)
+
+
+def test_a_copy_of_a_damaged_leader_stops_before_the_damage_and_keeps_the_old_files() -> None:
+    """All copies are damaged in other places: what was set aside still has the leader's range."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2], min_insync_replicas="1")
+        damage(cluster, 1, 5)
+        damage(cluster, 2, 15)
+        await until(lambda: bool(damages_found(cluster, 1) and damages_found(cluster, 2)))
+        await asyncio.sleep(30)
+        leader = state(cluster).leader
+        follower = 3 - leader
+        disk = cluster[follower].machine.disk
+        aside = b"".join(
+            disk.read_bytes(f"{DATA}/orders-0/{name}")
+            for name in segments_of(cluster, follower, names.LOG + names.DAMAGED)
+        )
+        copies = content_of(cluster, leader) + aside
+        assert all(value in copies for value in VALUES)
+
+    run(scenario, 3, SCRUBBING)
+
+
+def test_a_missing_segment_of_a_follower_is_found_when_it_restarts_and_fetched_anew() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2, 3], min_insync_replicas="2")
+        whole = content_of(cluster, 1)
+        await cluster[3].stop()
+        gone = segments_of(cluster, 3)[1].removesuffix(names.LOG)
+        for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
+            cluster[3].machine.disk.remove(f"{DATA}/orders-0/{gone}{suffix}")
+        await cluster[3].start()
+        await until(lambda: content_of(cluster, 3) == whole)
+        await until(lambda: set(state(cluster).isr) == {1, 2, 3})
+        assert problems_of(cluster, 3) == []
+
+    run(scenario)
+
+
+def step_of(
+    node: int, leader: int, isr: tuple[int, ...], stopped_in: int | None = None, insync_min: int = 1
+) -> Step:
+    replicas = tuple(NodeId(number) for number in (1, 2, 3))
+    members = tuple(NodeId(number) for number in isr)
+    partition = PartitionState(NodeId(leader), LeaderEpoch(7), 0, replicas, members)
+    stopped = None if stopped_in is None else LeaderEpoch(stopped_in)
+    return next_step(NodeId(node), partition, insync_min, stopped)
+
+
+def test_the_steps_of_a_damaged_replica() -> None:
+    assert step_of(1, 1, (1, 2)) is Step.RESIGN
+    assert step_of(1, 1, (1,)) is Step.KEEP
+    assert step_of(1, 1, (1, 2), insync_min=2) is Step.KEEP
+    assert step_of(2, 1, (1, 2)) is Step.LEAVE
+    assert step_of(2, 1, (1, 2), insync_min=2) is Step.KEEP
+    assert step_of(2, 1, (1, 2, 3), insync_min=2) is Step.LEAVE
+    # A fetch of this epoch may be under way.
+    assert step_of(2, 1, (1, 3), stopped_in=7) is Step.LEAVE
+    assert step_of(2, 1, (1, 3), stopped_in=6) is Step.DISCARD
+    assert step_of(2, 1, (1, 2, 3), stopped_in=6) is Step.LEAVE
+    assert step_of(2, 1, (1,), stopped_in=6, insync_min=2) is Step.KEEP
+    assert step_of(2, NO_NODE, (1, 3), stopped_in=6) is Step.KEEP
+    assert step_of(2, NO_NODE, (2,)) is Step.KEEP

@@ -1,0 +1,150 @@
+"""Each segment against its neighbours when a log is opened: missing records, and legal gaps."""
+
+from collections.abc import Callable
+
+import pytest
+
+from suwi.log import names
+from suwi.log.partition_log import PartitionLog
+from suwi.log.sliced_work import run_steps
+from suwi.model.errors import KafkaStorageError
+from suwi.model.ids import LeaderEpoch, Offset
+from suwi.model.topic_config import TopicConfig
+from suwi.records.batch import batches
+from tests.log.kit import NOW_MS, Bench, batch_of
+
+SMALL = TopicConfig(segment_bytes=1024, index_interval_bytes=100)
+
+
+def _filled(config: TopicConfig = SMALL) -> Bench:
+    bench = Bench(config=config)
+    for _ in range(40):
+        bench.append(batch_of(3))
+    assert len(bench.log.segments()) >= 4
+    return bench
+
+
+def _remove_segment(bench: Bench, base_offset: int) -> None:
+    for suffix in names.SEGMENT_FILES:
+        if bench.disk.exists(bench.path(base_offset, suffix)):
+            bench.disk.remove(bench.path(base_offset, suffix))
+
+
+def _offsets_read(log: PartitionLog, offset: int) -> range:
+    """The offsets that one fetch returns."""
+    part = log.read(Offset(offset), 1 << 20, log.end_offset, whole_batch=True)
+    assert part is not None
+    headers = [header for _, header in batches(part.read())]
+    return range(headers[0].base_offset, headers[-1].next_offset)
+
+
+def _problems(bench: Bench) -> list[tuple[str, str]]:
+    return [(problem.kind.label, problem.place) for problem in bench.state.problems]
+
+
+def test_a_missing_middle_segment_is_found_when_the_log_is_opened() -> None:
+    bench = _filled()
+    bases = [segment.base_offset for segment in bench.log.segments()]
+    bench.close()
+    _remove_segment(bench, bases[1])
+    log = bench.open()
+    assert [(d.first, d.end) for d in log.damages] == [(bases[1], bases[2])]
+    assert _problems(bench) == [("damaged-batch", f"orders-0 offsets {bases[1]}-{bases[2] - 1}")]
+    assert _offsets_read(log, 0) == range(bases[1])
+    for offset in (bases[1], bases[2] - 1):
+        with pytest.raises(KafkaStorageError):
+            log.read(offset, 1 << 20, log.end_offset, whole_batch=True)
+    assert _offsets_read(log, bases[2]) == range(bases[2], bases[3])
+
+
+def test_a_missing_middle_segment_is_found_after_a_crash_too() -> None:
+    bench = _filled()
+    bench.sync()
+    bases = [segment.base_offset for segment in bench.log.segments()]
+    recovery_point = bench.log.recovery_point
+    _remove_segment(bench, bases[1])
+    bench.disk = bench.sim.crash()
+    log = bench.open(clean=False, recovery_point=recovery_point)
+    assert [(d.first, d.end) for d in log.damages] == [(bases[1], bases[2])]
+
+
+@pytest.mark.parametrize("cut_bytes", [1, 100])
+def test_a_closed_segment_that_lost_its_end_is_damaged_up_to_the_next_one(cut_bytes: int) -> None:
+    bench = _filled()
+    bases = [segment.base_offset for segment in bench.log.segments()]
+    bench.close()
+    size_bytes = bench.disk.size(bench.path(bases[1]))
+    file = bench.disk.open(bench.path(bases[1]))
+    file.truncate(size_bytes - cut_bytes)
+    file.close()
+    log = bench.open()
+    [damage] = log.damages
+    assert bases[1] < damage.first < damage.end == bases[2]
+    assert _offsets_read(log, bases[1]) == range(bases[1], damage.first)
+    with pytest.raises(KafkaStorageError):
+        log.read(damage.first, 1 << 20, log.end_offset, whole_batch=True)
+    assert _offsets_read(log, bases[2]) == range(bases[2], bases[3])
+
+
+def test_the_problem_ends_when_the_missing_records_are_deleted_or_truncated() -> None:
+    removals: list[Callable[[Bench], object]] = [
+        lambda bench: bench.log.remove_oldest(2),
+        lambda bench: bench.truncate_to(Offset(3)),
+        lambda bench: run_steps(bench.log.restarting_at(Offset(3))),
+        lambda bench: bench.log.close(),
+    ]
+    for remove in removals:
+        bench = _filled()
+        bases = [segment.base_offset for segment in bench.log.segments()]
+        bench.close()
+        _remove_segment(bench, bases[1])
+        assert bench.open().damages
+        assert bench.state.damaged
+        remove(bench)
+        assert not bench.log.damages
+        assert not bench.state.damaged
+        assert _problems(bench) == []
+
+
+def test_a_gap_below_a_moved_start_is_legal() -> None:
+    bench = _filled()
+    bases = [segment.base_offset for segment in bench.log.segments()]
+    bench.close()
+    _remove_segment(bench, bases[1])
+    assert not bench.open(start_offset=bases[2]).damages
+    [damage] = bench.open(start_offset=bases[2] - 2).damages
+    assert (damage.first, damage.end) == (bases[2] - 2, bases[2])
+
+
+def _with_a_gap(config: TopicConfig) -> Bench:
+    bench = Bench(config=config)
+    for base in (0, 1, 30, 31):
+        batch = batch_of(base_offset=base, epoch=0)
+        bench.log.append_as_follower(memoryview(batch), LeaderEpoch(0), NOW_MS)
+        if base == 1:
+            bench.log.roll(NOW_MS, Offset(30))
+    bench.close()
+    return bench
+
+
+def test_a_gap_in_an_adopted_log_is_legal() -> None:
+    assert not _with_a_gap(TopicConfig()).open(is_adopted=True).damages
+
+
+def test_a_gap_in_a_compacted_log_is_legal() -> None:
+    """A log that Apache Kafka has compacted counts as compacted for ever, see `expect_gaps`."""
+    bench = _with_a_gap(TopicConfig(cleanup_policy=("compact",)))
+    assert not bench.open().damages
+    bench = _with_a_gap(TopicConfig())
+    assert not bench.open(was_compacted=True).damages
+    assert bench.open().damages
+
+
+def test_a_gap_that_is_too_large_for_an_index_is_legal() -> None:
+    bench = Bench()
+    for base in (0, 1, 2**31 + 2, 2**31 + 3):
+        batch = batch_of(base_offset=base, epoch=0)
+        bench.log.append_as_follower(memoryview(batch), LeaderEpoch(0), NOW_MS)
+    assert [s.base_offset for s in bench.log.segments()] == [0, 2**31 + 2]
+    bench.close()
+    assert not bench.open().damages

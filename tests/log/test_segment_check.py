@@ -1,0 +1,195 @@
+"""The check of closed segments: damage of each kind is found, and only the damaged part is lost."""
+
+import errno
+
+import pytest
+
+from suwi.env import LocalDisk
+from suwi.log.damage import Damage
+from suwi.log.segment_check import SegmentCheck, SegmentFile
+from suwi.log.sliced_work import run_steps
+from suwi.model.errors import KafkaStorageError
+from suwi.model.ids import LeaderEpoch, Offset
+from suwi.model.topic_config import TopicConfig
+from suwi.records.batch import batches, compute_crc
+from suwi.records.record import MarkerType
+from suwi.sim import SimRandom
+from tests.log.kit import NOW_MS, Bench, batch_of, batches_in
+
+SMALL = TopicConfig(segment_bytes=1024, index_interval_bytes=1)
+RECORDS = 3
+"""In each batch."""
+
+
+def _filled(config: TopicConfig = SMALL) -> Bench:
+    bench = Bench(config=config)
+    for number in range(40):
+        bench.epoch = number // 15
+        bench.append(batch_of(RECORDS, value=b"value"))
+    assert len(bench.log.segments()) >= 4
+    return bench
+
+
+def _check(bench: Bench, number: int) -> SegmentCheck:
+    segments = bench.log.segments()
+    segment, following = segments[number], segments[number + 1]
+    file = bench.files.pin(segment.log_path)
+    check = SegmentCheck(SegmentFile.of(bench.log, segment, following, file))
+    run_steps(check.checking())
+    bench.files.unpin(file)
+    return check
+
+
+def _flip(bench: Bench, offset: int, byte: int, bit: int = 0) -> None:
+    """Flip a bit of the batch at an offset; `byte` counts from its start."""
+    segment = bench.log.segments(Offset(offset))[0]
+    found = segment.locate(Offset(offset))
+    assert found is not None
+    position = found.position + byte
+    old = bench.disk.read_bytes(segment.log_path)[position]
+    bench.sim.overwrite(segment.log_path, bytes([old ^ 1 << bit]), position)
+
+
+def _readable(bench: Bench) -> list[int]:
+    """The base offsets of all batches that readers get, who skip the damaged parts."""
+    log, offset, found = bench.log, bench.log.start_offset, []
+    while offset < log.end_offset:
+        try:
+            part = log.read(offset, 1 << 20, log.end_offset, whole_batch=True)
+        except KafkaStorageError:
+            offset = next(damage.end for damage in log.damages if damage.end > offset)
+            continue
+        assert part is not None
+        data = part.read()
+        for position, header in batches(data):
+            assert compute_crc(data, position, header.size_bytes) == header.crc
+            found.append(header.base_offset)
+            offset = Offset(header.next_offset)
+    return found
+
+
+def test_a_whole_segment_has_no_damage() -> None:
+    bench = _filled()
+    bench.append_marker(5, 0, MarkerType.ABORT)
+    for number in range(len(bench.log.segments()) - 1):
+        check = _check(bench, number)
+        assert check.damages == []
+        assert check.found_end == bench.log.segments()[number + 1].base_offset
+        assert check.checked_bytes == bench.log.segments()[number].size_bytes
+
+
+def test_a_compacted_segment_with_gaps_has_no_damage() -> None:
+    bench = Bench(config=TopicConfig(cleanup_policy=("compact",)))
+    for base in (0, 1, 7, 30, 31, 90):
+        batch = batch_of(base_offset=base, epoch=base // 30)
+        bench.log.append_as_follower(memoryview(batch), LeaderEpoch(5), NOW_MS)
+    bench.log.roll(NOW_MS)
+    assert _check(bench, 0).damages == []
+
+
+@pytest.mark.parametrize("victim", [0, 3, 6, 9])
+def test_damage_of_any_bit_takes_exactly_its_batch(victim: int) -> None:
+    """Only a flipped leader epoch that its neighbours do not contradict is not found."""
+    random = SimRandom("flips")
+    probe = _filled()
+    size_bytes = len(batch_of(RECORDS, value=b"value"))
+    bases = [segment.base_offset for segment in probe.log.segments()]
+    offset = bases[1] + victim
+    for byte in range(size_bytes):
+        bench = _filled()
+        _flip(bench, offset, byte, random.below(8))
+        damages = _check(bench, 1).damages
+        if 12 <= byte < 16 and not damages:
+            continue
+        assert [(d.first, d.end) for d in damages] == [(offset, offset + RECORDS)], byte
+        bench.log.add_damage(damages[0])
+        expected = [base for base in range(0, 120, RECORDS) if base != offset]
+        assert _readable(bench) == expected, byte
+
+
+def test_without_an_index_a_damaged_length_takes_the_rest_of_the_segment() -> None:
+    bench = _filled(TopicConfig(segment_bytes=1024, index_interval_bytes=1 << 20))
+    bases = [segment.base_offset for segment in bench.log.segments()]
+    _flip(bench, bases[1] + 2 * RECORDS, 9, 7)
+    [damage] = _check(bench, 1).damages
+    assert (damage.first, damage.end) == (bases[1] + 2 * RECORDS, bases[2])
+    bench.log.add_damage(damage)
+    skipped = range(damage.first, damage.end)
+    assert _readable(bench) == [base for base in range(0, 120, RECORDS) if base not in skipped]
+
+
+def test_several_damaged_batches_of_one_segment_are_all_found() -> None:
+    bench = _filled()
+    bases = [segment.base_offset for segment in bench.log.segments()]
+    for number in (1, 2, 4):
+        _flip(bench, bases[1] + number * RECORDS, 70)
+    damages = _check(bench, 1).damages
+    first = bases[1] + RECORDS
+    spans = [(first, first + 2 * RECORDS), (first + 3 * RECORDS, first + 4 * RECORDS)]
+    assert [(d.first, d.end) for d in damages] == spans
+    for damage in damages:
+        bench.log.add_damage(damage)
+    damaged = {offset for first, end in spans for offset in range(first, end)}
+    assert _readable(bench) == [base for base in range(0, 120, RECORDS) if base not in damaged]
+
+
+def test_a_part_that_cannot_be_read_is_damaged() -> None:
+    bench = _filled()
+    segment = bench.log.segments()[1]
+    bench.sim.faults.fail("read", errno.EIO, path=segment.log_path, times=None)
+    [damage] = _check(bench, 1).damages
+    assert (damage.first, damage.end) == (
+        segment.base_offset,
+        bench.log.segments()[2].base_offset,
+    )
+
+
+def test_a_reader_of_a_range_stops_before_the_damage_at_every_limit() -> None:
+    bench = _filled()
+    bases = [segment.base_offset for segment in bench.log.segments()]
+    bad = bases[1] + 2 * RECORDS
+    _flip(bench, bad, 70)
+    for damage in _check(bench, 1).damages:
+        bench.log.add_damage(damage)
+    log = bench.log
+    for limit in range(bases[1] + 1, bases[2] + 1):
+        part = log.read(Offset(bases[1]), 1 << 20, Offset(limit), whole_batch=True)
+        if limit < bases[1] + RECORDS:
+            assert part is None
+        else:
+            assert part is not None
+            whole = (min(limit, bad) - bases[1]) // RECORDS
+            assert part.size_bytes == whole * len(batch_of(RECORDS, value=b"value"))
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_a_log_can_be_truncated_within_a_damaged_batch(at: int) -> None:
+    bench = _filled()
+    bases = [segment.base_offset for segment in bench.log.segments()]
+    bad = bases[1] + 2 * RECORDS
+    _flip(bench, bad, 9, 7)
+    for damage in _check(bench, 1).damages:
+        bench.log.add_damage(damage)
+    bench.truncate_to(Offset(bad + at))
+    assert bench.log.end_offset == bad
+    assert bench.log.damages == ()
+    bench.append(batch_of(RECORDS, value=b"value"))
+    assert len(batches_in(bench.log)) == bad // RECORDS + 1
+
+
+def test_known_damage_is_reported_once() -> None:
+    bench = _filled()
+    damage = Damage(Offset(3), Offset(6), Offset(0), bench.path(0), "wrong", 80, 160)
+    for _ in range(2):
+        bench.log.add_damage(damage)
+    assert bench.log.damages == (damage,)
+    assert len(list(bench.state.problems)) == 1
+
+
+def test_checked_pages_can_be_dropped_from_the_cache(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    bench = Bench(disk=LocalDisk(), dir=f"{tmp_path}/orders-0", config=SMALL)
+    bench.append_many(100)
+    assert _check(bench, 0).damages == []
+    file = bench.files.get(bench.path(0))
+    file.drop_cached(0, file.size())
+    assert _check(bench, 0).damages == []
