@@ -35,6 +35,7 @@ GOES_ON = [
     "log cleaner",
     "log retention",
     "preferred leader election",
+    "problem watch",
     "election after power loss",
     "producer expiry",
     "replica fetcher",

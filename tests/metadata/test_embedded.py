@@ -25,6 +25,7 @@ from suwi.metadata.store import (
     allocate,
 )
 from suwi.model.ids import NodeId
+from tests.damage.small_disk import SmallDisk, small_disk
 
 ONE = NodeId(1)
 
@@ -220,6 +221,44 @@ def test_a_full_disk_refuses_writes_until_there_is_space(tmp_path: Path) -> None
         await store.close()
 
     asyncio.run(scenario())
+
+
+def test_a_broker_can_register_and_be_elected_on_a_full_disk(tmp_path: Path) -> None:
+    async def scenario(disk: SmallDisk) -> None:
+        path = str(disk.path / "metadata.db")
+        for _ in range(5):
+            store = await EmbeddedStore.open(path)
+            disk.fill()
+            view = store.view()
+            session = await view.open_session()
+            await session.register("brokers/1", b"{}")
+            await session.campaign(ONE)
+            assert isinstance(await view.write([Put("a", b"b")]), Applied)
+            assert store.full_errors == 0
+            await store.close()
+
+    with small_disk(tmp_path / "disk") as disk:
+        asyncio.run(scenario(disk))
+
+
+def test_a_store_on_a_full_disk_takes_writes_again_when_there_is_space(tmp_path: Path) -> None:
+    async def scenario(disk: SmallDisk) -> None:
+        store = await EmbeddedStore.open(str(disk.path / "metadata.db"))
+        disk.fill()
+        view = store.view()
+        applied = 0
+        with contextlib.suppress(Unavailable):
+            while await view.write([Put(f"a{applied}", bytes(100_000))]):
+                applied += 1
+        assert applied > 0
+        assert store.full_errors == 1
+        disk.free()
+        assert isinstance(await view.write([Put("b", b"b")]), Applied)
+        assert len((await view.read_all("a")).entries) == applied
+        await store.close()
+
+    with small_disk(tmp_path / "disk") as disk:
+        asyncio.run(scenario(disk))
 
 
 def test_a_failed_write_of_a_cancelled_caller_raises_no_warning(tmp_path: Path) -> None:

@@ -57,7 +57,15 @@ def _context(
         directory.begin()
     tasks = tasks_that_must_not_fail()
     context = PartitionContext(
-        ONE, clock, Turns(), 10.0, lambda node, epoch: True, tasks, propose=propose, on_loss=on_loss
+        ONE,
+        clock,
+        Turns(),
+        10.0,
+        lambda node, epoch: True,
+        tasks,
+        directories.problems,
+        propose=propose,
+        on_loss=on_loss,
     )
     return directories, context
 

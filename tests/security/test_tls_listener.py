@@ -133,7 +133,7 @@ def test_a_peer_without_a_handshake_counts_as_a_connection_and_is_disconnected(
             peer.setblocking(False)
         # The second is refused while the first is in its handshake; then that times out too.
         assert await _ends(loop, second)
-        assert "too many connections" in _reasons(caplog)
+        assert "too many connections: 1 are open" in _reasons(caplog)
         assert await _ends(loop, silent)
         await until(lambda: not listener._handshakes)
         assert await ask_name(listener, trusting(authority)) == str(ANONYMOUS)

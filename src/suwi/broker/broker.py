@@ -110,8 +110,8 @@ class Broker:
         self.config = config
         self.node_id = NodeId(config.node_id)
         self.cluster_id = ""
-        self.tasks = Tasks(self._on_fatal)
         self.problems = Problems(env.clock)
+        self.tasks = Tasks(self._on_fatal, self.problems)
         self.failure: TaskFailure | None = None
         """The reason why the broker stopped by itself."""
         self._env = env
@@ -165,7 +165,7 @@ class Broker:
             self._loss_reports.add,
         )
         self.log_manager = LogManager(
-            env, self._dynamic, self.directories, self.replicas, self._deletion, tasks
+            env, self._dynamic, self.directories, self.replicas, self._deletion, self._store, tasks
         )
 
     def _make_controller_election(self) -> None:
@@ -194,7 +194,7 @@ class Broker:
         self._forwarding = Forwarding(self.controller_election, self.peers, follower)
 
     def _make_socket_server(self, descriptors_max: int) -> None:
-        config = self.config
+        config, problems = self.config, self.problems
         self._scram_users = ScramUsers(self._follower)
         peer = peer_log_in(config, self._inter_broker_listener)
         security = [
@@ -207,7 +207,7 @@ class Broker:
             )
             for spec in self._specs
         ]
-        self._socket_server = SocketServer(config, self._specs, security, descriptors_max)
+        self._socket_server = SocketServer(config, self._specs, security, descriptors_max, problems)
 
     def _make_coordinators(self) -> None:
         brokers_max = None if self._store.is_shared else self._brokers_in_process
@@ -426,9 +426,7 @@ class Broker:
     def _begin_stop(self) -> "asyncio.Task[bool]":
         if self._stopping is None:
             loop = asyncio.get_running_loop()
-            self._stopping = loop.create_task(
-                self._stop()
-            )  # owner: `_stopped`, and the callers of `stop`
+            self._stopping = loop.create_task(self._stop())  # owner: `_stopped`
             self._stopping.add_done_callback(self._stopped)
         return self._stopping
 

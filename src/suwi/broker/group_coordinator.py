@@ -12,6 +12,7 @@ from suwi.controller.topic_control import NewTopic
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.coordinator.shard_context import ShardContext
 from suwi.env import Env
+from suwi.env.problems import ProblemKind
 from suwi.env.tasks import Tasks
 from suwi.group.classic_group import ClassicGroup
 from suwi.group.classic_join import ClassicGroupConfig
@@ -175,8 +176,6 @@ class GroupCoordinator:
 
     def _shard_failed(self, partition: TopicPartition, error: Exception) -> None:
         self.stats.shard_failures += 1
-        self._tasks.count("group coordinator", error)
-        log.error(
-            "coordinator shard failed",
-            extra={"partition": str(partition), "reason": repr(error)},
-        )
+        self._tasks.count("group coordinator", error, is_reported=True)
+        kind = ProblemKind.COORDINATOR_FAILED
+        self._tasks.problems.report(kind, str(partition), repr(error))

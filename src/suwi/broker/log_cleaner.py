@@ -19,7 +19,7 @@ from suwi.log.partition_log import PartitionLog
 from suwi.log.sliced_work import Job, Steps
 from suwi.log.sync_threads import until_ended
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
-from suwi.model.errors import BrokerError, KafkaStorageError
+from suwi.model.errors import BrokerError, CorruptMessage, KafkaStorageError
 from suwi.model.ids import TopicPartition
 from suwi.replica.partition import Partition
 from suwi.replica.replica_manager import ReplicaManager
@@ -184,6 +184,8 @@ class LogCleaner:
 
     def _mark_uncleanable(self, partition_log: PartitionLog, error: Exception) -> None:
         self.uncleanable[partition_log.partition] = Uncleanable(partition_log, str(error))
+        if isinstance(error, CorruptMessage):
+            partition_log.directory.found_damage(f"it cannot be compacted: {error}")
         # Records without a key, written before the topic was compacted, are not a bug.
         is_bug = not isinstance(error, BrokerError)
         log.log(

@@ -18,6 +18,7 @@ from suwi.broker.damaged_replicas import DamagedReplicas
 from suwi.broker.deferred_deletion import DeferredDeletion
 from suwi.broker.log_cleaner import LogCleaner
 from suwi.broker.log_scrubber import LogScrubber
+from suwi.broker.problem_watch import PERIOD_MS, ProblemWatch
 from suwi.env import Env
 from suwi.env.tasks import RESTART, STOP_BROKER, OnFailure, Tasks
 from suwi.log.log_directories import LogDirectories
@@ -25,6 +26,7 @@ from suwi.log.log_directory import LogDirectory
 from suwi.log.partition_log import PartitionLog
 from suwi.log.sync_threads import in_sync_thread
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
+from suwi.metadata.store import MetadataStore
 from suwi.model.config_kinds import INT64_MAX
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId, Offset, TopicPartition
@@ -51,6 +53,7 @@ class LogManager:
         directories: LogDirectories,
         replicas: ReplicaManager,
         deletion: DeferredDeletion,
+        store: MetadataStore,
         tasks: Tasks,
     ) -> None:
         self._env = env
@@ -58,6 +61,7 @@ class LogManager:
         self._directories = directories
         self._replicas = replicas
         self._deletion = deletion
+        self._watch = ProblemWatch(tasks.problems, directories, replicas, store)
         self._tasks = tasks
         self._stopping = asyncio.Event()
         self._running: list[asyncio.Task[None]] = []
@@ -111,6 +115,7 @@ class LogManager:
         retention_ms = config.log_retention_check_interval_ms
         first_s = min(retention_ms / 1000, _RETENTION_FIRST_AFTER_S)
         every(retention_ms, self.retain, _RETENTION, RESTART, first_s)
+        every(PERIOD_MS, self._watch.look, "problem watch", RESTART)
         if config.log_cleaner_enable:
             self._running.append(
                 self._tasks.start(self._keep_compacting, name="log cleaner", on_failure=RESTART)

@@ -5,9 +5,11 @@ Invariant: all listeners share one connection budget, whose limits follow the co
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from suwi.broker.listener_security import ListenerSecurity
 from suwi.broker.listeners import ListenerSpec
+from suwi.env.problems import ProblemKind, Problems
 from suwi.metadata.image import Endpoint
 from suwi.model.broker_config import BrokerConfig
 from suwi.net.connection import Dispatch
@@ -23,6 +25,7 @@ class SocketServer:
         specs: Sequence[ListenerSpec],
         security: Sequence[ListenerSecurity],
         descriptors_max: int,
+        problems: Problems,
     ) -> None:
         """`security`: one for each of `specs`. `descriptors_max`: for all connections together."""
         self.listeners: list[Listener] = []
@@ -31,7 +34,10 @@ class SocketServer:
         self._specs = specs
         self._security = security
         self._descriptors_max = descriptors_max
-        self._budget = Budget(self._limits(config))
+        self._budget = Budget(
+            self._limits(config),
+            on_refused=partial(problems.report, ProblemKind.CONNECTIONS_REFUSED, "broker"),
+        )
         self._dispatch: Dispatch | None = None
 
     @property

@@ -18,6 +18,7 @@ from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.coordinator.shard import Shard
 from suwi.coordinator.shard_context import ShardContext
 from suwi.env import Env
+from suwi.env.problems import ProblemKind
 from suwi.env.tasks import Tasks
 from suwi.handlers.transaction_requests import add_partitions
 from suwi.metadata.image import ClusterImage
@@ -168,8 +169,6 @@ class TransactionCoordinator:
             return None
 
     def _shard_failed(self, partition: TopicPartition, error: Exception) -> None:
-        self._tasks.count("transaction coordinator", error)
-        log.error(
-            "coordinator shard failed",
-            extra={"partition": str(partition), "reason": repr(error)},
-        )
+        self._tasks.count("transaction coordinator", error, is_reported=True)
+        kind = ProblemKind.COORDINATOR_FAILED
+        self._tasks.problems.report(kind, str(partition), repr(error))

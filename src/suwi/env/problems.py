@@ -25,7 +25,34 @@ class ProblemKind(Enum):
 
     DISK_FULL = "disk-full", "free space or extend the volume; writes resume by themselves"
     DIRECTORY_OFFLINE = "directory-offline", "check the disk, then restart the broker"
-
+    LOG_UNREADABLE = (
+        "log-unreadable",
+        "give the broker's user access to its files; the broker tries again by itself",
+    )
+    TOPIC_ID_UNREADABLE = (
+        "topic-id-unreadable",
+        "stop the broker and run `suwi repair partition-metadata` as the reason says",
+    )
+    NO_DESCRIPTORS = (
+        "no-descriptors",
+        "raise the broker's limit of open files (ulimit -n, LimitNOFILE) and restart it",
+    )
+    CONNECTIONS_REFUSED = (
+        "connections-refused",
+        "close clients, or raise the limit of open files (ulimit -n) or max.connections",
+    )
+    PARTITION_FAILED = (
+        "partition-failed",
+        "report the traceback in the broker's log; the broker tries again by itself",
+    )
+    COORDINATOR_FAILED = (
+        "coordinator-failed",
+        "report the traceback in the broker's log; the broker tries again by itself",
+    )
+    TASK_FAILING = (
+        "task-failing",
+        "report the traceback in the broker's log; the broker tries again by itself",
+    )
     DAMAGED_BATCH = (
         "damaged-batch",
         "check the disk; another in-sync replica replaces it, without one: `suwi repair segments`",
@@ -58,25 +85,51 @@ class Problems:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._current: dict[tuple[ProblemKind, str], Problem] = {}
+        self._last_ms: dict[tuple[ProblemKind, str], int] = {}
+        """When each was reported last."""
 
     def __iter__(self) -> Iterator[Problem]:
         """The oldest first."""
         return iter(list(self._current.values()))
 
     def report(self, kind: ProblemKind, place: str, reason: str) -> None:
-        """Nothing happens if it is known already."""
+        """Begins a problem, or shows that it goes on."""
+        now_ms = self._last_ms[kind, place] = self._clock.now_ms()
         if (kind, place) in self._current:
             return
-        self._current[kind, place] = Problem(kind, place, reason, self._clock.now_ms())
+        self._current[kind, place] = Problem(kind, place, reason, now_ms)
         log.error(
             "problem",
             extra={"kind": kind.label, "place": place, "reason": reason, "do": kind.advice},
         )
 
+    def report_if_repeated(
+        self, kind: ProblemKind, place: str, reason: str, within_ms: int
+    ) -> None:
+        """As `report`, from the second time within that period on."""
+        last_ms, now_ms = self._last_ms.get((kind, place)), self._clock.now_ms()
+        self._last_ms[kind, place] = now_ms
+        if last_ms is not None and now_ms - last_ms < within_ms:
+            self.report(kind, place, reason)
+
     def resolve(self, kind: ProblemKind, place: str) -> None:
         """Nothing happens if it is not known."""
-        if self._current.pop((kind, place), None) is not None:
+        if self.forget(kind, place):
             log.info("problem is over", extra={"kind": kind.label, "place": place})
+
+    def resolve_quiet(self, kind: ProblemKind, quiet_ms: int) -> None:
+        """Resolve those that were not reported for so long: nobody notices their end."""
+        for _, place in [key for key in self._current if key[0] is kind]:
+            if self._clock.now_ms() - self._last_ms[kind, place] >= quiet_ms:
+                self.resolve(kind, place)
+
+    def forget(self, kind: ProblemKind, place: str) -> bool:
+        """The place does not exist any more. Returns whether the problem was known."""
+        self._last_ms.pop((kind, place), None)
+        return self._current.pop((kind, place), None) is not None
+
+    def has(self, kind: ProblemKind) -> bool:
+        return any(known is kind for known, _ in self._current)
 
     def counts(self) -> Counter[str]:
         """By the label of the kind, with zero for those that are not there."""

@@ -13,10 +13,15 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from suwi.env.clock import SystemClock
+from suwi.env.problems import ProblemKind, Problems
+
 log = logging.getLogger(__name__)
 
 _PAUSE_S_MIN: Final = 0.1
 _PAUSE_S_MAX: Final = 10.0
+QUIET_MS: Final = 600_000
+"""Work whose failures are further apart fails now and then, which is no problem of the broker."""
 _HEALTHY_S: Final = 60.0
 """Work that ran at least this long before it failed is restarted with the shortest pause."""
 
@@ -45,8 +50,12 @@ class TaskFailure(NamedTuple):
 class Tasks:
     """The background tasks of one broker."""
 
-    def __init__(self, on_fatal: Callable[[TaskFailure], None]) -> None:
-        """`on_fatal` is called with each failure that stops the broker."""
+    def __init__(
+        self, on_fatal: Callable[[TaskFailure], None], problems: Problems | None = None
+    ) -> None:
+        """`on_fatal` is called with each failure that stops the broker; `problems` gets work that
+        fails again and again."""
+        self.problems = problems or Problems(SystemClock())
         self.failures: Counter[str] = Counter()
         """By task name, for metrics."""
         self._on_fatal = on_fatal
@@ -79,10 +88,13 @@ class Tasks:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
 
-    def count(self, name: str, error: Exception) -> None:
+    def count(self, name: str, error: Exception, *, is_reported: bool = False) -> None:
         """Log and count an unexpected exception; also for one part of a task's work that fails
-        alone, such as one partition."""
+        alone, such as one partition. `is_reported`: the caller reports a problem of its own."""
         self.failures[name] += 1
+        if not is_reported:
+            kind = ProblemKind.TASK_FAILING
+            self.problems.report_if_repeated(kind, name, repr(error), QUIET_MS)
         log.error("task failed", extra={"task": name, "reason": repr(error)}, exc_info=error)
 
 

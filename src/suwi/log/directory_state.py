@@ -5,7 +5,6 @@ retried: the kernel may have dropped the pages that it could not write.
 """
 
 import errno
-import logging
 from collections.abc import Callable
 
 from suwi.env.problems import ProblemKind, Problems
@@ -13,9 +12,7 @@ from suwi.log.segment import TornSegment
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import TopicPartition
 
-log = logging.getLogger(__name__)
-
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 """A file cannot be opened now; nothing is wrong with the disk."""
 
@@ -39,25 +36,33 @@ class DirectoryState:
         """The partitions that have files of a damaged log (`names.DAMAGED`)."""
         self._on_offline = on_offline
 
+    @property
+    def is_merely_full(self) -> bool:
+        """Whether it can be read, but not written."""
+        return self.is_full and self.offline_because is None
+
     def check(self) -> None:
         if self.offline_because is not None:
             raise KafkaStorageError(f"{self.path} is offline: {self.offline_because}")
 
     def failed(self, error: OSError | TornSegment) -> KafkaStorageError:
         """Classify a failure. Returns the error to respond with. Only a full disk can recover."""
-        if isinstance(error, OSError) and error.errno in _NO_SPACE:
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
             self.full_errors += 1
-            self.is_full = True
-            self.problems.report(ProblemKind.DISK_FULL, self.path, "no space left on the device")
+            self.found_full()
             return KafkaStorageError(f"{self.path}: no space left on the device")
         if isinstance(error, OSError) and error.errno in NO_DESCRIPTORS:
             # The process lacks file descriptors; the data on the disk is intact.
-            log.warning("out of file descriptors", extra={"dir": self.path})
+            self.problems.report(ProblemKind.NO_DESCRIPTORS, "broker", str(error.strerror))
             return KafkaStorageError(f"{self.path}: {error.strerror}")
         return self.take_offline(error)
 
+    def found_full(self) -> None:
+        self.is_full = True
+        self.problems.report(ProblemKind.DISK_FULL, self.path, "no space left on the device")
+
     def has_space(self) -> None:
-        """A write succeeded after a full disk."""
+        """A write of a batch or of the probe succeeded after a full disk."""
         self.is_full = False
         self.problems.resolve(ProblemKind.DISK_FULL, self.path)
 

@@ -17,10 +17,13 @@ log = logging.getLogger(__name__)
 class EpochCheckpoint:
     __slots__ = ("_directory", "_is_written", "epochs")
 
-    def __init__(self, directory: PartitionDirectory, epochs: LeaderEpochCache) -> None:
+    def __init__(
+        self, directory: PartitionDirectory, epochs: LeaderEpochCache, *, is_written: bool
+    ) -> None:
+        """`is_written`: whether the file has these epochs."""
         self._directory = directory
         self.epochs = epochs
-        self._is_written = True
+        self._is_written = is_written
 
     def begin(self, epoch: LeaderEpoch, start: Offset) -> None:
         """A leader appends in `epoch` from `start` on. Raises FencedLeaderEpoch."""
@@ -62,8 +65,12 @@ class EpochCheckpoint:
         self._write_if_possible()
 
     def _write_if_possible(self) -> None:
-        """Removing records must not fail on a full disk: the file may be written later."""
         self._is_written = False
+        self.write_if_possible()
+
+    def write_if_possible(self) -> None:
+        """Opening a log and removing records must not fail on a full disk: the file may be written
+        later."""
         try:
             self.write()
         except KafkaStorageError as error:

@@ -23,7 +23,7 @@ class LogDirectories:
     def __init__(
         self, env: Env, paths: Sequence[str], files: FileCache, problems: Problems | None = None
     ) -> None:
-        problems = problems or Problems(env.clock)
+        self.problems = problems = problems or Problems(env.clock)
         # Absolute from the start: clients see these paths.
         self._all = [LogDirectory(env, abspath(path), files, problems) for path in paths]
         self._assigned: dict[TopicPartition, LogDirectory] = {}

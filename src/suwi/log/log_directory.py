@@ -17,7 +17,7 @@ from suwi.env.problems import Problems
 from suwi.log import checkpoints, names
 from suwi.log.directory_identity import ForeignDirectory, Identity, read_identity, write_identity
 from suwi.log.directory_state import DirectoryState
-from suwi.log.file_cache import FileCache
+from suwi.log.file_cache import FileCache, write_all
 from suwi.log.offset_checkpoints import OffsetCheckpoints
 from suwi.log.partition_log import PartitionLog
 from suwi.log.recovery import OpenOptions, opening_log
@@ -29,6 +29,9 @@ from suwi.model.ids import LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
 
 log = logging.getLogger(__name__)
+
+_PROBE_BYTES = 1 << 20
+"""The least free space of a disk that is not full."""
 
 
 class DirectoryInUse(Exception):
@@ -127,6 +130,16 @@ class LogDirectory:
     def space(self) -> tuple[int, int]:
         """The total and the free bytes of its file system."""
         return self._disk.total_bytes(self.path), self._disk.free_bytes(self.path)
+
+    def probe_space(self) -> None:
+        """Whether there is space again: raises OSError while there is none."""
+        path = self._at(names.SPACE_PROBE)
+        file = self._disk.open(path, create=True)
+        try:
+            write_all(file, bytes(_PROBE_BYTES), 0)
+        finally:
+            file.close()
+            self._disk.remove(path)
 
     # -- logs ----------------------------------------------------------------------------------
 

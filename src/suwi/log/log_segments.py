@@ -18,7 +18,7 @@ from suwi.log.partition_directory import PartitionDirectory
 from suwi.log.segment import RELATIVE_OFFSET_MAX, Located, Segment
 from suwi.log.sliced_work import Steps
 from suwi.log.txn_index import AbortedTxn
-from suwi.model.errors import KafkaStorageError
+from suwi.model.errors import CorruptMessage, KafkaStorageError
 from suwi.model.ids import Offset
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import LOG_OVERHEAD_BYTES, BatchHeader
@@ -48,8 +48,12 @@ class LogSegments:
     def find(
         self, offset: Offset, bytes_max: int, limit: Offset, whole_batch: bool
     ) -> LogSlice | None:
-        """See `PartitionLog.read`. Raises OSError."""
-        found = self._locate(offset)
+        """See `PartitionLog.read`. Raises OSError, CorruptMessage."""
+        try:
+            found = self._locate(offset)
+        except CorruptMessage as error:
+            self._directory.found_damage(f"at offset {offset}: {error}")
+            raise
         if found is None:
             return None
         number, batch = found
@@ -128,6 +132,8 @@ class LogSegments:
                 return
             yield segment.log_path
             if segment is not self.all[-1]:
+                # A recovery on a full disk may have left them unwritten.
+                segment.write_out_indexes()
                 yield segment.path(names.OFFSET_INDEX)
                 yield segment.path(names.TIME_INDEX)
             # For synced records it must always be known which of them were aborted.

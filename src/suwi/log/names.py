@@ -36,6 +36,8 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 RUNNING = ".suwi-running"
 """Suwi's own: the boot id of the machine when the directory was last used."""
+SPACE_PROBE = ".suwi-space-probe"
+"""Suwi's own: written and removed while the disk is full."""
 
 
 def offset_name(offset: Offset) -> str:

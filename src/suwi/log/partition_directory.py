@@ -5,17 +5,15 @@ Invariant: `generation` and `names_version` never decrease.
 """
 
 import errno
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from suwi.env.problems import ProblemKind
 from suwi.log.directory_state import DirectoryState
 from suwi.log.file_cache import FileCache
 from suwi.log.segment import TornSegment
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import Offset, TopicPartition
-
-log = logging.getLogger(__name__)
 
 _GONE = frozenset({errno.ENOENT, errno.EBADF})
 """Errors of a file that was renamed, removed or closed meanwhile."""
@@ -79,11 +77,25 @@ class PartitionDirectory:
             return self.state.take_offline(error)
         if isinstance(error, OSError) and error.errno in _FORBIDDEN:
             # A permission problem of this log's directory; the data on the disk is intact.
-            log.warning(
-                "log directory not accessible", extra={"dir": self.path, "reason": str(error)}
+            self.state.problems.report(
+                ProblemKind.LOG_UNREADABLE, str(self.partition), f"{self.path}: {error.strerror}"
             )
             return KafkaStorageError(f"{self.partition}: {error.strerror}")
         return self.state.failed(error)
+
+    def found_damage(self, reason: str) -> None:
+        """A batch of this log cannot be read, or its checksum is wrong."""
+        self.state.problems.report(ProblemKind.DAMAGED_BATCH, str(self.partition), reason)
+
+    def check_access(self) -> None:
+        """After a permission problem: resolve it if all files can be opened again."""
+        disk, path = self.files.disk, self.path
+        try:
+            for name in disk.list_dir(path):
+                disk.open(f"{path}/{name}").close()
+        except OSError:
+            return
+        self.state.problems.resolve(ProblemKind.LOG_UNREADABLE, str(self.partition))
 
     @contextmanager
     def guard(self, *, always_offline: bool = False) -> Iterator[None]:

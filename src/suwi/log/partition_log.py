@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from suwi.log.damage import Damage
 from suwi.log.epoch_checkpoint import EpochCheckpoint
-from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.log.log_durability import LogDurability
 from suwi.log.log_segments import SEGMENTS_AT_ONCE, LogSegments, must_roll
 from suwi.log.log_slice import LogSlice
@@ -77,7 +76,7 @@ class PartitionLog:
         *,
         segments: list[Segment],
         producers: ProducerStates,
-        epochs: LeaderEpochCache,
+        epochs: EpochCheckpoint,
         start_offset: Offset,
         recovery_point: Offset,
         was_cut: bool = False,
@@ -93,7 +92,7 @@ class PartitionLog:
         self.producers = producers
         self.producers_are_known = True
         """False during a truncation: nothing may be appended then."""
-        self.epochs = epochs
+        self.epochs = epochs.epochs
         self.start_offset = start_offset
         self.start_moved = False
         """Whether the start offset must be written to its checkpoint; reset by the writer."""
@@ -103,7 +102,7 @@ class PartitionLog:
         """Whether offsets between segments may be missing: the log was compacted at some time."""
         self.roll_jitter_ms = 0
         self._segments = LogSegments(directory, segments)
-        self._epoch_checkpoint = EpochCheckpoint(directory, epochs)
+        self._epoch_checkpoint = epochs
         self._durability = LogDurability(
             directory, self._segments, self._epoch_checkpoint, recovery_point, was_cut=was_cut
         )

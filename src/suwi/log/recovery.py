@@ -16,6 +16,7 @@ from suwi.log.cleaned_segment import complete_swaps
 from suwi.log.damage import Damage
 from suwi.log.deleted_files import mark_deleted, remove_files
 from suwi.log.directory_state import DirectoryState
+from suwi.log.epoch_checkpoint import EpochCheckpoint
 from suwi.log.file_cache import FileCache
 from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.log.log_segments import SEGMENTS_AT_ONCE
@@ -71,6 +72,7 @@ def opening_log(
 ) -> Steps[PartitionLog]:
     """Open or create a partition's log. Raises OSError."""
     files.disk.make_dirs(directory)
+    own = PartitionDirectory(files, directory, partition, state)
     segments, snapshots, has_set_aside = yield from _finding_segments(
         files, directory, config, options
     )
@@ -79,20 +81,20 @@ def opening_log(
     epochs_path = f"{directory}/{names.LEADER_EPOCHS}"
     saved_epochs = checkpoints.read_epochs(files.disk, epochs_path)
     epochs = LeaderEpochCache(saved_epochs)
-    first = yield from _finding_first_to_recover(segments, config, options)
+    first = yield from _finding_first_to_recover(segments, config, options, own)
     if _lacks_epochs(saved_epochs, segments, options):
         first = 0
     producers = None
     if first is not None:
-        recovery = Recovery(files, directory, config, options, epochs, snapshots)
+        recovery = Recovery(files, directory, config, options, epochs, snapshots, state)
         producers = yield from recovery.run(segments, first)
     end = segments[-1].next_offset
     start = Offset(max(min(options.start_offset, end), segments[0].base_offset))
     # An epoch that starts at the end has no records; they may have been truncated.
     epochs.truncate_end(end)
     epochs.truncate_start(start)
-    if epochs.entries() != (saved_epochs or []):
-        checkpoints.write_epochs(files.disk, epochs_path, epochs.entries())
+    epochs_file = EpochCheckpoint(own, epochs, is_written=epochs.entries() == (saved_epochs or []))
+    epochs_file.write_if_possible()
     if producers is None:
         first_base = segments[0].base_offset
         producers = yield from loading_producers(
@@ -105,11 +107,11 @@ def opening_log(
     bases = (segment.base_offset for segment in segments)
     remove_stray_snapshots(files.disk, directory, snapshots, bases)
     return PartitionLog(
-        PartitionDirectory(files, directory, partition, state),
+        own,
         config,
         segments=segments,
         producers=producers,
-        epochs=epochs,
+        epochs=epochs_file,
         start_offset=start,
         recovery_point=end if options.clean else Offset(min(options.recovery_point, end)),
         was_cut=first is not None,
@@ -207,7 +209,7 @@ def _remove_orphans(files: FileCache, directory: str, offsets: dict[str, list[Of
 
 
 def _finding_first_to_recover(
-    segments: list[Segment], config: TopicConfig, options: OpenOptions
+    segments: list[Segment], config: TopicConfig, options: OpenOptions, own: PartitionDirectory
 ) -> Steps[int | None]:
     """The first segment whose batches must be checked; None if none must be.
 
@@ -221,7 +223,7 @@ def _finding_first_to_recover(
         if not segment.txn_index.is_sane(segment.base_offset):
             return number
         if _lacks_indexes(segment, config):
-            yield from _rebuilding(segment)
+            yield from _rebuilding(segment, own)
         if number % SEGMENTS_AT_ONCE == SEGMENTS_AT_ONCE - 1:
             yield TURN
     if first < len(segments):
@@ -249,14 +251,14 @@ def _lacks_indexes(segment: Segment, config: TopicConfig) -> bool:
         return True
 
 
-def _rebuilding(segment: Segment) -> Steps[None]:
+def _rebuilding(segment: Segment, own: PartitionDirectory) -> Steps[None]:
     log.warning("index missing, rebuilding it", extra={"path": segment.path("")})
     try:
         for _ in segment.rebuilding_indexes():
             yield TURN
     except CorruptMessage as error:
         # The batches before it are indexed. Rebuilding an index does not truncate the log.
-        log.warning("batch unreadable", extra={"path": segment.path(""), "reason": str(error)})
+        own.found_damage(f"{segment.log_path}: {error}")
 
 
 class Recovery:
@@ -270,8 +272,10 @@ class Recovery:
         options: OpenOptions,
         epochs: LeaderEpochCache,
         snapshots: list[Offset],
+        state: DirectoryState,
     ) -> None:
         """`snapshots`: those in the directory, in order; kept in step with the directory."""
+        self._state = state
         self._snapshots = snapshots
         self._files = files
         self._dir = directory
@@ -301,13 +305,23 @@ class Recovery:
             if segment.size_bytes < found_bytes or not self._adjoin(segment, following):
                 yield from self._dropping(segments, number + 1)
                 break
-            segment.finish()
+            self._finish(segment)
             if producers:
                 # Retention may remove this segment before the next crash.
                 end = following.base_offset
                 yield partial(write_snapshot, self._files.disk, self._dir, end, producers)
                 self._snapshots.append(end)
         return producers
+
+    def _finish(self, segment: Segment) -> None:
+        """On a full disk the log must be readable: the indexes stay in memory until they can be
+        written. Raises OSError."""
+        try:
+            segment.finish()
+        except OSError as error:
+            self._state.failed(error)
+            if not self._state.is_merely_full:
+                raise
 
     def _adjoin(self, segment: Segment, following: Segment) -> bool:
         """Whether `following` continues `segment`; False if a power loss truncated `segment`.

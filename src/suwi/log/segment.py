@@ -241,6 +241,10 @@ class Segment:
         """No more batches follow: complete the time index and write the indexes to disk."""
         if self.max_timestamp >= 0:
             self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
+        self.write_out_indexes()
+
+    def write_out_indexes(self) -> None:
+        """Write to disk what is buffered. Raises OSError; then it stays buffered."""
         self.offset_index.write_out()
         self.time_index.write_out()
         self.txn_index.write_out()

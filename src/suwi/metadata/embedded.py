@@ -12,11 +12,14 @@ Invariant: everything in the ledger is on disk.
 Write-ahead log, synchronous=FULL: a commit is one append and one fsync (a rollback journal needs
 two or three and a directory sync), and after a crash SQLite recovers exactly the committed prefix
 of the log. Exclusive locking keeps other processes out, and the index of the log in memory.
+The space of a whole write-ahead log is reserved, also while nothing is running: a broker has to be
+registered before it can serve readers, and that must be possible on a full disk.
 """
 
 import asyncio
 import contextlib
 import logging
+import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor  # noqa: TID251 - see EmbeddedStore.open
@@ -56,6 +59,9 @@ PRAGMA user_version = {_SCHEMA_VERSION};
 COMMIT;
 """
 
+_RESERVED_BYTES = 1_010 * (4_096 + 24)
+"""The frames after which SQLite checkpoints (1,000 pages) and starts over, and one change more."""
+
 T = TypeVar("T")
 
 _EXPECTED_ERRORS = (Unavailable, AlreadyRegistered, NotController, SessionLost)
@@ -74,6 +80,7 @@ class _File:
             LocalDisk().open(
                 path, create=True
             ).close()  # Readable by the owner only; SQLite gives its WAL the same mode.
+        self._wal_path = f"{path}-wal"
         # No timeout: another process holds the lock until it ends.
         self._db = sqlite3.connect(path, timeout=0, isolation_level=None)
         try:
@@ -97,6 +104,18 @@ class _File:
             self._db.executescript(_CREATE)
         elif found != _SCHEMA_VERSION:
             raise ValueError(f"{path} has format {found}; this version reads {_SCHEMA_VERSION}")
+        self._reserve()
+
+    def _reserve(self) -> None:
+        """Extend the write-ahead log with zeros, where SQLite's recovery ends."""
+        if not hasattr(os, "posix_fallocate"):
+            return  # macOS
+        with contextlib.suppress(OSError):  # The disk is full already.
+            file = LocalDisk().open(self._wal_path, create=True)
+            try:
+                os.posix_fallocate(file.fileno(), 0, _RESERVED_BYTES)
+            finally:
+                file.close()
 
     def load(self) -> Ledger:
         transaction, sequence, controller_epoch = self._db.execute(
@@ -136,7 +155,8 @@ class _File:
                 self._db.execute("UPDATE counters SET controller_epoch = ?", (controller.epoch,))
 
     def close(self) -> None:
-        self._db.close()
+        self._db.close()  # It removes the write-ahead log.
+        self._reserve()
 
 
 class EmbeddedStore:
@@ -156,6 +176,7 @@ class EmbeddedStore:
         self._expiries: dict[int, asyncio.TimerHandle] = {}
         self._commits: set[asyncio.Task[Any]] = set()
         self._broken: Exception | None = None
+        self.full_errors = 0
         self._is_closed = False
 
     @classmethod
@@ -272,6 +293,7 @@ class EmbeddedStore:
 
     def _after_failed_save(self, error: sqlite3.Error) -> Unknown:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            self.full_errors += 1
             raise Unavailable("disk full") from error  # It was rolled back.
         # After a failed fsync the content of the file is unknown until it is opened again.
         self._broken = Unavailable(f"metadata file failed: {error}")
@@ -297,6 +319,10 @@ class EmbeddedView(LocalView):
         self._context = copy_context()
         self._notice: asyncio.Handle | None = None
         self._closed = False
+
+    @property
+    def full_errors(self) -> int:
+        return self._store.full_errors
 
     async def _look(self, look: Callable[[Ledger], T]) -> T:
         self._check_open()

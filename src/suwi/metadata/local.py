@@ -46,6 +46,10 @@ class LocalView(abc.ABC):
         self._subscribed = 0
 
     @property
+    def full_errors(self) -> int:
+        return 0
+
+    @property
     def session_timeout_s(self) -> float | None:
         return None
 

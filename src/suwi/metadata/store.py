@@ -234,6 +234,10 @@ class MetadataStore(Protocol):
     def is_shared(self) -> bool:
         """Whether brokers in other processes may use the same store."""
 
+    @property
+    def full_errors(self) -> int:
+        """How many writes failed because the disk of a store in this process was full."""
+
     async def read(self, key: str) -> Entry | None: ...
 
     async def read_all(self, prefix: str = "") -> Snapshot:

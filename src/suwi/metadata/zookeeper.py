@@ -53,6 +53,7 @@ _RETRY_S = 0.2
 
 class ZookeeperStore:
     is_shared = True
+    full_errors = 0
 
     def __init__(self, settings: ZookeeperSettings) -> None:
         self._connection = Connection(settings, self._on_state)

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import socket
+from collections.abc import Callable
 
 from suwi.net.buffer_pool import BufferPool
 from suwi.net.connection import Connection, ConnectionRegistry, Dispatch
@@ -29,8 +30,16 @@ _SEND_BUFFER_BYTES = 512 * 1024
 class Budget:
     """Shared by all listeners of a broker: memory, turns and the number of connections."""
 
-    def __init__(self, limits: Limits, *, poison: bool = False) -> None:
-        """`poison` overwrites each frame after its handler, to detect views that were kept."""
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        poison: bool = False,
+        on_refused: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`poison` overwrites each frame after its handler, to detect views that were kept.
+        `on_refused` gets the reason why no more connections can be taken from anybody."""
+        self._on_refused = on_refused
         self.limits = limits
         self.buffer_pool = BufferPool(limits.unfinished_bytes_max, poison=poison)
         self.unsent_budget = UnsentBytesBudget(limits.unsent_bytes_max)
@@ -41,7 +50,9 @@ class Budget:
     def admit(self, host: str) -> str | None:
         """Count a new connection, or return the reason why it is refused."""
         if self.connections >= self.limits.connections_max:
-            return "too many connections"
+            reason = f"too many connections: {self.connections} are open"
+            self._on_refused(reason)
+            return reason
         of_host = self._by_host.get(host, 0)
         if of_host >= self.limits.connections_per_ip_max:
             return "too many connections from this address"

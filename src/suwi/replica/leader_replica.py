@@ -3,7 +3,7 @@
 Produce enters at `after_append`, followers' progress at `record_progress`, the controller's results
 at `confirm` and `refused`. `state` (`leader_state.py`) tracks the followers; this class applies the
 consequences to the log, to delayed operations and to the ISR.
-Invariant: nothing is committed before the leader epoch is in the log, see `start_epoch`.
+Invariant: nothing is appended before the leader epoch is in the log, see `start_epoch`.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import logging
 
 from suwi.log.partition_log import PartitionLog
 from suwi.metadata.image import PartitionState
-from suwi.model.errors import NotEnoughReplicasAfterAppend
+from suwi.model.errors import KafkaStorageError, NotEnoughReplicasAfterAppend
 from suwi.model.ids import NodeId, Offset
 from suwi.replica.leader_state import LeaderState, Proposal
 from suwi.replica.log_sync import LogSyncer, safe_end
@@ -37,7 +37,12 @@ class LeaderReplica:
         state = self.state
         state.epoch_start = partition_log.end_offset
         state.started_s = asyncio.get_running_loop().time()
-        partition_log.assign_epoch(state.leader_epoch, partition_log.end_offset)
+        try:
+            partition_log.assign_epoch(state.leader_epoch, partition_log.end_offset)
+        except KafkaStorageError:
+            if not partition_log.state.is_merely_full or state.can_resign():
+                raise
+            # No other replica can serve readers. An append writes the epoch first, or is refused.
         self.has_started = True
         if len(state.replicas) == 1:
             # The only replica: everything in its log is committed, but for what was appended in the

@@ -12,6 +12,7 @@ from suwi.log.offset_checkpoints import Due
 from suwi.log.partition_log import PartitionLog
 from suwi.log.sliced_work import Steps
 from suwi.metadata.image import PartitionState
+from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
 
@@ -68,6 +69,10 @@ class PartitionStorage:
             has_other_replicas=state.has_other_replicas,
             is_out_of_sync=state.is_out_of_sync,
         )
+
+    def failed(self, error: OSError) -> KafkaStorageError:
+        """Classify a failure to open the log. Returns the error to respond with."""
+        return self._directory.state.failed(error)
 
     @property
     def checkpointed_watermark(self) -> Offset:

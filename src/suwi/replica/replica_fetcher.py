@@ -13,9 +13,10 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from suwi.client.connection import PeerConnection
+from suwi.env.problems import ProblemKind, Problems
 from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
 from suwi.model.broker_config import BrokerConfig
-from suwi.model.errors import BrokerError, KafkaStorageError
+from suwi.model.errors import BrokerError, CorruptMessage, InvalidRecord, KafkaStorageError
 from suwi.model.ids import LeaderEpoch, NodeId, Offset
 from suwi.records.batch import end_of_batches
 from suwi.replica.fetch_session import FetchSession, Key, fetch_request
@@ -60,6 +61,8 @@ class PartitionFetchState:
     is_caught_up: bool = False
     """Whether the last response reached the leader's high watermark; only known of partitions
     with a quota."""
+    damage: str = ""
+    """Where the leader's copy is damaged, as reported in the problems; empty if it is not."""
     must_sync: bool = False
     """A sync has failed: the next fetch, which would acknowledge what was not synced, waits."""
 
@@ -129,7 +132,10 @@ class ReplicaFetcher:
             self._connection.abort()
 
     def remove(self, partition: Partition) -> None:
-        self._partitions.pop((partition.topic_id, int(partition.partition.partition)), None)
+        key = (partition.topic_id, int(partition.partition.partition))
+        removed = self._partitions.pop(key, None)
+        if removed is not None:
+            self._resolve_damage(removed)
 
     async def stop(self) -> None:
         await cancel_and_wait(self._task)
@@ -261,6 +267,7 @@ class ReplicaFetcher:
         for key, state in list(self._partitions.items()):
             if not state.is_current:
                 del self._partitions[key]
+                self._resolve_damage(state)
                 continue
             if state.paused_until_s > now_s:
                 continue
@@ -346,15 +353,32 @@ class ReplicaFetcher:
                     Offset(fetched.log_start_offset),
                 )
             state.pause_s = 0.0
+            self._resolve_damage(state)
             if partition.quotas.follower is not None:
                 _count_copied(state, partition.quotas.follower, fetched)
         except BrokerError as error:
+            if isinstance(error, CorruptMessage | InvalidRecord):
+                self._report_damage(state, error)
             self._pause(state, error)
             return False
         except Exception as error:
             self._fail(state, error)
             return False
         return True
+
+    def _report_damage(self, state: PartitionFetchState, error: BrokerError) -> None:
+        """The leader sends its files unread: only those who read them find damage."""
+        state.damage = f"{state.partition.partition} on broker {self._leader}"
+        reason = f"found by a follower at {state.partition.log_as_it_is.end_offset}: {error}"
+        self._problems_of(state).report(ProblemKind.DAMAGED_BATCH, state.damage, reason)
+
+    def _resolve_damage(self, state: PartitionFetchState) -> None:
+        if state.damage:
+            self._problems_of(state).resolve(ProblemKind.DAMAGED_BATCH, state.damage)
+            state.damage = ""
+
+    def _problems_of(self, state: PartitionFetchState) -> Problems:
+        return state.partition.replica_log.context.problems
 
     def _fail(self, state: PartitionFetchState, error: Exception) -> None:
         """An unexpected error of one partition must not stop the others; the fetch is retried."""

@@ -15,7 +15,9 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from suwi.env import Clock
+from suwi.env.problems import ProblemKind, Problems
 from suwi.env.tasks import Tasks
+from suwi.log.directory_state import NO_DESCRIPTORS, NO_SPACE
 from suwi.log.partition_log import PartitionLog
 from suwi.log.retention import applying_retention
 from suwi.log.sliced_work import Job, Steps, run_steps
@@ -34,6 +36,7 @@ from suwi.replica.replication_quota import PartitionQuotas
 log = logging.getLogger(__name__)
 
 _PREPARATION = "log preparation"
+_OPENING_FAILED = (ProblemKind.LOG_UNREADABLE, ProblemKind.TOPIC_ID_UNREADABLE)
 
 
 class LogNotReady(NotLeaderOrFollower):
@@ -56,6 +59,7 @@ class PartitionContext(NamedTuple):
     """A follower that has not been caught up for longer than this is out of sync."""
     is_live: IsLive
     tasks: Tasks
+    problems: Problems
     quotas_of: Callable[[TopicPartition, TopicConfig], PartitionQuotas] = lambda *_: (
         PartitionQuotas()
     )
@@ -174,6 +178,8 @@ class ReplicaLog:
     def close(self, reason: BrokerError) -> None:
         """The partition was deleted or the broker is stopping: fail everything that waits."""
         self.closed = reason
+        for kind in _OPENING_FAILED:
+            self.context.problems.forget(kind, str(self.partition))
         self.fail_delayed(reason)
         self.delayed.notify_all()
 
@@ -361,24 +367,26 @@ class ReplicaLog:
         try:
             opened = yield from self._storage.opening_log(self.config)
         except UnreadableTopicId as error:
-            self._went_offline(error)
+            self._went_offline(ProblemKind.TOPIC_ID_UNREADABLE, error)
             raise
         except OSError as error:
-            self._went_offline(error)
+            if error.errno in NO_SPACE | NO_DESCRIPTORS:
+                raise self._storage.failed(error) from error
+            self._went_offline(ProblemKind.LOG_UNREADABLE, error)
             raise KafkaStorageError(f"{self.partition}: {error}") from error
         if self.offline_because is not None:
             self.offline_because = None
-            log.info("replica online again", extra={"partition": str(self.partition)})
+            for kind in _OPENING_FAILED:
+                self.context.problems.resolve(kind, str(self.partition))
         opened.config = self.config  # It may have changed during the opening.
         self.log = opened
         known = self._storage.checkpointed_watermark
         self.high_watermark = max(opened.start_offset, min(known, opened.end_offset))
         self._storage.lower_watermark(self.high_watermark)
 
-    def _went_offline(self, error: Exception) -> None:
+    def _went_offline(self, kind: ProblemKind, error: Exception) -> None:
         """A log that cannot be opened affects only this replica."""
-        if self.offline_because is None:
-            log.error("replica offline", extra=self._fields(error))
+        self.context.problems.report(kind, str(self.partition), str(error))
         self.offline_because = str(error)
 
     def _opening_and_writing(self) -> Steps[None]:

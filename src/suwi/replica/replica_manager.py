@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from suwi.env import Clock
+from suwi.env.problems import ProblemKind
 from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
 from suwi.log.log_directories import LogDirectories
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig, topic_config_of
@@ -114,6 +115,7 @@ class ReplicaManager:
             config.static.replica_lag_time_max_ms / 1000,
             self._is_live,
             tasks,
+            directories.problems,
             ReplicationQuotas(node_id, config).of,
             self._dirty.append,
             self._propose,
@@ -248,15 +250,15 @@ class ReplicaManager:
         """An unexpected error of one partition must not affect the others."""
         try:
             step()
-            self.failed.pop(tp, None)
+            self._recovered(tp)
         except Exception as error:
             self.fail(tp, error)
 
     def fail(self, tp: TopicPartition, error: Exception) -> None:
         """Take a partition out of service until a retry succeeds. Never raises."""
-        self._tasks.count(TASK, error)
-        log.error("partition failed", extra={"partition": str(tp), "reason": repr(error)})
+        self._tasks.count(TASK, error, is_reported=True)
         self.failed[tp] = repr(error)
+        self.directories.problems.report(ProblemKind.PARTITION_FAILED, str(tp), repr(error))
         if self._retrying is None or self._retrying.done():
             self._retrying = self._tasks.start(
                 self._retry_failed, name="retry of failed partitions", on_failure=RESTART
@@ -273,6 +275,10 @@ class ReplicaManager:
             except Exception as further:
                 self._tasks.count(TASK, further)
 
+    def _recovered(self, tp: TopicPartition) -> None:
+        if self.failed.pop(tp, None) is not None:
+            self.directories.problems.resolve(ProblemKind.PARTITION_FAILED, str(tp))
+
     async def _retry_failed(self) -> None:
         pause_s = _RETRY_S_MIN
         while self.failed:
@@ -281,7 +287,7 @@ class ReplicaManager:
             for tp in list(self.failed):
                 topic = self.image.topics.get(tp.topic)
                 if topic is None or tp.partition >= len(topic.partitions):
-                    self.failed.pop(tp, None)  # Deleted: the next start finds its directory.
+                    self._recovered(tp)  # Deleted: the next start finds its directory.
                     continue
                 for other, step in self._topic_steps(topic):
                     if other == tp:
