@@ -107,6 +107,8 @@ class Connection:
     def __init__(self, settings: ZookeeperSettings, on_state: OnState) -> None:
         """`on_state` is called on the event loop with the state and the session's id."""
         self.closed = False
+        self._is_ended = False
+        """Whether the session has been ended on purpose."""
         self.confirmed_s = -math.inf
         self.timeout_s = settings.session_timeout_s
         """The session timeout that ZooKeeper has granted."""
@@ -147,15 +149,14 @@ class Connection:
         await self._connected.wait()
 
     async def end_session(self) -> None:
-        """End the session, and start another so that reads still work. Bounded in time: a session
-        that cannot be ended now ends by its timeout."""
+        """End the session; no other begins. Bounded in time: a session that cannot be ended now
+        ends by its timeout."""
+        self._is_ended = True
         await self._within_limit(self._owner.stop())
-        if not self.closed:
-            self._owner.start()
 
     async def close(self) -> None:
         """Bounded in time, like `end_session`."""
-        self.closed = True
+        self.closed = self._is_ended = True
         if self._timer is not None:
             self._timer.cancel()
         await self._within_limit(self._owner.stop())
@@ -171,7 +172,8 @@ class Connection:
         self._owner.stop_without_loop()
 
     def start_from_thread(self) -> None:
-        self._owner.start()
+        if not self._is_ended:
+            self._owner.start()
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -189,19 +191,19 @@ class Connection:
             self._connected.set()
             self._sync_sent_s = self._disconnected_s = None
         else:
-            if not self.closed and self._connected.is_set():
+            if not self._is_ended and self._connected.is_set():
                 log.warning("disconnected from ZooKeeper")
             self._connected.clear()
             self._disconnected_s = self._disconnected_s or self._loop.time()
         if state is SessionState.EXPIRED:
             self.confirmed_s = -math.inf
-        if has_died and not self.closed:
+        if has_died and not self._is_ended:
             log.warning("connection to ZooKeeper failed, restarting")
             self._loop.call_later(_RESTART_PAUSE_S, self._restart)
         self._on_state(state, session_id)
 
     def _restart(self) -> None:
-        if not self.closed:
+        if not self._is_ended:
             self._owner.start()
 
     def call_on_loop(self, callback: Callable[..., None], *args: Any) -> None:
@@ -290,7 +292,7 @@ class Connection:
 
     def _confirm(self) -> None:
         """Send a `sync` at regular intervals; a server that does not answer is left."""
-        if self.closed:
+        if self._is_ended:
             return
         self._timer = self._loop.call_later(self.timeout_s / _SYNCS_PER_TIMEOUT, self._confirm)
         now_s, sent_s = self._loop.time(), self._sync_sent_s
