@@ -16,7 +16,7 @@ import math
 import queue
 import ssl
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -38,7 +38,7 @@ from kazoo.exceptions import (
     SessionMovedError,
 )
 from kazoo.protocol.states import KeeperState
-from kazoo.security import CREATOR_ALL_ACL
+from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE, Permissions
 
 from suwi.metadata import zookeeper_format as fmt
 from suwi.metadata.store import Closed, SessionState, StoreRolledBack, Unavailable
@@ -78,6 +78,10 @@ _STOP_S_MAX = 3.0
 _RESTART_PAUSE_S = 1.0
 
 
+READABLE_ACL = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
+"""Anybody may read the znode; only these credentials may change it and create others below it."""
+
+
 class AccessDenied(Exception):
     """ZooKeeper's access lists refuse the credentials, or the lack of them."""
 
@@ -91,6 +95,8 @@ class ZookeeperSettings:
     auth: tuple[str, str] | None = field(default=None, repr=False)
     """Scheme and credentials; the znodes are then accessible with them only."""
     make_tls_context: Callable[[], ssl.SSLContext] | None = None
+    copied_listeners: Mapping[str, str] | None = None
+    """With their security protocols, for the copy at Kafka's znodes; None: there is no copy."""
 
     @property
     def connect_timeout_s(self) -> float:
@@ -246,8 +252,9 @@ class Connection:
     async def get(self, *paths: str) -> list[Node | None]:
         return await self.request(*(partial(self.client.get_async, path) for path in paths))
 
-    async def create(self, nodes: Sequence[tuple[str, bytes]]) -> None:
-        """Create the znodes in this order; those that exist stay as they are."""
+    async def create(self, nodes: Sequence[tuple[Any, ...]]) -> None:
+        """Create the znodes in this order, of path, data and optionally an access list; those that
+        exist stay as they are."""
         await self.request(*(partial(self.client.create_async, *node) for node in nodes))
 
     async def ensure_path(self, path: str) -> None:
@@ -358,6 +365,14 @@ class Connection:
     def _confirmed(self, sent_s: float, session_id: int | None) -> None:
         if session_id is not None and session_id == self.session_id:
             self.confirmed_s = max(self.confirmed_s, sent_s)
+
+
+async def may_change(connection: Connection, path: str) -> bool:
+    """Whether anybody may do more than read the znode."""
+    (found,) = await connection.request(partial(connection.client.get_acls_async, path))
+    return found is not None and any(
+        acl.id.scheme == "world" and acl.perms & ~Permissions.READ for acl in found[0]
+    )
 
 
 def _make_client(settings: ZookeeperSettings, sockets: Sockets) -> KazooClient:
