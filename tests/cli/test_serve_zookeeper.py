@@ -1,5 +1,6 @@
 """`suwi serve --zookeeper`: brokers as processes of their own, on a real ZooKeeper."""
 
+import json
 import shutil
 import signal
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
 
 from tests.broker_process import BrokerProcess, unique_name
 from tests.zookeeper import ZookeeperProcess, why_unavailable
@@ -277,6 +279,32 @@ def test_a_broker_stops_in_bounded_time_while_zookeeper_is_silent(
     with make_broker(tmp_path, zookeeper, 1) as broker:
         zookeeper.suspend()
         assert "stopped cleanly" in broker.stop()
+
+
+def test_a_broker_is_copied_to_kafkas_znodes_on_request_and_not_into_another_tree(
+    tmp_path: Path, zookeeper: ZookeeperProcess
+) -> None:
+    settings = ("zookeeper.copy.enable=true", "zookeeper.auth=digest:suwi:secret")
+    anybody = KazooClient(zookeeper.address)
+    anybody.start(PATIENCE_S)
+    try:
+        with make_broker(tmp_path, zookeeper, 1, *settings) as broker:
+            wait_for(lambda: anybody.exists("/test/controller") is not None, "it is copied")
+            endpoints = json.loads(anybody.get("/test/brokers/ids/1")[0])["endpoints"]
+            assert endpoints == [f"PLAINTEXT://{broker.address}"]
+            cluster_id = json.loads(anybody.get("/test/cluster/id")[0])["id"]
+            properties = (tmp_path / "broker-1" / "meta.properties").read_text()
+            assert f"cluster.id={cluster_id}" in properties
+            assert "stopped cleanly" in broker.stop()
+            assert anybody.get_children("/test/brokers/ids") == []
+        anybody.add_auth("digest", "suwi:secret")
+        anybody.set("/test/cluster/id", b'{"version":"1","id":"other"}')
+        refused = make_broker(tmp_path, zookeeper, 2, *settings).refused_start()
+        assert "are of another cluster (the tree belongs to cluster other" in refused
+        assert "zookeeper.copy.enable=false" in refused
+    finally:
+        anybody.stop()
+        anybody.close()
 
 
 def can_create_topic(brokers: list[BrokerProcess]) -> bool:

@@ -3,7 +3,10 @@
 import asyncio
 import socket
 
-from suwi.client.connection import PeerConnection
+import pytest
+
+from suwi.client.connection import ConnectionLost, PeerConnection
+from suwi.wire.versions import ApiKey
 
 
 def test_a_disconnected_peer_is_noticed_at_once() -> None:
@@ -32,5 +35,18 @@ def test_a_connection_closed_by_this_side_does_not_count_as_broken() -> None:
             connection.when_ended(calls.append)
             await connection.close()
             assert calls == [False]
+            with pytest.raises(ConnectionLost, match="this side closed the connection"):
+                await connection.send(ApiKey.API_VERSIONS, 0, [])
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_is_not_open_from_the_moment_this_side_closes_it() -> None:
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            connection = await PeerConnection.open(*listener.getsockname())
+            connection.abort()
+            assert not connection.is_open
+            await connection.lost()
 
     asyncio.run(scenario())

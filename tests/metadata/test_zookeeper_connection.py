@@ -3,6 +3,7 @@ large packets (hazard Z12), sessions (hazards Z5, Z9)."""
 
 import asyncio
 import contextlib
+import logging
 import socket
 import ssl
 import time
@@ -208,6 +209,25 @@ def test_closing_is_bounded_while_the_server_is_silent(zookeeper: str) -> None:
         await world.close()
 
     run(scenario)
+
+
+@pytest.mark.zookeeper
+def test_after_the_end_of_its_session_a_broker_does_not_connect_again(
+    zookeeper: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        world = ZookeeperWorld(zookeeper)
+        for _ in range(5):
+            store = await world.connect()
+            session = await store.open_session()
+            caplog.clear()
+            await session.close()
+            await store.close()
+            assert [record.message for record in caplog.records] == []
+        await world.close()
+
+    with caplog.at_level(logging.INFO, "suwi.metadata"):
+        run(scenario)
 
 
 async def _answers(store: ZookeeperStore) -> bool:

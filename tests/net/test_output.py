@@ -1,6 +1,8 @@
 """File regions on their way out: by sendfile, by copying, cold, truncated."""
 
 import asyncio
+import errno
+import logging
 import os
 import socket
 import threading
@@ -425,3 +427,34 @@ def test_a_reply_of_very_many_small_regions_leaves_in_turns() -> None:
         assert replies(bytes(wire.sent)) == [(1, expected)]
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.ECONNRESET, errno.EIO])
+def test_the_log_blames_the_side_that_failed_while_a_file_was_sent(
+    number: int,
+    open_file: Open,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def failing_sendfile(*_: int) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "sendfile", failing_sendfile)
+    file = open_file(DATA)
+
+    async def scenario() -> None:
+        answer = answering(lambda c, p: Reply([FileRegion(file, 0, len(DATA))]))
+        async with serving(answer) as listener, client(listener) as peer:
+            peer.send(request(1))
+            await peer.closed()
+
+    with caplog.at_level(logging.DEBUG, "suwi.net.connection"):
+        asyncio.run(scenario())
+    (said,) = [r for r in caplog.records if r.message == "connection closed"]
+    if number == errno.EIO:
+        assert said.levelno == logging.INFO
+        assert vars(said)["reason"].startswith(f"cannot send {file.path}: ")
+    else:
+        assert said.levelno == logging.DEBUG
+        assert vars(said)["reason"] == "the peer hung up before it had the whole reply"
+    os.close(file._fd)

@@ -1,13 +1,16 @@
 """How often a follower connects to its leader: each connection may need a new login."""
 
 import asyncio
+import logging
 from collections import Counter
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from suwi.client.connection import PeerConnection
 from suwi.replica.replica_fetcher import ReplicaFetcher
 from suwi.sim import Simulation
+from suwi.testing import Cluster
 from tests.broker.test_simulated_cluster import create, image, until
 from tests.replica.replicated import begin
 
@@ -43,3 +46,19 @@ def test_many_new_partitions_of_one_image_cost_one_new_connection(
         assert max(connected.values(), default=0) <= 1, connected
 
     simulation.run(scenario())
+
+
+def test_a_new_partition_is_not_taken_for_a_failure_of_its_leader(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With real sockets: the response in flight arrives while its connection is being closed."""
+    with (
+        caplog.at_level(logging.INFO, "suwi.replica.replica_fetcher"),
+        Cluster(brokers=3) as cluster,
+    ):
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+        for number in range(20):
+            for made in admin.create_topics([NewTopic(f"new-{number}", 3, 3)]).values():
+                made.result()
+        said = [r for r in caplog.records if r.message == "replica fetch failed"]
+    assert [vars(r)["reason"] for r in said] == []

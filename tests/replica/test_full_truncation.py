@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 
 import pytest
 
@@ -11,8 +12,11 @@ from suwi.model.ids import LeaderEpoch, Offset
 from suwi.records.batch import place
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
-from suwi.sim import SimDisk
+from suwi.sim import SimDisk, Simulation
+from suwi.sim.cluster import SimCluster
+from tests.broker.test_simulated_cluster import image, until
 from tests.replica.alone import ONE, TWO, make_partition, partition_and_directory
+from tests.replica.replicated import begin
 
 
 def test_a_log_that_starts_within_a_batch_is_fetched_with_the_whole_batch() -> None:
@@ -77,3 +81,25 @@ def test_the_new_start_offset_is_checkpointed_before_the_next_append() -> None:
         assert (partition.log.start_offset, partition.log.start_moved) == (0, True)
 
     asyncio.run(scenario())
+
+
+def test_a_replica_of_a_partition_without_records_discards_nothing_when_it_follows_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As a former leader of an empty partition it has a leader epoch, and no records of it."""
+    simulation = Simulation(0)
+
+    async def scenario() -> None:
+        cluster, _ = await begin(simulation)
+        cluster[1].freeze()
+        await until(lambda: state_of_orders(cluster).leader != ONE)
+        cluster[1].thaw()
+        await until(lambda: set(state_of_orders(cluster).isr) == {1, 2, 3})
+
+    with caplog.at_level(logging.INFO, "suwi.replica"):
+        simulation.run(scenario())
+    assert not [record for record in caplog.records if "log discarded" in record.message]
+
+
+def state_of_orders(cluster: SimCluster) -> PartitionState:
+    return image(cluster, 2).topics["orders"].partitions[0]

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from suwi.broker.registration import (
     IdInUse,
@@ -22,7 +23,7 @@ from suwi.broker.registration import (
     in_use,
     refuse_if_answered,
 )
-from suwi.env.tasks import STOP_BROKER, Tasks, cancel_and_wait
+from suwi.env.tasks import RESTART, STOP_BROKER, Tasks, cancel_and_wait
 from suwi.metadata.metadata_follower import BROKERS
 from suwi.metadata.store import (
     AlreadyRegistered,
@@ -70,15 +71,24 @@ class BrokerLifecycle:
         self._session: Session | None = None
         self._joined = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._copy_task: asyncio.Task[None] | None = None
 
     async def join(self) -> int:
-        """Register the broker; returns the broker epoch. Waits for the store. Raises IdInUse."""
+        """Register the broker; returns the broker epoch. Waits for the store. Raises IdInUse,
+        ForeignZnodes."""
+        copy = self._store.readable_copy
+        if copy is not None:
+            await until_available(copy.prepare)
         while self.epoch == UNKNOWN_EPOCH:
             with contextlib.suppress(SessionLost):
                 await until_available(self._check_registration)
         self._task = self._tasks.start(
             self._keep_registered, name="broker registration", on_failure=STOP_BROKER
         )
+        if copy is not None:
+            self._copy_task = self._tasks.start(
+                partial(copy.keep, self._key), name="copy at Kafka's znodes", on_failure=RESTART
+            )
         return self.epoch
 
     @property
@@ -105,6 +115,7 @@ class BrokerLifecycle:
     async def stop(self) -> None:
         """Close the session, which removes the registration."""
         await cancel_and_wait(self._task)
+        await cancel_and_wait(self._copy_task)
         if self._session is not None:
             with contextlib.suppress(Unavailable):
                 await self._session.close()

@@ -36,7 +36,7 @@ from suwi.env import Env, local_env
 from suwi.env.tasks import cancel_and_wait
 from suwi.log.directory_identity import ForeignDirectory
 from suwi.log.log_directory import DirectoryInUse
-from suwi.metadata.store import MetadataStore, StoreRolledBack
+from suwi.metadata.store import ForeignZnodes, MetadataStore, StoreRolledBack
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
 from suwi.model.features import UnsupportedFeature
@@ -107,6 +107,7 @@ def serve(
         CannotStart,
         DirectoryInUse,
         ForeignDirectory,
+        ForeignZnodes,
         IdInUse,
         StoreRolledBack,
         UnsupportedFeature,

@@ -3,6 +3,7 @@
 import ssl
 from functools import partial
 
+from suwi.broker.listeners import parse_listeners
 from suwi.client.zookeeper_servers import parse_connect
 from suwi.env import Env
 from suwi.metadata.zookeeper_connection import ZookeeperSettings
@@ -19,12 +20,22 @@ def zookeeper_settings(config: BrokerConfig, env: Env) -> ZookeeperSettings:
         ensemble = parse_connect(config.zookeeper_connect)
     except ValueError as error:
         raise BadConfig(f"zookeeper.connect {error}") from None
+    auth = _credentials(config, env)
+    copied_listeners = None
+    if config.zookeeper_copy_enable:
+        if auth is None:
+            raise BadConfig(
+                "zookeeper.copy.enable needs zookeeper.auth or zookeeper.auth.file: without "
+                "credentials anybody could change the copy"
+            )
+        copied_listeners = {spec.name: spec.protocol for spec in parse_listeners(config)}
     return ZookeeperSettings(
         ensemble.hosts,
         root=f"/{ensemble.chroot}/suwi" if ensemble.chroot else "/suwi",
         session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
-        auth=_credentials(config, env),
+        auth=auth,
         make_tls_context=_tls(config, env),
+        copied_listeners=copied_listeners,
     )
 
 

@@ -139,7 +139,8 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
-        return self._lost is None
+        """Whether requests can be sent: not once this side has begun to close it."""
+        return self._lost is None and not self._is_closed_here
 
     async def call(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
         """Send a request and return the response as kio's entity."""
@@ -237,7 +238,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport = transport
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._lost = ConnectionLost(str(error) if error else "the broker closed the connection")
+        who = "this side" if self._is_closed_here else "the broker"
+        self._lost = ConnectionLost(str(error) if error else f"{who} closed the connection")
         for pending in self._pending:
             if not pending.answer.done():
                 pending.answer.set_exception(self._lost)

@@ -406,12 +406,13 @@ def _has_unverifiable_records(partition: Partition, asked: FetchPartition, node:
 
     It cannot be checked whether they belong to the same history, so the follower must delete all of
     them: otherwise a crash that moves its log start back would expose them. An in-sync replica has
-    already been checked.
+    already been checked. A log that ends at offset 0 never had records; it may have the epoch in
+    which its replica led.
     """
     log, leader_state = partition.log, partition.leader_state
     assert leader_state is not None
     return (
-        asked.fetch_offset == log.start_offset
+        asked.fetch_offset == log.start_offset > 0
         and asked.last_fetched_epoch >= 0
         and node not in leader_state.members
         and log.epochs.all_newer_than(LeaderEpoch(asked.last_fetched_epoch))

@@ -107,7 +107,7 @@ class LogRepair:
         yield from _copied(source, position, size_bytes)
 
     def _empty_batch(self, source: File, damage: Damage) -> bytearray:
-        epoch = self._epochs.epoch_at(damage.first)
+        epoch: int = self._epochs.epoch_at(damage.first)
         if epoch < 0:
             epoch = _epoch_from(source, damage.end_position)
         return build_batch(

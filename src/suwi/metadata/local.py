@@ -18,6 +18,7 @@ from suwi.metadata.store import (
     Entry,
     Gap,
     Operation,
+    ReadableCopy,
     Registration,
     SessionState,
     Snapshot,
@@ -39,6 +40,7 @@ class Committed(NamedTuple):
 
 class LocalView(abc.ABC):
     is_shared = False
+    readable_copy: ReadableCopy | None = None
 
     def __init__(self) -> None:
         self._session: LocalSession | None = None

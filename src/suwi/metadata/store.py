@@ -229,6 +229,21 @@ class Session(Protocol):
         """End the session; its registrations and its controller election end at once."""
 
 
+class ReadableCopy(Protocol):
+    """A copy of a few facts for people and tools; see `kafka_znodes`."""
+
+    async def prepare(self) -> None:
+        """Raises ForeignZnodes, Unavailable."""
+
+    async def keep(self, key: str) -> None:
+        """Copy the registration of this key, and the controller, for as long as the store is
+        open."""
+
+
+class ForeignZnodes(Exception):
+    """Another cluster has the znodes of the readable copy."""
+
+
 class MetadataStore(Protocol):
     @property
     def is_shared(self) -> bool:
@@ -237,6 +252,9 @@ class MetadataStore(Protocol):
     @property
     def full_errors(self) -> int:
         """How many writes failed because the disk of a store in this process was full."""
+
+    @property
+    def readable_copy(self) -> ReadableCopy | None: ...
 
     async def read(self, key: str) -> Entry | None: ...
 

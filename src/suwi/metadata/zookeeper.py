@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from suwi.metadata import zookeeper_format as fmt
+from suwi.metadata.kafka_znodes import KafkaZnodes
 from suwi.metadata.loop_guard import LoopGuard
 from suwi.metadata.store import (
     ABSENT,
@@ -33,6 +34,7 @@ from suwi.metadata.store import (
     NotController,
     Operation,
     Put,
+    ReadableCopy,
     Registration,
     SessionState,
     Snapshot,
@@ -62,6 +64,11 @@ class ZookeeperStore:
         self._session: ZookeeperSession | None = None
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._subscribed = 0
+        self.readable_copy: ReadableCopy | None = None
+        if settings.copied_listeners is not None:
+            self.readable_copy = KafkaZnodes(
+                self, self._connection, self._paths, settings.copied_listeners
+            )
         self._guard = LoopGuard(
             settings.session_timeout_s,
             self._connection.stop_from_thread,

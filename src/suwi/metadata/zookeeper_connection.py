@@ -16,7 +16,7 @@ import math
 import queue
 import ssl
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -38,7 +38,7 @@ from kazoo.exceptions import (
     SessionMovedError,
 )
 from kazoo.protocol.states import KeeperState
-from kazoo.security import CREATOR_ALL_ACL
+from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE, Permissions
 
 from suwi.metadata import zookeeper_format as fmt
 from suwi.metadata.store import Closed, SessionState, StoreRolledBack, Unavailable
@@ -78,6 +78,10 @@ _STOP_S_MAX = 3.0
 _RESTART_PAUSE_S = 1.0
 
 
+READABLE_ACL = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
+"""Anybody may read the znode; only these credentials may change it and create others below it."""
+
+
 class AccessDenied(Exception):
     """ZooKeeper's access lists refuse the credentials, or the lack of them."""
 
@@ -91,6 +95,8 @@ class ZookeeperSettings:
     auth: tuple[str, str] | None = field(default=None, repr=False)
     """Scheme and credentials; the znodes are then accessible with them only."""
     make_tls_context: Callable[[], ssl.SSLContext] | None = None
+    copied_listeners: Mapping[str, str] | None = None
+    """With their security protocols, for the copy at Kafka's znodes; None: there is no copy."""
 
     @property
     def connect_timeout_s(self) -> float:
@@ -107,6 +113,8 @@ class Connection:
     def __init__(self, settings: ZookeeperSettings, on_state: OnState) -> None:
         """`on_state` is called on the event loop with the state and the session's id."""
         self.closed = False
+        self._is_ended = False
+        """Whether the session has been ended on purpose."""
         self.confirmed_s = -math.inf
         self.timeout_s = settings.session_timeout_s
         """The session timeout that ZooKeeper has granted."""
@@ -147,15 +155,14 @@ class Connection:
         await self._connected.wait()
 
     async def end_session(self) -> None:
-        """End the session, and start another so that reads still work. Bounded in time: a session
-        that cannot be ended now ends by its timeout."""
+        """End the session; no other begins. Bounded in time: a session that cannot be ended now
+        ends by its timeout."""
+        self._is_ended = True
         await self._within_limit(self._owner.stop())
-        if not self.closed:
-            self._owner.start()
 
     async def close(self) -> None:
         """Bounded in time, like `end_session`."""
-        self.closed = True
+        self.closed = self._is_ended = True
         if self._timer is not None:
             self._timer.cancel()
         await self._within_limit(self._owner.stop())
@@ -171,7 +178,8 @@ class Connection:
         self._owner.stop_without_loop()
 
     def start_from_thread(self) -> None:
-        self._owner.start()
+        if not self._is_ended:
+            self._owner.start()
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -189,19 +197,19 @@ class Connection:
             self._connected.set()
             self._sync_sent_s = self._disconnected_s = None
         else:
-            if not self.closed and self._connected.is_set():
+            if not self._is_ended and self._connected.is_set():
                 log.warning("disconnected from ZooKeeper")
             self._connected.clear()
             self._disconnected_s = self._disconnected_s or self._loop.time()
         if state is SessionState.EXPIRED:
             self.confirmed_s = -math.inf
-        if has_died and not self.closed:
+        if has_died and not self._is_ended:
             log.warning("connection to ZooKeeper failed, restarting")
             self._loop.call_later(_RESTART_PAUSE_S, self._restart)
         self._on_state(state, session_id)
 
     def _restart(self) -> None:
-        if not self.closed:
+        if not self._is_ended:
             self._owner.start()
 
     def call_on_loop(self, callback: Callable[..., None], *args: Any) -> None:
@@ -244,8 +252,9 @@ class Connection:
     async def get(self, *paths: str) -> list[Node | None]:
         return await self.request(*(partial(self.client.get_async, path) for path in paths))
 
-    async def create(self, nodes: Sequence[tuple[str, bytes]]) -> None:
-        """Create the znodes in this order; those that exist stay as they are."""
+    async def create(self, nodes: Sequence[tuple[Any, ...]]) -> None:
+        """Create the znodes in this order, of path, data and optionally an access list; those that
+        exist stay as they are."""
         await self.request(*(partial(self.client.create_async, *node) for node in nodes))
 
     async def ensure_path(self, path: str) -> None:
@@ -290,7 +299,7 @@ class Connection:
 
     def _confirm(self) -> None:
         """Send a `sync` at regular intervals; a server that does not answer is left."""
-        if self.closed:
+        if self._is_ended:
             return
         self._timer = self._loop.call_later(self.timeout_s / _SYNCS_PER_TIMEOUT, self._confirm)
         now_s, sent_s = self._loop.time(), self._sync_sent_s
@@ -356,6 +365,14 @@ class Connection:
     def _confirmed(self, sent_s: float, session_id: int | None) -> None:
         if session_id is not None and session_id == self.session_id:
             self.confirmed_s = max(self.confirmed_s, sent_s)
+
+
+async def may_change(connection: Connection, path: str) -> bool:
+    """Whether anybody may do more than read the znode."""
+    (found,) = await connection.request(partial(connection.client.get_acls_async, path))
+    return found is not None and any(
+        acl.id.scheme == "world" and acl.perms & ~Permissions.READ for acl in found[0]
+    )
 
 
 def _make_client(settings: ZookeeperSettings, sockets: Sockets) -> KazooClient:

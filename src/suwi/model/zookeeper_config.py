@@ -1,7 +1,7 @@
-"""The configuration keys of the connection to ZooKeeper: Kafka's names, and two keys of our own.
+"""The configuration keys of the connection to ZooKeeper: Kafka's names, and three keys of our own.
 
 Kafka has no keys for digest credentials (it takes them from a JAAS file): `zookeeper.auth` and
-`zookeeper.auth.file` give them here.
+`zookeeper.auth.file` give them here. `zookeeper.copy.enable` is for readers of Kafka's znodes.
 """
 
 from dataclasses import dataclass
@@ -55,6 +55,15 @@ class ZookeeperConfig(CoordinatorConfig):
         text(),
         "",
         "A file with the value of `zookeeper.auth`, instead of the value itself.",
+    )
+    zookeeper_copy_enable: bool = key(
+        "zookeeper.copy.enable",
+        boolean(),
+        False,
+        "Whether brokers and the controller are also written to `/brokers/ids`, `/controller`, "
+        "`/controller_epoch` and `/cluster/id` below the path of `zookeeper.connect`, as Kafka 2.8 "
+        "writes them, for people and tools that read them there. Needs `zookeeper.auth` or "
+        "`zookeeper.auth.file`.",
     )
     zookeeper_ssl_client_enable: bool = key(
         "zookeeper.ssl.client.enable", boolean(), False, "Whether ZooKeeper is reached by TLS."

@@ -399,8 +399,8 @@ class Connection(asyncio.BufferedProtocol):
             self._active_at = self._loop.time()
             self._transport.close()
 
-    def _abort(self, reason: str) -> None:
-        log.info("connection closed", extra={"peer": str(self), "reason": reason})
+    def _abort(self, reason: str, level: int = logging.INFO) -> None:
+        log.log(level, "connection closed", extra={"peer": str(self), "reason": reason})
         self.abort()
 
     def abort(self) -> None:

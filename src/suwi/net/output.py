@@ -9,6 +9,7 @@ Invariant: the transport buffers at most one write; all other bytes are in the q
 
 import asyncio
 import errno
+import logging
 import os
 import struct
 from collections import deque
@@ -30,6 +31,11 @@ _REGION_PIECE_BYTES = 1024 * 1024
 _TURN_BYTES = 1024 * 1024
 _READ_COST_BYTES = 2 * 1024
 _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSOCK, errno.ENOTSUP, errno.EOPNOTSUPP)
+# Errors of the socket, not of the file.
+_PEER_GONE = (
+    errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTED, errno.ENOTCONN, errno.ETIMEDOUT,
+    errno.EHOSTUNREACH, errno.ENETUNREACH,
+)  # fmt: skip
 
 _PREFIX = struct.Struct(">i")
 
@@ -56,9 +62,10 @@ class Output:
         transport: asyncio.Transport,
         senders: TurnQueue,
         progressed: Callable[[], None],
-        failed: Callable[[str], None],
+        failed: Callable[[str, int], None],
     ) -> None:
-        """`progressed` is called when queued bytes were sent, `failed` when they cannot be sent."""
+        """`progressed` is called when queued bytes were sent, `failed` when they cannot be sent,
+        with the reason and the level at which it is logged."""
         self.replies = 0
         self.queued_bytes = 0
         self._loop = asyncio.get_running_loop()
@@ -293,7 +300,10 @@ class Output:
             else:
                 sent_bytes = self._copy(region, position, min(piece_bytes, WRITE_BYTES))
         except OSError as error:
-            self._failed(f"cannot send {file.path}: {error}")
+            if error.errno in _PEER_GONE:
+                self._failed("the peer hung up before it had the whole reply", logging.DEBUG)
+            else:
+                self._failed(f"cannot send {file.path}: {error}", logging.INFO)
             self._waiting = True
             return 0
         self._region_sent += sent_bytes
@@ -342,7 +352,7 @@ class Output:
             if self._closed:
                 self._release_all()
             elif failed:
-                self._failed(f"cannot read {region.file.path}")
+                self._failed(f"cannot read {region.file.path}", logging.INFO)
             else:
                 self._region_warm = warm
                 self._go_on()

@@ -107,7 +107,8 @@ class ReplicaFetcher:
         self._changed = asyncio.Event()
         self._connection: PeerConnection | None = None
         self._session = FetchSession()
-        self._is_waiting = False
+        self._answer: asyncio.Future[memoryview] | None = None
+        """The response to the request in flight."""
         self._has_new = False
         """Whether partitions were added that the request in flight does not contain."""
         self._task = tasks.start(self._run, name=TASK, on_failure=RESTART)
@@ -126,9 +127,10 @@ class ReplicaFetcher:
         if not self._has_new:
             return
         self._changed.set()
-        if self._is_waiting and self._connection is not None:
+        if self._connection is not None and self._answer is not None and not self._answer.done():
             # The leader may delay its response for half a second, and producers wait for the new
-            # partitions: disconnect and send a request that contains them.
+            # partitions: disconnect and send a request that contains them. After a response that
+            # has arrived the next request contains them anyway.
             self._connection.abort()
 
     def remove(self, partition: Partition) -> None:
@@ -226,14 +228,14 @@ class ReplicaFetcher:
             bytes_min=config.replica_fetch_min_bytes,
             bytes_max=config.replica_fetch_response_max_bytes,
         )
-        self._is_waiting = True
         try:
             async with asyncio.timeout(config.replica_socket_timeout_ms / 1000):
-                body = await connection.send(
+                self._answer = connection.send(
                     ApiKey.FETCH, _VERSION, [encode_fetch_request(_VERSION, request)]
                 )
+                body = await self._answer
         finally:
-            self._is_waiting = False
+            self._answer = None
         response = decode_fetch_response(_VERSION, body)
         self._session.answered(response)
         synced: list[PartitionFetchState] = []
