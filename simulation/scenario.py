@@ -44,6 +44,7 @@ SESSION_TIMEOUT_S = 2.0
 _LONG_CUT_CHANCE = 0.01
 _GROUP_CHANCE = 0.25
 _REASSIGN_CHANCE = 0.25
+_STRANGER_CHANCE = 0.2
 _COPIERS_CHANCE = 1 / 6
 _PINS_GONE_WITHIN_S = 10.0
 
@@ -161,6 +162,7 @@ class Scenario:
             **draw_group(simulation.random.stream("group shape")),
             **draw_copiers(simulation.random.stream("transaction shape")),
             reassigns=simulation.random.stream("reassignments").chance(_REASSIGN_CHANCE),
+            strangers=simulation.random.stream("strangers").chance(_STRANGER_CHANCE),
         )
         self.shape = shape = replace(drawn, **options.force)
         self.long_cut = options.long_cut

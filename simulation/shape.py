@@ -45,6 +45,8 @@ class Shape:
     """Of a consumer group; none without (`simulation/group_workload.py`)."""
     reassigns: bool = False
     """Replicas are moved to other brokers again and again."""
+    strangers: bool = False
+    """A client sends markers for the producers of others, and tries to change internal topics."""
     cooperative: bool = False
     """The group rebalances incrementally."""
     consumer: bool = False

@@ -11,6 +11,7 @@ from simulation.pipelined import PipelinedWriter
 from simulation.query_clients import flood, look_up
 from simulation.reassigner import Reassigner
 from simulation.shape import Shape, WriterKind
+from simulation.stranger import Stranger
 from simulation.topic_churn import Churn
 from simulation.workload_context import TOPIC, WorkloadContext
 from suwi.client.admin import Admin
@@ -79,6 +80,7 @@ class Workload(WorkloadContext):
             (self._look_up, self.shape.looks_up),
             (self._flood, self.shape.floods),
             (self._reassign, self.shape.reassigns),
+            (self._intrude, self.shape.strangers),
         ):
             if is_wanted:
                 self._tasks.append(self._writers.spawn(client(env)))
@@ -118,6 +120,9 @@ class Workload(WorkloadContext):
         """No more targets: the cluster is to reach the last ones."""
         if self._reassigner is not None:
             self._reassigner.stop()
+
+    async def _intrude(self, _env: Env) -> None:
+        await Stranger(self, self._random.stream("stranger")).run()
 
     async def _look_up(self, env: Env) -> None:
         await look_up(self, env, self._random.stream("look up"))

@@ -10,7 +10,9 @@ from typing import Any
 
 from simulation import transaction_workload
 from simulation.scenario import Options
+from suwi.broker.transaction_search import TransactionSearch
 from suwi.client.partition_sender import ProducerSettings
+from suwi.controller import configuration_control
 from suwi.coordinator.decision import Decision
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.group.offset_manager import OffsetManager
@@ -59,6 +61,11 @@ _IMPATIENT = ProducerSettings(delivery_timeout_s=1.0, request_timeout_s=0.5)
 def _script(*kinds: str, version: int = 2) -> Options:
     force = {**COPIERS, "transaction_version": version}
     return Options(force=force, kinds=kinds or ["kill"], trouble_s=6.0, long_cut=False)
+
+
+_STRANGERS = Options(
+    force={**COPIERS, "strangers": True}, kinds=["kill"], trouble_s=6.0, long_cut=False
+)
 
 
 def _forget_prepared(_shard: Any, _now_ms: int, _decision: Decision) -> None:
@@ -138,6 +145,14 @@ def _only_what_begins_here(
 ) -> list[AbortedTxn]:
     aborted = _aborted_between(segments, first, end, found)
     return [each for each in aborted if each.first_offset >= first]
+
+
+async def _find_nobody(*_: Any) -> list[str]:
+    return []
+
+
+def _accept_configs(*_: Any, **__: Any) -> None:
+    pass
 
 
 def _mutant(
@@ -222,5 +237,17 @@ MUTANTS = (
         "T19: transactions that began before the fetch offset are not listed as aborted",
         *(LogSegments, "aborted_between", _only_what_begins_here),
         _script(),
+    ),
+    _mutant(
+        "strangers-end-transactions",
+        "a client may end a transaction that a coordinator knows",
+        *(TransactionSearch, "find", _find_nobody),
+        _STRANGERS,
+    ),
+    _mutant(
+        "strangers-configure-internal-topics",
+        "a client may let the records of coordinators expire",
+        *(configuration_control, "check_configs", _accept_configs),
+        _STRANGERS,
     ),
 )
