@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from suwi import __version__
 from suwi.broker.broker import Broker, BrokerFailed
@@ -33,8 +34,10 @@ from suwi.cli.properties import (
     parse_settings,
 )
 from suwi.env import Env, local_env
+from suwi.env.problems import ProblemKind
 from suwi.env.tasks import cancel_and_wait
 from suwi.log.directory_identity import ForeignDirectory
+from suwi.log.directory_state import NO_DESCRIPTORS
 from suwi.log.log_directory import DirectoryInUse
 from suwi.metadata.store import ForeignZnodes, MetadataStore, StoreRolledBack
 from suwi.model.broker_config import BrokerConfig
@@ -176,6 +179,7 @@ async def _run(
         _warn_of_open_directories(env, [directories[0], *broker_dirs])
         stats = [NetStats() if metrics is not None else None for _ in configs]
         brokers = _make_brokers(env, configs, stores, stats, adopt=adopt)
+        loop.set_exception_handler(partial(_report_loop_error, brokers))
         await _start(brokers)
         # Thousands of partitions were loaded, and most of them stay: garbage collection, which
         # stops everything, does not look at them again.
@@ -220,6 +224,18 @@ def _make_brokers(
         )
         for config, store, counts in zip(configs, stores, stats, strict=True)
     ]
+
+
+def _report_loop_error(
+    brokers: Sequence[Broker], loop: asyncio.AbstractEventLoop, context: dict[str, Any]
+) -> None:
+    """asyncio logs each connection that it cannot accept, with a traceback."""
+    error = context.get("exception")
+    if not isinstance(error, OSError) or error.errno not in NO_DESCRIPTORS:
+        loop.default_exception_handler(context)
+        return
+    for broker in brokers:
+        broker.problems.report(ProblemKind.NO_DESCRIPTORS, "broker", str(error.strerror))
 
 
 async def _wait_for_stop_or_failure(stop: asyncio.Event, brokers: Sequence[Broker]) -> None:

@@ -50,7 +50,7 @@ class ConnectionRegistry(Protocol):
     """Counts connections and failed authentications: the listener."""
 
     def opened(self, connection: "Connection") -> str | None:
-        """Count a new connection, or return the reason why it is refused."""
+        """Count a new connection, or log and return the reason why it is refused."""
 
     def closed(self, connection: "Connection") -> None: ...
 
@@ -121,9 +121,8 @@ class Connection(asyncio.BufferedProtocol):
         self.client = self.client._replace(host=self.peer_host, principal=principal)
         self._output = Output(transport, self._turns.senders, self._output_progressed, self._abort)
         self._output.begin()
-        refused = self._registry.opened(self)
-        if refused is not None:
-            self._abort(refused)
+        if self._registry.opened(self) is not None:
+            self.abort()  # The registry logs why.
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._blocked = self._closing = True

@@ -20,7 +20,8 @@ from suwi.net.unsent_bytes import UnsentBytesBudget
 log = logging.getLogger(__name__)
 
 _SWEEP_S_MAX = 5.0
-_ACCEPTED_AT_ONCE = 16
+_ACCEPTED_AT_ONCE = 1
+_LINE_PERIOD_S = 60.0
 # SO_SNDBUF, inherited by accepted sockets. With the kernel's default, megabytes are queued at once
 # and then sent in the context of incoming acknowledgements, on the peer's core if it is local. With
 # a smaller buffer part of that work is done here, concurrently with the peer.
@@ -46,19 +47,32 @@ class Budget:
         self.turns = Turns(limits.turn_requests_max, limits.turn_ms_max)
         self.connections = 0
         self._by_host: dict[str, int] = {}
+        self._refusals = 0
+        """Those since the last line of the log."""
+        self._line_at_s = float("-inf")
 
     def admit(self, host: str) -> str | None:
         """Count a new connection, or return the reason why it is refused."""
         if self.connections >= self.limits.connections_max:
             reason = f"too many connections: {self.connections} are open"
             self._on_refused(reason)
-            return reason
+            return self._refused(reason)
         of_host = self._by_host.get(host, 0)
         if of_host >= self.limits.connections_per_ip_max:
-            return "too many connections from this address"
+            return self._refused(f"too many connections from {host}: {of_host} are open")
         self.connections += 1
         self._by_host[host] = of_host + 1
         return None
+
+    def _refused(self, reason: str) -> str:
+        """One line a minute: clients try again at once."""
+        self._refusals += 1
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._line_at_s >= _LINE_PERIOD_S:
+            fields = {"reason": reason, "refused": self._refusals}
+            log.warning("connections refused", extra=fields)
+            self._line_at_s, self._refusals = now_s, 0
+        return reason
 
     def release(self, host: str) -> None:
         self.connections -= 1
@@ -124,7 +138,8 @@ class Listener:
             return TlsHandshake(tls, connection, self, budget.turns, handshake_s_max)
 
         # asyncio accepts up to `backlog` connections in one go, before any limit is checked: a
-        # connection storm would use all file descriptors. So asyncio gets a small number, and
+        # connection storm would use all file descriptors. Without descriptors it fails as often,
+        # and plans a retry for each failure, which multiply. So asyncio accepts one at a time, and
         # `listen` is called again with the real backlog.
         self._server = await loop.create_server(
             protocol, self.host, self.port, backlog=_ACCEPTED_AT_ONCE

@@ -39,7 +39,7 @@ class HandshakeRegistry(ConnectionRegistry, Protocol):
     """Counts handshakes and connections: the listener."""
 
     def handshake_started(self, handshake: "TlsHandshake") -> str | None:
-        """Count a peer, or return the reason why it is refused."""
+        """Count a peer, or log and return the reason why it is refused."""
 
     def handshake_ended(self, handshake: "TlsHandshake") -> None: ...
 
@@ -69,16 +69,13 @@ class TlsHandshake(asyncio.Protocol):
         transport = cast(asyncio.Transport, transport)  # uvloop has its own class
         self.peer_host, port = peer_address(transport)
         self._peer = f"{self.peer_host}:{port}"
-        refused = self._registry.handshake_started(self)
-        if refused is None:
+        if self._registry.handshake_started(self) is None:
             try:
                 self._take_over(transport.get_extra_info("socket").fileno())
                 self._turns.join(self)
             except OSError as error:  # out of descriptors
                 self._registry.handshake_ended(self)
-                refused = str(error)
-        if refused is not None:
-            log.info("connection closed", extra={"peer": self._peer, "reason": refused})
+                log.info("connection closed", extra={"peer": self._peer, "reason": str(error)})
         transport.abort()
 
     def _take_over(self, accepted_fd: int) -> None:
