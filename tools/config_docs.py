@@ -7,12 +7,11 @@ from pathlib import Path
 
 from suwi.model.broker_config import (
     BROKER_KEYS,
-    IGNORED_BROKER_KEYS,
-    KEYS_WITHOUT_EFFECT,
     SYNONYMS,
 )
 from suwi.model.config_kinds import INT32_MAX, INT64_MAX, Key, value_text
 from suwi.model.group_config import GROUP_KEYS
+from suwi.model.keys_without_effect import IGNORED_BROKER_KEYS, KEYS_WITHOUT_EFFECT
 from suwi.model.security_config import MECHANISM_KEYS, SECURITY_KEYS
 from suwi.model.topic_config import IGNORED_TOPIC_KEYS, TOPIC_KEYS
 

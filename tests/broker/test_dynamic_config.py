@@ -11,8 +11,8 @@ from suwi.client.connection import ConnectionLost, PeerConnection
 from suwi.controller.configuration_control import AlterOperation, Resource
 from suwi.metadata.dynamic_broker_config import topic_config_of
 from suwi.metadata.image import Topic
-from suwi.model.broker_config import KEYS_WITHOUT_EFFECT
 from suwi.model.ids import TopicId
+from suwi.model.keys_without_effect import KEYS_WITHOUT_EFFECT
 from suwi.model.topic_config import TopicConfig
 from suwi.records.record import Record
 from suwi.sim import Simulation
@@ -149,6 +149,25 @@ def test_dynamic_keys_of_kafka_without_effect_are_accepted(
         if record.message == "configuration has no effect here"
     }
     assert told == KEYS_WITHOUT_EFFECT.keys()
+
+
+def test_a_broker_describes_the_keys_that_tools_of_kafka_ask_for() -> None:
+    async def scenario(broker: SimBroker, client: PeerConnection) -> None:
+        values = {
+            key: await value_of(client, Resource.BROKER, "0", key)
+            for key in ("broker.id", "node.id", "log.dir", "log.dirs")
+        }
+        assert values == {
+            "broker.id": "0",
+            "node.id": "0",
+            "log.dir": "/data",
+            "log.dirs": "/data",
+        }
+        share = "leader.imbalance.per.broker.percentage"
+        assert await value_of(client, Resource.BROKER, "0", share) == "10"
+        assert await alter(client, Resource.BROKER, "0", share, "20") == 40  # read-only in Kafka
+
+    _run(scenario)
 
 
 # -- compaction --------------------------------------------------------------------------------

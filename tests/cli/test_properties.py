@@ -145,3 +145,23 @@ def test_a_mistake_is_reported_with_its_source(settings: list[Setting], message:
 def test_keys_without_effect_are_accepted_and_reported() -> None:
     parsed = parse_settings(from_options(["num.io.threads=8", "process.roles=broker"]))
     assert parsed.ignored == ("num.io.threads", "process.roles")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "inter.broker.protocol.version=2.8-IV1",
+        "log.message.format.version=2.8",
+        "metric.reporters=",
+    ],
+)
+def test_keys_of_older_brokers_warn_and_do_not_prevent_the_start(setting: str) -> None:
+    assert parse_settings(from_options([setting])).ignored == (setting.partition("=")[0],)
+
+
+@pytest.mark.parametrize(
+    "setting", ["authorizer.class.name=kafka.Acl", "create.topic.policy.class.name=Policy"]
+)
+def test_keys_that_protect_a_cluster_are_refused(setting: str) -> None:
+    with pytest.raises(BadConfig, match="unknown configuration"):
+        parse_settings(from_options([setting]))

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from suwi.cli.options import BROKER_VARIABLE, CONFIG_VARIABLE
 from suwi.model.broker_config import (
-    IGNORED_BROKER_KEYS,
     SYNONYMS,
     ParsedConfig,
     is_broker_key,
@@ -19,6 +18,7 @@ from suwi.model.broker_config import (
     resembles_key,
 )
 from suwi.model.config_kinds import BadConfig
+from suwi.model.keys_without_effect import IGNORED_BROKER_KEYS
 from suwi.model.topic_config import TOPIC_KEYS
 
 log = logging.getLogger(__name__)

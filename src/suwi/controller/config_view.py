@@ -13,13 +13,14 @@ from suwi.metadata.image import ALL_BROKERS, ClusterImage, Topic
 from suwi.model.broker_config import (
     BROKER_KEYS,
     DYNAMIC_BROKER_KEYS,
-    KEYS_WITHOUT_EFFECT,
+    SYNONYMS,
     BrokerConfig,
     rack_of,
 )
 from suwi.model.config_kinds import Key, value_text
 from suwi.model.group_config import GROUP_KEYS
 from suwi.model.ids import NodeId
+from suwi.model.keys_without_effect import KEYS_WITHOUT_EFFECT, STATIC_KEYS_WITHOUT_EFFECT
 from suwi.model.security_config import SECURITY_KEYS, split_scope
 from suwi.model.topic_config import TOPIC_KEYS
 
@@ -93,11 +94,16 @@ class ConfigView:
     def of_broker(self) -> list[Setting]:
         """Every broker key with its value for this broker."""
         settings = []
-        for key in (*(key for _, key in BROKER_KEYS.values()), *KEYS_WITHOUT_EFFECT.values()):
+        other_names = {name: other for other, name in SYNONYMS.items()}
+        without_effect = KEYS_WITHOUT_EFFECT | STATIC_KEYS_WITHOUT_EFFECT
+        for key in (*(key for _, key in BROKER_KEYS.values()), *without_effect.values()):
             name = key.name
             chain = (*self._values_of(name), Synonym(name, value_text(key.default), Source.DEFAULT))
             is_read_only = name not in DYNAMIC_BROKER_KEYS
-            settings.append(Setting(key, name, chain[0].value, chain, is_read_only))
+            setting = Setting(key, name, chain[0].value, chain, is_read_only)
+            settings.append(setting)
+            if name in other_names:  # Tools ask for `broker.id`.
+                settings.append(setting._replace(name=other_names[name]))
         for _, key in TOPIC_KEYS.values():
             for name, _ in key.broker_names:
                 last = key.broker_names[-1][0]

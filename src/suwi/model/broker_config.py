@@ -15,7 +15,6 @@ from suwi.model.config_kinds import (
     INT64_MAX,
     BadConfig,
     BadValue,
-    Key,
     Kind,
     boolean,
     did_you_mean,
@@ -28,6 +27,11 @@ from suwi.model.config_kinds import (
     text,
 )
 from suwi.model.coordinator_config import check_consumer_groups
+from suwi.model.keys_without_effect import (
+    IGNORED_BROKER_KEYS,
+    KEYS_WITHOUT_EFFECT,
+    STATIC_KEYS_WITHOUT_EFFECT,
+)
 from suwi.model.security_config import (
     LISTENER_PREFIX,
     SECURITY_KEYS,
@@ -320,49 +324,6 @@ BROKER_KEYS = dict(sorted(keys_of(BrokerConfig).items(), key=lambda k: k[0] in S
 # Alternative names of keys, each with the name that Suwi uses.
 SYNONYMS = {"broker.id": "node.id", "log.dir": "log.dirs"}
 
-_NO_EFFECT = "Accepted without effect: there is no such {} here."
-_THREADS, _BUFFER = _NO_EFFECT.format("pool of threads"), _NO_EFFECT.format("buffer")
-_DIRECTORIES = _NO_EFFECT.format("move between data directories")
-_KERBEROS = _NO_EFFECT.format("mechanism")
-_FACTOR = double(0, sys.float_info.max)
-KEYS_WITHOUT_EFFECT = {
-    declared.name: declared
-    for declared in (
-        Key("background.threads", int32(1), 10, _THREADS),
-        Key("log.cleaner.io.buffer.load.factor", _FACTOR, 0.9, _BUFFER),
-        Key("log.cleaner.io.buffer.size", int32(0), 524_288, _BUFFER),
-        Key("log.cleaner.threads", int32(1), 1, _THREADS),
-        Key("replica.alter.log.dirs.io.max.bytes.per.second", int64(1), INT64_MAX, _DIRECTORIES),
-        Key("num.io.threads", int32(1), 8, _THREADS),
-        Key("num.network.threads", int32(1), 3, _THREADS),
-        Key("num.recovery.threads.per.data.dir", int32(1), 2, _THREADS),
-        Key("num.replica.fetchers", int32(1), 1, _THREADS),
-        Key("sasl.kerberos.min.time.before.relogin", int64(0), 60_000, _KERBEROS),
-        Key("sasl.kerberos.ticket.renew.jitter", _FACTOR, 0.05, _KERBEROS),
-        Key("sasl.kerberos.ticket.renew.window.factor", _FACTOR, 0.8, _KERBEROS),
-    )
-}
-"""Dynamic keys of Kafka for what is not here. They are accepted here too, without effect."""
-
-# Kafka's keys that are common in server.properties files and have no effect here. Each one that is
-# given is logged at start.
-IGNORED_BROKER_KEYS = KEYS_WITHOUT_EFFECT.keys() | frozenset(
-    """
-    compression.gzip.level compression.lz4.level compression.zstd.level
-    controller.listener.names controller.quorum.bootstrap.servers controller.quorum.voters
-    leader.imbalance.per.broker.percentage
-    metadata.log.dir offsets.commit.required.acks offsets.load.buffer.size
-    process.roles queued.max.requests
-    share.coordinator.state.topic.min.isr share.coordinator.state.topic.replication.factor
-    socket.listen.backlog.size socket.receive.buffer.bytes socket.send.buffer.bytes
-    ssl.keymanager.algorithm ssl.protocol ssl.provider
-    ssl.secure.random.implementation ssl.trustmanager.algorithm
-    transaction.state.log.load.buffer.size
-    zookeeper.clientCnxnSocket zookeeper.max.in.flight.requests zookeeper.set.acl
-    """.split()
-)
-
-
 _NO_STORE_PASSWORD = (
     "PEM files have no store password (an encrypted key has ssl.key.password); JKS and PKCS12 "
     "stores are not supported: convert them with `keytool -importkeystore -deststoretype PKCS12` "
@@ -399,8 +360,9 @@ def parse_broker_config(properties: Mapping[str, str]) -> ParsedConfig:
                 ranks[attribute] = rank
                 topic[attribute] = _parse(given, kind, value, factor)
         elif name in IGNORED_BROKER_KEYS:
-            if name in KEYS_WITHOUT_EFFECT:
-                _parse(given, KEYS_WITHOUT_EFFECT[name].kind, value)
+            declared_only = KEYS_WITHOUT_EFFECT | STATIC_KEYS_WITHOUT_EFFECT
+            if name in declared_only:
+                _parse(given, declared_only[name].kind, value)
             ignored.append(given)
         elif (scope := split_scope(name)) is not None:
             attribute, declared = SECURITY_KEYS[scope[1]]
