@@ -120,8 +120,8 @@ def offsets_to_commit(
 ) -> list[OffsetToCommit]:
     """Those of the partitions that were not refused for themselves.
 
-    The record of an offset with an expiry of its own has no place for the topic's id. It is left out
-    here as well: a coordinator must not know more than its successor will."""
+    The record of an offset with an expiry of its own has no place for the topic's id. It is left
+    out here as well: a coordinator must not know more than its successor will."""
     has_id = expire_ms == NO_TIMESTAMP
     return [
         OffsetToCommit(
