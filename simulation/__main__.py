@@ -4,6 +4,7 @@
     python -m simulation --minutes 60 --jobs 2  as many as fit into an hour, on two cores
     python -m simulation --seed 4711            one run; if it fails, with its faults
     python -m simulation --mutants              how many seeds it takes to catch each known bug
+    python -m simulation --seeds 2000 --pairs docs/simulation.md   which mechanisms met, as a table
 
 A run that fails is reported with the command that repeats it, and the exit code is 1.
 """
@@ -16,9 +17,11 @@ import sys
 import time
 from collections.abc import Iterator
 from itertools import count, islice
+from pathlib import Path  # noqa: TID251 - a page of the documentation
 from typing import Any
 
 from simulation.one_seed import MUTANTS, Failure, try_seed
+from simulation.pair_table import PairTable
 from simulation.scenario import Run
 
 _CHUNK = 4
@@ -44,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trouble", type=float, help="for how many seconds faults are injected")
     parser.add_argument("--mutant", help=f"a bug of {MUTANTS} to inject; the run is to fail")
     parser.add_argument("--mutants", action="store_true", help="all mutants, with a table")
+    parser.add_argument("--pairs", type=Path, help="a page to write the table of pairs into")
     parser.add_argument(
         "--keep-going", action="store_true", help="do not stop at the first failure"
     )
@@ -67,6 +71,7 @@ def _run_many(options: argparse.Namespace) -> int:
     end_s = began_s + options.minutes * 60 if options.minutes else None
     runs: list[Run] = []
     failures: list[Failure] = []
+    table = PairTable()
     for outcome in _outcomes(options):
         if isinstance(outcome, Failure):
             failures.append(outcome)
@@ -75,11 +80,15 @@ def _run_many(options: argparse.Namespace) -> int:
                 break
         else:
             runs.append(outcome)
+            table.add(outcome.pairs)
             if len(runs) % 100 == 0:
                 _say(f"{len(runs)} runs, {len(failures)} failed, {_rate(runs, began_s)}")
         if end_s is not None and _now_s() >= end_s:
             break
     _say(_summary(runs, failures, began_s))
+    _say(table.summary())
+    if options.pairs is not None:
+        table.write(options.pairs)
     return 1 if failures else 0
 
 

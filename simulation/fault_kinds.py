@@ -3,6 +3,7 @@
 from simulation import (
     disk_fault_scripts,
     fault_scripts,
+    mechanism_fault_scripts,
     network_fault_scripts,
     store_fault_scripts,
     task_fault_scripts,
@@ -35,3 +36,13 @@ KINDS: dict[str, FaultScript] = {
     "double failover": fault_scripts.double_failover,
     "unclean rejoin": fault_scripts.unclean_rejoin,
 }
+
+KINDS_OF_MECHANISMS: dict[str, FaultScript] = {
+    "depose controller": mechanism_fault_scripts.depose_controller,
+    "depose leader": mechanism_fault_scripts.depose_leader,
+    "store outage": mechanism_fault_scripts.store_outage,
+    "too few in sync": mechanism_fault_scripts.too_few_in_sync,
+    "fill disk of a leader": mechanism_fault_scripts.fill_disk_of_a_leader,
+    "unclean election": mechanism_fault_scripts.unclean_election,
+}
+"""Not drawn: a run has them for its pair of mechanisms."""

@@ -9,6 +9,7 @@ Invariant: power losses stay within the budget in which no acknowledged record m
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from simulation.invariant_monitor import InvariantMonitor
@@ -20,6 +21,7 @@ from suwi.sim.random import SimRandom
 
 FAIL_TASK = "fail task"
 _START_AGAIN_S = 0.5
+_WANTED_CHANCE = 0.5
 _AT_ONCE_MAX = 3
 """How many faults there are at the same time, at most."""
 
@@ -33,13 +35,16 @@ class FaultPlan:
         monitor: InvariantMonitor,
         random: SimRandom,
         scripts: Mapping[str, FaultScript],
+        more_scripts: Mapping[str, FaultScript] = MappingProxyType({}),
         *,
         kinds: Sequence[str] | None = None,
+        wanted: Sequence[str] = (),
         tasks: Sequence[str] = tuple(UNITS),
         power_losses: str = "budget",
         clients: Sequence[str] = ("c1", "c2"),
     ) -> None:
-        """`scripts` are all kinds of faults by name, `tasks` those that may fail. `power_losses`:
+        """`scripts` are the kinds of faults that are drawn, by name; `more_scripts` are others that
+        may be `wanted`: every other fault is one of those. `tasks` may fail. `power_losses`:
         "budget", or "any" if every message is synced before it is acknowledged. `clients` are the
         machines that clients run on."""
         self.cluster = cluster
@@ -57,14 +62,16 @@ class FaultPlan:
         """Nodes that lost power and are not back in every ISR."""
         self.is_healing = False
         self.tasks = list(tasks)
-        self._scripts = scripts
+        self._scripts = {**scripts, **more_scripts}
+        self._drawn_from = list(scripts)
+        self._wanted = list(wanted)
         self._kinds = list(kinds) if kinds is not None else self._draw_kinds()
         if FAIL_TASK in self._kinds:
             self.task_faults = TaskFaults(cluster)
 
     def _draw_kinds(self) -> list[str]:
         share = self.random.choice((0.15, 0.4, 0.8))
-        return [kind for kind in self._scripts if self.random.chance(share)] or ["kill"]
+        return [kind for kind in self._drawn_from if self.random.chance(share)] or ["kill"]
 
     # -- duration and choice ---------------------------------------------------------------------
 
@@ -74,10 +81,14 @@ class FaultPlan:
         while loop.time() < end_s:
             await asyncio.sleep(self.random.uniform(0, pause_s_max))
             if len(self._under_way) < _AT_ONCE_MAX:
-                kind = self.random.choice(self._kinds)
+                kind = self._next_kind()
                 task = asyncio.create_task(self._scripts[kind](self), name=kind)
                 self._under_way[task] = None
                 task.add_done_callback(lambda task: self._under_way.pop(task, None))
+
+    def _next_kind(self) -> str:
+        is_wanted = bool(self._wanted) and self.random.chance(_WANTED_CHANCE)
+        return self.random.choice(self._wanted if is_wanted else self._kinds)
 
     async def heal(self) -> None:
         """Remove all faults, and return when every broker is in service."""

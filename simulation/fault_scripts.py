@@ -20,7 +20,7 @@ _STEP_S = 0.02
 
 async def double_failover(plan: FaultPlan) -> None:
     """Two quick fail-overs, with a replica in between that nobody fetches from (hazard 3)."""
-    chosen = _choose_partition(plan)
+    chosen = choose_partition(plan)
     if chosen is None or len(chosen.followers) < 2:
         return
     leader, middle, last = chosen.leader, *chosen.followers[:2]
@@ -29,11 +29,11 @@ async def double_failover(plan: FaultPlan) -> None:
         plan.network.partition([middle.name], [leader.name, last.name])
         await plan.pause(plan.random.uniform(0, 1))
         leader.kill()
-        if await _until(plan, lambda: chosen.now().leader == middle.id, 2 * plan.session_s):
+        if await until(plan, lambda: chosen.now().leader == middle.id, 2 * plan.session_s):
             await plan.pause(plan.random.uniform(0, 1))
             if middle.is_running:
                 middle.kill()
-            await _until(plan, lambda: chosen.now().leader == last.id, 2 * plan.session_s)
+            await until(plan, lambda: chosen.now().leader == last.id, 2 * plan.session_s)
             await plan.pause(plan.random.uniform(0, 1))
         plan.network.heal(middle.name, leader.name)
         plan.network.heal(middle.name, last.name)
@@ -45,7 +45,7 @@ async def double_failover(plan: FaultPlan) -> None:
 async def unclean_rejoin(plan: FaultPlan) -> None:
     """A follower that has caught up loses power while its leader proposes it for the ISR, and comes
     back without its last records (hazard 10)."""
-    chosen = _choose_partition(plan)
+    chosen = choose_partition(plan)
     controller = plan.controller()
     if chosen is None or controller in (None, chosen.leader.id, chosen.followers[0].id):
         return
@@ -56,10 +56,10 @@ async def unclean_rejoin(plan: FaultPlan) -> None:
             f"unclean rejoin of {follower.name} as a follower of {leader.name} in {chosen.log}"
         )
         follower.kill()
-        await _until(plan, lambda: follower.id not in chosen.now().isr, 2 * plan.session_s)
+        await until(plan, lambda: follower.id not in chosen.now().isr, 2 * plan.session_s)
         plan.network.partition([leader.name], [controller_name])
         await plan.start(follower)
-        await _until(plan, lambda: _has_caught_up(plan, chosen), plan.session_s)
+        await until(plan, lambda: _has_caught_up(plan, chosen), plan.session_s)
         if follower.is_running and plan.may_lose_power(follower):
             plan.lose_power_of(follower)
             plan.network.cut(leader.name, follower.name)
@@ -87,13 +87,13 @@ async def fail_deletion(plan: FaultPlan) -> None:
     plan.say(f"the deletion of {log} fails on {node.name} in a {operation}")
     faults = node.machine.disk.faults
     planned = faults.fail(operation, errno.EIO, path=f"{DATA}/{log}*", times=None)
-    await _until(plan, lambda: log not in states, 2 * plan.session_s)
+    await until(plan, lambda: log not in states, 2 * plan.session_s)
     await plan.pause(0.1)
     faults.remove(planned)
     plan.say(f"end of the deletion of {log}")
 
 
-class _ChosenPartition:
+class ChosenPartition:
     """A partition whose replicas all run and are in sync: its leader and its followers."""
 
     def __init__(self, plan: FaultPlan, log: LogId, nodes: list[SimNode]) -> None:
@@ -107,18 +107,21 @@ class _ChosenPartition:
         return self._last
 
 
-def _choose_partition(plan: FaultPlan) -> _ChosenPartition | None:
+def choose_partition(plan: FaultPlan, topic: str | None = None) -> ChosenPartition | None:
+    """Any, or one of that topic."""
     found = []
     for log, state in plan.monitor.world.states.items():
+        if topic not in (None, log.name.topic):
+            continue
         order = [state.leader, *(node for node in state.replicas if node != state.leader)]
         if state.leader != NO_NODE and set(state.isr) == set(state.replicas) and len(order) > 1:
             nodes = [plan.free(node) for node in order]
             if all(node is not None for node in nodes):
                 found.append((log, [node for node in nodes if node is not None]))
-    return _ChosenPartition(plan, *plan.random.choice(found)) if found else None
+    return ChosenPartition(plan, *plan.random.choice(found)) if found else None
 
 
-def _has_caught_up(plan: FaultPlan, chosen: _ChosenPartition) -> bool:
+def _has_caught_up(plan: FaultPlan, chosen: ChosenPartition) -> bool:
     ends = [_end(plan, node.id, chosen.log) for node in (chosen.leader, chosen.followers[0])]
     return chosen.followers[0].in_service.is_set() and ends[0] == ends[1]
 
@@ -128,7 +131,7 @@ def _end(plan: FaultPlan, node: NodeId, log: LogId) -> int:
     return replica.end if replica is not None and replica.is_live else -1
 
 
-async def _until(plan: FaultPlan, condition: Callable[[], bool], limit_s: float) -> bool:
+async def until(plan: FaultPlan, condition: Callable[[], bool], limit_s: float) -> bool:
     """Wait for something, not too long; returns whether it happened."""
     for _ in range(int(limit_s / _STEP_S)):
         if condition():

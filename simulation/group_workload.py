@@ -33,6 +33,7 @@ from suwi.sim.simulation import Machine
 
 GROUP = "billing"
 SECOND_TOPIC = "refunds"
+SECOND_PARTITIONS = 2
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "300",
     "group.min.session.timeout.ms": "500",
@@ -60,6 +61,7 @@ class _Life:
     machine: Machine
     incarnation: Incarnation
     instance_id: str | None
+    is_consumer: bool
     topics: tuple[str, ...]
     consumer: GroupConsumer | ConsumerMember | None = None
     task: "asyncio.Task[None] | None" = None
@@ -81,6 +83,8 @@ class _Member:
     name: str
     random: SimRandom
     instance_id: str | None
+    is_consumer: bool
+    """It uses the consumer protocol."""
     life: _Life | None = None
     asleep: list[Machine] = field(default_factory=list)
 
@@ -92,8 +96,9 @@ class GroupWorkload:
         self._workload = workload
         self._random = cluster.simulation.workload.stream("group")
         shape = workload.shape
-        self._partitions = {TOPIC: shape.partitions, SECOND_TOPIC: 2}
+        self._is_mixed = shape.mixed
         self._is_consumer = shape.consumer
+        self._is_static = shape.static
         self._assignors = ("cooperative-sticky",) if shape.cooperative else ("range",)
         self._observer = cluster.simulation.machine("watcher")
         self._members = [self._member(number) for number in range(1, shape.members + 1)]
@@ -106,13 +111,18 @@ class GroupWorkload:
     def _member(self, number: int) -> _Member:
         random = self._random.stream(f"member {number}")
         self._cluster.simulation.machine(f"m{number}")
-        return _Member(f"m{number}", random, f"i{number}" if random.chance(0.4) else None)
+        is_static = random.chance(0.4) or self._is_static
+        is_consumer = number % 2 == 1 if self._is_mixed else self._is_consumer
+        return _Member(f"m{number}", random, f"i{number}" if is_static else None, is_consumer)
+
+    @property
+    def _partitions(self) -> dict[str, int]:
+        """How many each topic has now."""
+        return {TOPIC: len(self._workload.partitions), SECOND_TOPIC: SECOND_PARTITIONS}
 
     async def begin(self) -> None:
         self._observer.start()
-        await self._observer.spawn(
-            self._workload.create(SECOND_TOPIC, self._partitions[SECOND_TOPIC])
-        )
+        await self._observer.spawn(self._workload.create(SECOND_TOPIC, SECOND_PARTITIONS))
         self._tasks = [asyncio.create_task(self._live(member)) for member in self._members]
         self._tasks.append(self._observer.spawn(self._observe()))
 
@@ -131,7 +141,7 @@ class GroupWorkload:
         for life in self._lives:
             if life.machine in member.asleep:
                 self._wake(life)
-                if self._is_consumer and life.machine.is_running:
+                if life.is_consumer and life.machine.is_running:
                     life.machine.kill()  # G22: of two with one instance id the older one stays.
         is_needed = member is self._members[0] or random.chance(0.7)
         if is_needed and (member.life is None or member.life.is_over):
@@ -143,7 +153,9 @@ class GroupWorkload:
             machine.kill()  # Fenced, and still there.
         machine.start()
         topics = member.random.choice(_SUBSCRIPTIONS)
-        member.life = life = _Life(machine, machine.incarnation, member.instance_id, topics)
+        member.life = life = _Life(
+            machine, machine.incarnation, member.instance_id, member.is_consumer, topics
+        )
         self._lives.append(life)
         self._say(life, f"joins {GROUP} for {topics}")
         life.task = machine.spawn(self._consume(life, member.random.stream(life.incarnation.name)))
@@ -183,10 +195,10 @@ class GroupWorkload:
             self.history,
             random,
             TopicPartition(TOPIC, PartitionIndex(0)),
-            is_consumer=self._is_consumer,
+            is_consumer=life.is_consumer,
             is_deposed=self._is_deposed,
         )
-        if self._is_consumer:
+        if life.is_consumer:
             who = Membership(life.incarnation.name, instance_id=life.instance_id)
             topics = life.topics, self._partitions
             return ConsumerMember(client, coordinator, *topics, who, _REBALANCE_S, random)

@@ -31,7 +31,7 @@ from suwi.metadata.image import (
 )
 from suwi.metadata.ledger import Changed, Elected, Event, Registered
 from suwi.metadata.memory import MemoryView
-from suwi.model.ids import NodeId, Offset
+from suwi.model.ids import NodeId, Offset, TopicId
 from suwi.model.topic_config import parse_topic_config
 from suwi.records.batch import HEADER, LOG_OVERHEAD_BYTES
 from suwi.replica.partition import Partition
@@ -126,8 +126,9 @@ class InvariantMonitor:
             changes += _differences(old, new)
             if new is not None:
                 config = parse_topic_config(new.configs, self._defaults)
-                self.world.rules[new.id] = Rules(
-                    config.min_insync_replicas, config.unclean_leader_election_enable
+                self._set_rules(
+                    new.id,
+                    Rules(config.min_insync_replicas, config.unclean_leader_election_enable),
                 )
         for change in changes:
             self._cluster.say(f"  {change.log} {_state_text(change.after)}")
@@ -141,6 +142,17 @@ class InvariantMonitor:
                 checker.on_states(self.world, changes, author)
         if after.events is not before.events:
             self._on_events(before, after)
+
+    def _set_rules(self, topic_id: TopicId, rules: Rules) -> None:
+        """A leader that does not have this change yet goes on with the rules before."""
+        known = self.world.rules.setdefault(topic_id, [])
+        before = known[-1][1] if known else rules
+        if not known or before != rules:
+            known.append((self.truth.sequence, rules))
+        if before != rules:
+            self._cluster.say(f"  {rules}")
+            for checker in self.checkers:
+                checker.on_rules(self.world, before, rules)
 
     def _on_events(self, before: ClusterImage, after: ClusterImage) -> None:
         known = events(before)
@@ -271,6 +283,8 @@ class InvariantMonitor:
         replica.is_live, replica.is_offline = True, False
         replica.leads = partition.is_leader
         replica.leader_epoch = partition.leader_epoch
+        assert node.broker is not None
+        replica.image_sequence = node.broker.replicas.image.sequence
         replica.start_before = replica.start
         replica.start, replica.end = log.start_offset, log.end_offset
         replica.watermark = partition.watermark_as_it_is

@@ -21,7 +21,7 @@ def try_seed(seed: int, mutant: str | None, trouble_s: float | None) -> Run | Fa
     given: dict[str, Any] = {} if trouble_s is None else {"trouble_s": trouble_s}
     try:
         if mutant is None:
-            return run_seed(seed, Options(**given))
+            return run_seed(seed, Options(pairs=True, **given))
         module: Any = importlib.import_module(MUTANTS)
         found = module.find(mutant)
         with found.applied():

@@ -16,13 +16,15 @@ from simulation.checkers import Broken, Committed, all_checkers
 from simulation.checkers.copies import broken_copies
 from simulation.checkers.group_offsets import broken_offsets
 from simulation.checkers.groups import broken_generations
-from simulation.fault_kinds import KINDS
+from simulation.fault_kinds import KINDS, KINDS_OF_MECHANISMS
 from simulation.fault_plan import FaultPlan
 from simulation.group_history import GroupHistory
 from simulation.group_workload import GroupWorkload
 from simulation.history import History, Outcome
 from simulation.history_checker import violations
 from simulation.invariant_monitor import InvariantMonitor
+from simulation.mechanism_watch import MechanismWatch, Pair
+from simulation.mechanisms import faults_of, mechanisms_of, named, shape_of
 from simulation.shape import Shape, WriterKind
 from simulation.shard_watch import ShardWatch
 from simulation.task_failures import UNITS, InjectedFailure
@@ -74,6 +76,8 @@ class Run:
     read: int
     leader_epochs: int
     """The number of leader epochs, in all partitions."""
+    pairs: Sequence[Pair] = ()
+    """The mechanisms that were active at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +93,10 @@ class Options:
     """Whether a link is down for half an hour as well; drawn if None."""
     tasks: Sequence[str] = tuple(UNITS)
     """Those that may fail."""
+    pairs: bool = False
+    """Whether the seed also has the pair of mechanisms that is its turn."""
+    mechanisms: Sequence[str] = ()
+    """Those that the run must have."""
 
 
 def draw_shape(random: SimRandom) -> Shape:
@@ -164,7 +172,10 @@ class Scenario:
             reassigns=simulation.random.stream("reassignments").chance(_REASSIGN_CHANCE),
             strangers=simulation.random.stream("strangers").chance(_STRANGER_CHANCE),
         )
-        self.shape = shape = replace(drawn, **options.force)
+        mechanisms = named(options.mechanisms)
+        if options.pairs:
+            mechanisms += mechanisms_of(simulation.seed)
+        self.shape = shape = replace(drawn, **{**shape_of(mechanisms), **options.force})
         self.long_cut = options.long_cut
         if self.long_cut is None:
             is_cut = simulation.random.stream("long cut").chance(_LONG_CUT_CHANCE)
@@ -178,19 +189,23 @@ class Scenario:
                 **group_workload.SETTINGS,
                 **transaction_workload.SETTINGS,
                 **(long_network_partition.SETTINGS if self.long_cut else {}),
+                **shape.broker_settings(),
             },
         )
         usual_s = TROUBLE_OF_COPIERS_S if shape.copiers else TROUBLE_S
         self._trouble_s = usual_s if options.trouble_s is None else options.trouble_s
         self.committed = Committed()
-        self.monitor = InvariantMonitor(self.cluster, all_checkers(self.committed))
+        self.watch = MechanismWatch(self.cluster)
+        self.monitor = InvariantMonitor(self.cluster, [*all_checkers(self.committed), self.watch])
         self.history = History(replicas_move=shape.reassigns)
         self.plan = FaultPlan(
             self.cluster,
             self.monitor,
             simulation.faults,
             KINDS,
+            KINDS_OF_MECHANISMS,
             kinds=options.kinds,
+            wanted=faults_of(mechanisms),
             tasks=options.tasks,
             # Internal topics have no sync for each message.
             power_losses="any" if shape.flushes_each and not shape.coordinates else "budget",
@@ -206,7 +221,7 @@ class Scenario:
         self.errors = _Errors()
 
     def run(self) -> Run:
-        with self.errors, _without_garbage_collection():
+        with self.errors, self.watch.tapped(), _without_garbage_collection():
             try:
                 self.simulation.run(self._run_all())
             except Exception as error:
@@ -230,7 +245,7 @@ class Scenario:
         await self.plan.run(self._trouble_s)
         if self.long_cut:
             await long_network_partition.long_cut(self.plan, workload)
-        workload.stop_reassigning()
+        workload.calm_down()
         await self._heal()
         await self._healed(while_writing=True)
         if group is not None:
@@ -349,6 +364,7 @@ class Scenario:
             sum(write.outcome is Outcome.DONE for write in self.history.writes.values()),
             sum(len(events) for r in self.history.readings for events in r.events.values()),
             sum(state.leader_epoch + 1 for state in states),
+            tuple(self.watch.activity.pairs()),
         )
 
 

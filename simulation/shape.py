@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from simulation.history import ACKS_ALL
 from suwi.records.compression import Compression
 
+_RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+_THROTTLED_BYTES_PER_S = 500
+"""Less than what is written: a throttled replica does not catch up."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterKind:
@@ -55,11 +59,53 @@ class Shape:
     """That copy records in transactions, at most one for each partition
     (`simulation/transaction_workload.py`)."""
     transaction_version: int = 2
+    dawdles: bool = False
+    """Many transactions are open for longer than they may be."""
+    mixed: bool = False
+    """Members of the group use both protocols, every other one the consumer protocol."""
+    static: bool = False
+    """All members of the group are static."""
+    alters_min_insync: bool = False
+    """`min.insync.replicas` of the topic is changed now and then."""
+    grows: bool = False
+    """The topic is given more partitions."""
+    rack_aware: bool = False
+    """Brokers are in different racks, and readers read from the replica in theirs."""
+    throttles: bool = False
+    """Replicas that are not in sync are throttled until everything is healed."""
+    expires_offsets: bool = False
+    """A group commits offsets that expire soon."""
+    expires_producers: bool = False
+    """Producers write records that are so old that the producers expire at once."""
+    retains: bool = False
+    """The side topic keeps few bytes (`simulation/side_topic.py`)."""
+    compacts: bool = False
+    """The side topic is compacted."""
+    unclean_side: bool = False
+    """The side topic may elect unclean leaders."""
 
     @property
     def coordinates(self) -> bool:
         """Whether clients use coordinators and their internal topics."""
-        return bool(self.members or self.copiers)
+        return bool(self.members or self.copiers or self.expires_offsets)
+
+    @property
+    def has_side_topic(self) -> bool:
+        """Copiers must find every record of the topic: then others are deleted."""
+        is_deleted_elsewhere = bool(self.deletes and self.copiers)
+        return self.retains or self.compacts or self.unclean_side or is_deleted_elsewhere
+
+    def broker_settings(self) -> dict[str, str]:
+        settings: dict[str, str] = {}
+        if self.rack_aware:
+            settings["broker.rack"] = "rack {node}"
+            settings["replica.selector.class"] = _RACK_AWARE
+        if self.throttles:
+            settings["leader.replication.throttled.rate"] = str(_THROTTLED_BYTES_PER_S)
+            settings["follower.replication.throttled.rate"] = str(_THROTTLED_BYTES_PER_S)
+        if self.expires_offsets:
+            settings["offsets.retention.check.interval.ms"] = "700"
+        return settings
 
     def topic_configs(self) -> dict[str, str]:
         configs = {

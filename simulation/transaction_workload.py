@@ -45,6 +45,7 @@ _READ = ReadSettings(max_wait_ms=300, committed_only=True)
 _PRODUCER = ProducerSettings(delivery_timeout_s=8, request_timeout_s=4)
 _TIMEOUT_MS = 2500
 _DAWDLES_CHANCE = 0.05
+_DAWDLES_OFTEN = 0.4
 _SEEKS_CHANCE = 0.1
 _SAFE_DOWNGRADE = 2
 
@@ -216,7 +217,7 @@ class TransactionWorkload:
         producer.begin()
         try:
             await self._send(source, producer, name, transaction, records)
-            if random.chance(_DAWDLES_CHANCE):
+            if random.chance(self._dawdles_chance):
                 await asyncio.sleep(random.uniform(2, 4))  # It may time out.
             offset = Offset(records[-1].offset + 1)
             await producer.send_offsets(GROUP, {source: offset})
@@ -226,6 +227,11 @@ class TransactionWorkload:
         if producer.state is State.READY:
             end = self._history.committed if producer.was_committed else self._history.aborted
             end(transaction)
+
+    @property
+    def _dawdles_chance(self) -> float:
+        is_often = self._workload.shape.dawdles and not self._stopped.is_set()
+        return _DAWDLES_OFTEN if is_often else _DAWDLES_CHANCE
 
     async def _recover(self, producer: TransactionalProducer) -> None:
         """Raises if the outcome stays unknown."""

@@ -5,12 +5,21 @@ The clients are Suwi's own (`suwi.client`), on separate machines. `Workload.begi
 """
 
 import asyncio
+from dataclasses import replace
 
 from simulation.history import ACKS_ALL, History, Reading, Write
+from simulation.mechanism_clients import (
+    alter_min_insync,
+    expire_offsets,
+    expire_producers,
+    grow,
+    throttle,
+)
 from simulation.pipelined import PipelinedWriter
 from simulation.query_clients import flood, look_up
 from simulation.reassigner import Reassigner
 from simulation.shape import Shape, WriterKind
+from simulation.side_topic import SideTopic
 from simulation.stranger import Stranger
 from simulation.topic_churn import Churn
 from simulation.workload_context import TOPIC, WorkloadContext
@@ -60,6 +69,7 @@ class Workload(WorkloadContext):
         self._settings: dict[str, ProducerSettings] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._reassigner: Reassigner | None = None
+        self._side: SideTopic | None = None
         self._reading: list[tuple[Reading, asyncio.Task[None], dict[TopicPartition, int]]] = []
 
     async def begin(self) -> None:
@@ -72,7 +82,7 @@ class Workload(WorkloadContext):
             self._tasks.append(self._writers.spawn(self._write(name, kind, env, random)))
         for number in range(self.shape.readers):
             self._start_reader(f"r{number}", self._random.stream(f"r{number}"))
-        if self.shape.deletes:
+        if self.shape.deletes and not self.shape.copiers:
             self._tasks.append(self._writers.spawn(self._delete(self._random.stream("delete"))))
         for client, is_wanted in (
             (self._churn, self.shape.churns),
@@ -84,6 +94,24 @@ class Workload(WorkloadContext):
         ):
             if is_wanted:
                 self._tasks.append(self._writers.spawn(client(env)))
+        await self._begin_mechanisms(env)
+
+    async def _begin_mechanisms(self, env: Env) -> None:
+        shape = self.shape
+        for name, client, is_wanted in (
+            ("min.insync", alter_min_insync, shape.alters_min_insync),
+            ("grow", grow, shape.grows),
+            ("throttle", throttle, shape.throttles),
+            ("passers-by", expire_offsets, shape.expires_offsets),
+            ("old", expire_producers, shape.expires_producers),
+        ):
+            if is_wanted:
+                random = self._random.stream(name)
+                self._tasks.append(self._writers.spawn(client(self, env, random)))
+        if shape.has_side_topic:
+            self._side = SideTopic(self, env, self._random.stream("side"))
+            await self._writers.spawn(self._side.create())
+            self._tasks.append(self._writers.spawn(self._side.run()))
 
     async def stop_writing(self) -> None:
         """Returns when all writes of all writers are answered or given up."""
@@ -93,9 +121,11 @@ class Workload(WorkloadContext):
     async def finish(self) -> None:
         """After healing: read everything, and let the readers reach the end."""
         ends = await self._readers.spawn(self._read_finally())
+        if self._side is not None:
+            await self._readers.spawn(self._side.read_finally())
         for reading, task, positions in self._reading:
             for _ in range(int(READ_TO_END_S / 0.1)):
-                if all(positions[tp] >= end for tp, end in ends.items()):
+                if all(positions.get(tp, 0) >= end for tp, end in ends.items()):
                     break
                 if task.done():
                     task.result()  # It failed.
@@ -116,8 +146,9 @@ class Workload(WorkloadContext):
         self._reassigner = Reassigner(self, self._random.stream("reassign"))
         await self._reassigner.run()
 
-    def stop_reassigning(self) -> None:
-        """No more targets: the cluster is to reach the last ones."""
+    def calm_down(self) -> None:
+        """No more targets and throttles: the cluster is to reach the last ones."""
+        self.is_calm = True
         if self._reassigner is not None:
             self._reassigner.stop()
 
@@ -135,7 +166,7 @@ class Workload(WorkloadContext):
         client = self.client("delete")
         while not await self.stopped_within(random.uniform(0.5, 3)):
             partition = random.choice(self.partitions)
-            seen = max(positions[partition] for _, _, positions in self._reading)
+            seen = max(positions.get(partition, 0) for _, _, positions in self._reading)
             before = Offset(random.below(seen + 1))
             self.history.delete(str(partition), before)
             try:
@@ -234,10 +265,13 @@ class Workload(WorkloadContext):
         positions: dict[TopicPartition, int],
         times: int,
     ) -> None:
+        for partition in self.partitions:
+            positions.setdefault(partition, 0)
         for partition, position in positions.items():
             reading.start_at(str(partition), position)
         start = {partition: Offset(position) for partition, position in positions.items()}
-        async with Reader(client, start, _READ) as reader:
+        settings = replace(_READ, rack=_rack_of(reading)) if self.shape.rack_aware else _READ
+        async with Reader(client, start, settings) as reader:
             for _ in range(times):
                 await self._awake.wait()
                 for fetched in await reader.read():
@@ -265,6 +299,11 @@ class Workload(WorkloadContext):
             self.history.final(str(partition), found, start=start, timestamps=timestamps)
         await client.close()
         return ends
+
+
+def _rack_of(reading: Reading) -> str:
+    """Of a reader: that of one of the brokers."""
+    return f"rack {int(reading.name[1:]) + 1}"
 
 
 async def _wait(sent: tuple[Write, Delivery | None], room: asyncio.Semaphore) -> None:

@@ -30,6 +30,8 @@ class WorkloadContext:
         ]
         self.addresses = [Address(node.name, PORT) for node in cluster.nodes.values()]
         self._cluster = cluster
+        self.is_calm = False
+        """Everything is about to be healed."""
         self._stopped = StopSignal()
         self._awake = asyncio.Event()
         self._awake.set()

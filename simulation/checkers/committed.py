@@ -99,7 +99,7 @@ class Committed(Checker):
         if state is None:
             return  # Deleted; this leader does not know yet.
         holders = [r.node for r in world.replicas_of(log) if self._counts_as_holder(r, batch)]
-        needed = min(world.rules_of(log).min_insync_replicas, state.replication_factor)
+        needed = min(world.rules_known_to(leader).min_insync_replicas, state.replication_factor)
         # What was lost may come back with a later unclean election: it was on enough replicas once.
         if len(holders) < needed and not self.has_lost(log, batch):
             raise Broken(f"{batch} of {log} is committed, but only {holders} have it, not {needed}")

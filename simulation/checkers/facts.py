@@ -59,6 +59,8 @@ class Replica:
     """It lost power, and may still miss records."""
     leads: bool = False
     leader_epoch: int = -1
+    image_sequence: int = -1
+    """The newest change of the metadata that its broker has applied."""
     start: int = 0
     start_before: int = 0
     """Its start offset before the last step, which may have moved it either way."""
@@ -126,7 +128,8 @@ class Rules(NamedTuple):
 class World:
     replicas: dict[tuple[NodeId, LogId], Replica] = field(default_factory=dict)
     states: dict[LogId, PartitionState] = field(default_factory=dict)
-    rules: dict[UUID, Rules] = field(default_factory=dict)
+    rules: dict[UUID, list[tuple[int, Rules]]] = field(default_factory=dict)
+    """Of each topic: since which change of the metadata, and what, in order."""
     incarnations: dict[NodeId, str] = field(default_factory=dict)
     """The registered incarnation of each broker: it may have ended since, and one that has just
     started is not there yet."""
@@ -141,7 +144,17 @@ class World:
         return self.replicas.get((node, log))
 
     def rules_of(self, log: LogId) -> Rules:
-        return self.rules.get(log.topic_id, Rules())
+        """Those in force now."""
+        return self.rules[log.topic_id][-1][1] if log.topic_id in self.rules else Rules()
+
+    def rules_known_to(self, replica: Replica) -> Rules:
+        """Those of the newest metadata that its broker has applied."""
+        known = [
+            rules
+            for sequence, rules in self.rules.get(replica.log.topic_id, ())
+            if sequence <= replica.image_sequence
+        ]
+        return known[-1] if known else self.rules_of(replica.log)
 
     def clear_unclean_shutdown(self, change: StateChange) -> None:
         """A replica that joins the ISR again has everything. Not if its registered incarnation has
@@ -179,6 +192,9 @@ class Checker:
         self, world: World, changes: Iterable[StateChange], author: NodeId | None
     ) -> None:
         """A write to the store changed partitions; `world` has the new state."""
+
+    def on_rules(self, world: World, before: Rules, after: Rules) -> None:
+        """The configuration of a topic changed."""
 
     def on_controller(self, world: World, epoch: int) -> None:
         """A controller was elected."""

@@ -21,7 +21,7 @@ class Stage:
         self.world = World()
         self.committed = Committed()
         self.checkers = all_checkers(self.committed)
-        self.world.rules[LOG.topic_id] = Rules(2, unclean)
+        self.world.rules[LOG.topic_id] = [(0, Rules(2, unclean))]
         self.elect(ONE)
         self.change(PartitionState(ONE, LeaderEpoch(0), 0, ALL, ALL), author=ONE)
         for node in ALL:

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from simulation.checkers import Broken
-from simulation.checkers.facts import LogId, Replica, StateChange
+from simulation.checkers.facts import LogId, Replica, Rules, StateChange
 from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId
 from tests.sim.stage import (
     ALL,
@@ -488,3 +488,16 @@ def test_a_follower_without_a_record_may_begin_its_copy_anew_further_back() -> N
     for at in (53, 51):
         follower.start = follower.end = at
         stage.commit(TWO, at)
+
+
+def test_a_raised_minimum_counts_from_when_the_leader_has_heard_of_it() -> None:
+    stage = Stage()
+    stage.world.rules[LOG.topic_id].append((7, Rules(3)))
+    stage.change(stage.state._replace(partition_epoch=1, isr=(ONE, TWO)))
+    stage[ONE].image_sequence = 6
+    for node in (ONE, TWO):
+        stage.append(node, batch(0), batch(1))
+    stage.commit(ONE, 1)
+    stage[ONE].image_sequence = 7
+    with pytest.raises(Broken, match="have it, not 3"):
+        stage.commit(ONE, 2)

@@ -2,7 +2,7 @@
 
 from simulation.checkers.group_offsets import broken_offsets
 from simulation.checkers.groups import broken_generations
-from simulation.group_history import Commit, GroupHistory, Joined, OffsetRead, Synced, Who
+from simulation.group_history import Beat, Commit, GroupHistory, Joined, OffsetRead, Synced, Who
 from simulation.history import Outcome
 
 P = "orders-0"
@@ -118,3 +118,13 @@ def test_a_refused_commit_that_shows_is_found() -> None:
     told = Told()
     told.reads_of(told.sends(who(), 5, Outcome.NOT_DONE))
     assert "which was refused" in next(broken_offsets(told))
+
+
+def test_where_both_protocols_are_used_each_member_has_an_epoch_of_its_own() -> None:
+    told = Told()
+    told.assigns_to(who("a", 1), P)
+    told.assigns_to(who("b", 2), "orders-1")
+    told.sends(who("a", 1), 5)
+    assert list(broken_generations(told))
+    told.beats.append(Beat("c", told.tick()))
+    assert list(broken_generations(told)) == []

@@ -156,6 +156,9 @@ class MemoryView(LocalView):
             return
         self._connection = 0
         self._disconnected_s = asyncio.get_running_loop().time()
+        self._begin_expiry()
+
+    def _begin_expiry(self) -> None:
         if self._session is not None and not self._session.lost.is_set():
             self._expiry = asyncio.get_running_loop().call_later(
                 self._store.session_timeout_s,
@@ -169,6 +172,11 @@ class MemoryView(LocalView):
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
+
+    def stop_keeping_session(self) -> None:
+        """After `keep_session`: the store ends the session of a view that stays disconnected."""
+        if not self.connected and self._expiry is None:
+            self._begin_expiry()
 
     def reconnect(self) -> None:
         """Reconnect the view. It notices only now if its session has ended."""

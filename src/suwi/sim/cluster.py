@@ -187,6 +187,8 @@ class SimCluster:
         """Called when a process ends, and again, with True, when its machine has lost power."""
         self.timeline: deque[str] = deque(maxlen=400)
         """The faults and events of the run with their times, for error reports."""
+        self._kept: list[MemoryView] = []
+        """Views whose sessions last as long as the store is away."""
         self._settings = dict(settings or {})
         self.nodes = {NodeId(n): SimNode(self, NodeId(n)) for n in range(1, brokers + 1)}
 
@@ -221,10 +223,15 @@ class SimCluster:
             node.cut_store()
             if node.view is not None:
                 node.view.keep_session()
+                self._kept.append(node.view)
 
     def end_store_outage(self) -> None:
+        """Sessions of processes that have ended meanwhile, or are frozen, time out from now on."""
         for node in self.nodes.values():
             node.heal_store()
+        for view in self._kept:
+            view.stop_keeping_session()
+        self._kept.clear()
 
     def client(self, name: str, settings: ClientSettings | None = None) -> Cluster:
         """A client on the calling machine."""

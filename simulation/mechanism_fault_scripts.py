@@ -1,0 +1,125 @@
+"""Faults that lead to a mechanism which the drawn kinds reach seldom.
+
+They are not among the kinds that every run draws: a run has them if its pair of mechanisms needs
+them (`mechanisms`). Like other scripts of several steps, each skips what does not apply.
+"""
+
+from collections.abc import Sequence
+
+from simulation.fault_plan import FaultPlan
+from simulation.fault_scripts import ChosenPartition, choose_partition, until
+from simulation.side_topic import SIDE_TOPIC
+from suwi.sim.cluster import SimNode
+
+
+async def depose_controller(plan: FaultPlan) -> None:
+    """The session of the active controller ends."""
+    controller = plan.controller()
+    node = plan.cluster.nodes[controller] if controller is not None else None
+    if node is not None and node.is_running and node.view is not None:
+        plan.say(f"the session of {node.name}, the controller, expires")
+        node.view.expire()
+
+
+async def depose_leader(plan: FaultPlan) -> None:
+    """A leader is cut off from the others and the store, not from clients: what it appends until it
+    notices is truncated later."""
+    chosen = choose_partition(plan)
+    if chosen is None:
+        return
+    leader = chosen.leader
+    others = [node.name for node in plan.cluster.nodes.values() if node is not leader]
+    plan.say(f"{leader.name}, the leader of {chosen.log}, is alone")
+    plan.network.partition([leader.name], others)
+    leader.cut_store()
+    await until(plan, lambda: chosen.now().leader != leader.id, 3 * plan.session_s)
+    await plan.pause(plan.random.uniform(0, 0.5))
+    plan.say(f"{leader.name} is back")
+    leader.heal_store()
+    for other in others:
+        plan.network.heal(leader.name, other)
+
+
+async def store_outage(plan: FaultPlan) -> None:
+    """No broker reaches the store, which ends no session meanwhile."""
+    plan.say("the store is away")
+    plan.cluster.begin_store_outage()
+    await plan.for_a_while()
+    plan.say("the store is back")
+    plan.cluster.end_store_outage()
+
+
+async def too_few_in_sync(plan: FaultPlan) -> None:
+    """Followers end or pause until a partition refuses writes."""
+    chosen = choose_partition(plan)
+    if chosen is None:
+        return
+    needed = min(_min_insync(plan, chosen), chosen.now().replication_factor)
+    away = chosen.followers[: max(1, len(chosen.followers) + 2 - needed)]
+    with plan.taking(*away):
+        plan.say(f"too few replicas of {chosen.log} will be in sync")
+        if plan.random.chance(0.5):
+            await _freeze(plan, chosen, away)
+        else:
+            await _kill(plan, chosen, away)
+
+
+async def _freeze(plan: FaultPlan, chosen: ChosenPartition, away: Sequence[SimNode]) -> None:
+    for node in away:
+        node.freeze()
+    await _until_out(plan, chosen, away)
+    for node in away:
+        plan.say(f"thaw {node.name}")
+        node.thaw(plan.random.uniform(0, 0.5))
+
+
+async def _kill(plan: FaultPlan, chosen: ChosenPartition, away: Sequence[SimNode]) -> None:
+    for node in away:
+        node.kill()
+    await _until_out(plan, chosen, away)
+    for node in away:
+        plan.say(f"start {node.name}")
+        await plan.start(node)
+
+
+async def _until_out(plan: FaultPlan, chosen: ChosenPartition, away: Sequence[SimNode]) -> None:
+    out = {node.id for node in away}
+    await until(plan, lambda: out.isdisjoint(chosen.now().isr), 3 * plan.session_s)
+    await plan.pause(plan.random.uniform(0.5, 2 * plan.session_s))
+
+
+def _min_insync(plan: FaultPlan, chosen: ChosenPartition) -> int:
+    return plan.monitor.world.rules_of(chosen.log).min_insync_replicas
+
+
+async def fill_disk_of_a_leader(plan: FaultPlan) -> None:
+    chosen = choose_partition(plan)
+    if chosen is None:
+        return
+    disk = chosen.leader.machine.disk
+    plan.say(f"disk of {chosen.leader.name}, the leader of {chosen.log}, is full")
+    disk.capacity_bytes = disk.drive.volume.used_bytes + plan.random.below(200)
+    await plan.pause(plan.random.uniform(0.5, plan.session_s))
+    plan.say(f"disk of {chosen.leader.name} has space again")
+    chosen.leader.machine.disk.capacity_bytes = None
+
+
+async def unclean_election(plan: FaultPlan) -> None:
+    """The only replica that is back when its leader is gone was not in sync."""
+    chosen = choose_partition(plan, SIDE_TOPIC)
+    if chosen is None or len(chosen.followers) < 2:
+        return
+    behind, *in_sync = chosen.followers[0], *chosen.followers[1:], chosen.leader
+    with plan.taking(behind, *in_sync):
+        plan.say(f"unclean election of {behind.name} in {chosen.log}")
+        behind.kill()
+        await until(plan, lambda: behind.id not in chosen.now().isr, 2 * plan.session_s)
+        await plan.pause(plan.random.uniform(0.2, 1))
+        for node in in_sync:
+            if node.is_running:
+                node.kill()
+        await plan.start(behind)
+        await until(plan, lambda: chosen.now().leader == behind.id, 3 * plan.session_s)
+        plan.say(f"end of the unclean election in {chosen.log}")
+        for node in in_sync:
+            await plan.start(node)
