@@ -277,7 +277,7 @@ class Shard:
             if prolongs:
                 self.check_readable()
             if writes:
-                self.partition.check_enough_replicas(None)
+                self.partition.check_enough_replicas()
         except BrokerError:
             self._update_pause()
             raise
@@ -324,7 +324,7 @@ class Shard:
         session."""
         try:
             self.check_readable()
-            self.partition.check_enough_replicas(None)
+            self.partition.check_enough_replicas()
         except BrokerError:
             self._timers.pause()
         else:
