@@ -347,6 +347,10 @@ class Partition:
         """Call `watcher` whenever more can be read, until `unwatch`."""
         self.replica_log.delayed.watch(watcher, also_uncommitted=also_uncommitted)
 
+    def watch_low_watermark(self, watcher: Callable[[], None]) -> None:
+        """Call `watcher` whenever `low_watermark` may have changed, until `unwatch`."""
+        self.replica_log.delayed.watch_low_watermark(watcher)
+
     def unwatch(self, watcher: Callable[[], None]) -> None:
         self.replica_log.delayed.unwatch(watcher)
 
