@@ -4,8 +4,8 @@ It behaves as librdkafka does. Failed batches are sent again with the same seque
 After OUT_OF_ORDER_SEQUENCE_NUMBER for a batch that follows a refused one it takes a new producer
 identity for all partitions and sends everything unanswered again: what had been stored is then
 stored twice.
-So brokers must not answer OUT_OF_ORDER_SEQUENCE_NUMBER after a refusal for storage: the writer ends
-with an error if one did, also where nothing happened to be stored twice.
+So brokers must not answer OUT_OF_ORDER_SEQUENCE_NUMBER for a batch behind one that they refused:
+the writer ends with an error if one did, also where nothing happened to be stored twice.
 """
 
 import asyncio
@@ -33,6 +33,9 @@ _IN_FLIGHT_MAX = 5
 _REQUEST_S = 3.0
 _PATIENCE_S = 20.0
 _AGAIN_S = 0.1
+_APART_S_MAX = 0.2
+"""How much later than the one before a request is sent, at most: what refused that one may be over
+by then."""
 _STORED = (ErrorCode.none, ErrorCode.duplicate_sequence_number)
 
 
@@ -71,7 +74,7 @@ class PipelinedWriter:
 
     async def run(self) -> None:
         """Runs until the workload stops, and then until everything is answered or given up."""
-        while not await self._workload.stopped_within(self._random.uniform(0, 1.0)):
+        while not await self._workload.stopped_within(self._pause_s()):
             lane = self._random.choice(self._lanes)
             for _ in range(self._random.between(1, _IN_FLIGHT_MAX)):
                 self._add(lane)
@@ -82,7 +85,12 @@ class PipelinedWriter:
             if lane.connection is not None:
                 lane.connection.abort()
         await self._client.close()
-        assert not self._misled, "out of order after a refusal for storage"
+        assert not self._misled, "out of order after a refusal"
+
+    def _pause_s(self) -> float:
+        """Failed batches are soon sent again."""
+        fails = any(lane.waiting for lane in self._lanes)
+        return self._random.uniform(0, _AGAIN_S if fails else 1.0)
 
     def _add(self, lane: _Lane) -> None:
         if len(lane.waiting) >= _IN_FLIGHT_MAX:
@@ -131,9 +139,12 @@ class PipelinedWriter:
             self._disconnect(lane)
             lane.connection = await PeerConnection.open(address.host, address.port)
             lane.place = address
-        sent = []
+        sent: list[asyncio.Future[memoryview]] = []
+        apart_s = self._random.choice((0.0, _APART_S_MAX))
         for batch in lane.waiting:
             assert batch.data is not None
+            if sent and apart_s:
+                await asyncio.sleep(self._random.uniform(0, apart_s))
             records = [(int(lane.partition.partition), batch.data)]
             topic = (lane.partition.topic, place.topic.id, records)
             body = encode_produce_request(_VERSION, None, ACKS_ALL, 2000, [topic])
@@ -161,16 +172,15 @@ class PipelinedWriter:
         answered = zip(lane.waiting, answers, strict=False)
         failed = [batch for batch, answer in answered if not self._is_stored(batch, answer)]
         failed += lane.waiting[len(answers) :]
-        refused_for_storage = bumps = ends = False
+        refused = bumps = ends = False
         for answer in answers:
             code = ErrorCode(answer.error_code)
-            if code is ErrorCode.kafka_storage_error:
-                refused_for_storage = True
-            elif code is ErrorCode.out_of_order_sequence_number:
-                bumps |= refused_for_storage
-                ends |= answer is answers[0]
-            elif code not in _STORED and not is_transient(error_from(code)):
-                ends = True
+            if code is ErrorCode.out_of_order_sequence_number:
+                bumps |= refused
+                ends |= not refused
+            elif code not in _STORED:
+                refused = True
+                ends |= not is_transient(error_from(code))
         lane.waiting = failed
         if failed:
             self._disconnect(lane)

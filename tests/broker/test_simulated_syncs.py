@@ -6,6 +6,8 @@ import errno
 from kio.schema.errors import ErrorCode
 
 from suwi.client.connection import PeerConnection
+from suwi.log.checkpoints import read_offsets
+from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.sim import Simulation
 from suwi.sim.cluster import SimCluster
 from suwi.wire.versions import ApiKey
@@ -93,3 +95,28 @@ def test_acks_1_waits_for_the_sync_of_the_leader_and_not_for_the_followers() -> 
         await until(lambda: partition.high_watermark == 2)
 
     run(scenario, 1)
+
+
+def test_the_recovery_point_is_written_where_each_message_is_flushed() -> None:
+    """Else the whole log is read again after a crash."""
+    simulation = Simulation(1)
+
+    async def scenario() -> None:
+        broker = SimBroker(simulation)
+        await broker.start()
+        client = await broker.connect()
+        await create_topic(client, TOPIC)
+        await _set(client, "flush.messages", "1")
+        assert (await produce(client, TOPIC, [b"a", b"b"])).error_code == 0
+        assert broker.broker is not None
+        (directory,) = broker.broker.directories
+        assert directory.checkpoints.recovery_points == {}
+        await asyncio.sleep(70)
+        path = f"{directory.path}/recovery-point-offset-checkpoint"
+        written = read_offsets(broker.machine.disk, path)
+        assert written == {TopicPartition(TOPIC, PartitionIndex(0)): 2}
+        before = broker.machine.disk.modified_ms(path)
+        await asyncio.sleep(300)
+        assert broker.machine.disk.modified_ms(path) == before, "nothing has moved"
+
+    simulation.run(scenario())

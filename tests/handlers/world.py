@@ -49,7 +49,7 @@ class World:
 
     def __init__(self, **settings: str) -> None:
         self.clock = ManualClock()
-        disk = SimDisk()
+        self.disk = disk = SimDisk()
         env = Env(clock=self.clock, disk=disk, random=SimRandom(0))
         self.files = FileCache(disk, 100)
         directories = LogDirectories(env, ["/data"], self.files)

@@ -59,3 +59,43 @@ def test_deleted_records_do_not_reappear_after_a_crash_once_the_checkpoint_is_wr
             assert partition.log.start_offset == 2, node.name
 
     simulation.run(scenario())
+
+
+def test_the_response_does_not_wait_for_a_follower_that_has_died() -> None:
+    simulation = Simulation(3)
+
+    async def scenario() -> None:
+        cluster, client = await begin(simulation)
+        for value in (b"a", b"b", b"c"):
+            assert (await produce(client, "orders", [value])).error_code == 0
+        cluster[3].freeze()
+        await delete(client, 2)  # Its session ends long before the timeout of the request.
+        assert 3 not in cluster[1].broker.replicas.image.unfenced_brokers  # type: ignore[union-attr]
+
+    simulation.run(scenario())
+
+
+def test_the_response_does_not_wait_for_a_replica_that_was_moved_away() -> None:
+    simulation = Simulation(3)
+
+    async def scenario() -> None:
+        cluster, client = await begin(simulation)
+        for value in (b"a", b"b", b"c"):
+            assert (await produce(client, "orders", [value])).error_code == 0
+        simulation.network.partition({"b3"}, {"b1", "b2"})
+        deleting = asyncio.ensure_future(delete(client, 2))
+        await asyncio.sleep(0.5)
+        assert not deleting.done()
+        admin = await PeerConnection.open("b2", 9092)
+        moved = {"partition_index": 0, "replicas": [1, 2]}
+        answer = await admin.call(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            0,
+            {"timeout": 10_000, "topics": [{"name": "orders", "partitions": [moved]}]},
+        )
+        assert answer.responses[0].partitions[0].error_code == 0
+        await deleting
+        assert cluster[3].in_service.is_set()
+        assert 3 in cluster[1].broker.replicas.image.unfenced_brokers  # type: ignore[union-attr]
+
+    simulation.run(scenario())

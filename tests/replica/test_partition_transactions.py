@@ -1,8 +1,7 @@
 """Transactions of a partition on its leader: guards, markers, the last stable offset."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from suwi.model.errors import (
     BrokerError,
     InvalidProducerEpoch,
     InvalidTxnState,
-    KafkaStorageError,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     OutOfOrderSequence,
@@ -24,7 +22,7 @@ from suwi.records.builder import build_batch, build_marker
 from suwi.records.record import MarkerType, Record
 from suwi.replica.leader_state import UNKNOWN_EPOCH
 from suwi.replica.partition_transactions import NOT_VERIFIED, TxnMarker, VerificationGuard
-from suwi.replica.replica_log import LogNotReady, ReplicaLog, wait_until_ready
+from suwi.replica.replica_log import wait_until_ready
 from suwi.sim import SimDisk, Simulation
 from tests.replica.alone import ONE, TWO, make_partition, partition_and_directory
 
@@ -78,12 +76,6 @@ class Bench:
         leader = self.partition.leader_replica
         assert leader is not None
         leader.record_progress(TWO, self.partition.log.end_offset, Offset(0), UNKNOWN_EPOCH)
-
-    @contextmanager
-    def full_disk(self) -> Iterator[None]:
-        self._disk.capacity_bytes = self._disk.drive.volume.used_bytes
-        yield
-        self._disk.capacity_bytes = None
 
     @property
     def stable(self) -> int:
@@ -295,55 +287,6 @@ def test_a_batch_of_the_coordinator_has_no_sequence() -> None:
 
 
 # -- refusals for storage --------------------------------------------------------------------------
-
-
-def test_transactional_batches_behind_one_refused_by_a_full_disk_get_a_storage_error() -> None:
-    """Not OUT_OF_ORDER_SEQUENCE_NUMBER, which would end the transaction."""
-
-    def scenario(bench: Bench) -> None:
-        bench.send(bench.verify(), 0)
-        with bench.full_disk():
-            for sequence in (1, 2):
-                with refused(KafkaStorageError):
-                    bench.send(None, sequence)
-        with refused(KafkaStorageError):
-            bench.send(None, 2)
-        assert [bench.send(None, sequence) for sequence in (1, 2)] == [1, 2]
-
-    with_bench(scenario)
-
-
-def test_the_first_batch_of_a_transaction_refused_by_a_full_disk_is_not_overtaken() -> None:
-    def scenario(bench: Bench) -> None:
-        with bench.full_disk(), refused(KafkaStorageError):
-            bench.send(bench.verify(0), 0)
-        with refused(KafkaStorageError):
-            bench.send(bench.verify(1), 1)
-        assert [bench.send(bench.verify(0), 0), bench.send(None, 1)] == [0, 1]
-
-    with_bench(scenario)
-
-
-def test_a_transactional_batch_whose_log_was_not_ready_is_not_overtaken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def scenario(bench: Bench) -> None:
-        guard = bench.verify()
-        replica_log = bench.partition.replica_log
-
-        def get_ready(_: ReplicaLog) -> None:
-            raise LogNotReady(bench.partition.replica_log)
-
-        ready_log, replica_log.ready_log = replica_log.ready_log, None
-        with monkeypatch.context() as patch, refused(LogNotReady):
-            patch.setattr(ReplicaLog, "get_ready", get_ready)
-            bench.send(guard, 0)
-        replica_log.ready_log = ready_log
-        with refused(KafkaStorageError):
-            bench.send(NOT_VERIFIED, 1)
-        assert bench.send(guard, 0) == 0
-
-    with_bench(scenario)
 
 
 # -- markers ---------------------------------------------------------------------------------------

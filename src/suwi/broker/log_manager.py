@@ -23,13 +23,12 @@ from suwi.env import Env
 from suwi.env.tasks import RESTART, STOP_BROKER, OnFailure, Tasks
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
-from suwi.log.partition_log import PartitionLog
 from suwi.log.sync_threads import in_sync_thread
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.metadata.store import MetadataStore
 from suwi.model.config_kinds import INT64_MAX
 from suwi.model.errors import BrokerError
-from suwi.model.ids import NodeId, Offset, TopicPartition
+from suwi.model.ids import NodeId, TopicPartition
 from suwi.replica.log_sync import sync_log
 from suwi.replica.partition import Partition
 from suwi.replica.replica_manager import ReplicaManager
@@ -69,7 +68,6 @@ class LogManager:
         self._last_sync_s: dict[TopicPartition, float] = {}
         self._moved: dict[TopicPartition, Partition] = {}
         """Partitions whose high watermark may differ from the checkpoint."""
-        self._recovery_points_moved = False
         self.log_cleaner = LogCleaner(
             env,
             config,
@@ -186,17 +184,12 @@ class LogManager:
         tp, partition_log = partition.partition, partition.log_as_it_is
         last_s = self._last_sync_s.setdefault(tp, now_s)
         if (now_s - last_s) * 1000 >= partition.config.flush_ms:
-            await self._sync(partition_log, partition_log.end_offset)
+            await sync_log(partition_log, partition_log.end_offset)
         elif partition_log.recovery_point < partition_log.active.base_offset:
-            await self._sync(partition_log, partition_log.active.base_offset)
+            await sync_log(partition_log, partition_log.active.base_offset)
         else:
             return
         self._last_sync_s[tp] = now_s
-
-    async def _sync(self, partition_log: PartitionLog, up_to: Offset) -> None:
-        if not await sync_log(partition_log, up_to):
-            return
-        self._recovery_points_moved = True
 
     async def _write_high_watermarks(self) -> None:
         if not self._moved:
@@ -216,9 +209,8 @@ class LogManager:
             await self._in_thread(directory, directory.checkpoints.high_watermarks_job(here))
 
     async def _write_recovery_points(self) -> None:
-        if self._recovery_points_moved:
-            self._recovery_points_moved = False
-            for directory in self._directories.usable():
+        for directory in self._directories.usable():
+            if directory.recovery_points_moved:
                 await self._in_thread(directory, directory.recovery_points_job())
 
     async def _write_start_offsets(self) -> None:
@@ -333,7 +325,7 @@ class LogManager:
         try:
             partition_log = partition.log_as_it_is
             partition_log.finish()
-            await self._sync(partition_log, partition_log.end_offset)
+            await sync_log(partition_log, partition_log.end_offset)
         except (OSError, BrokerError) as error:
             log.error(
                 "unclean shutdown",

@@ -286,7 +286,7 @@ class Shard:
             if prolongs:
                 self.check_readable()
             if writes:
-                self.partition.check_enough_replicas(None)
+                self.partition.check_enough_replicas()
         except BrokerError:
             self._update_pause()
             raise
@@ -334,7 +334,7 @@ class Shard:
         session."""
         try:
             self.check_readable()
-            self.partition.check_enough_replicas(None)
+            self.partition.check_enough_replicas()
         except BrokerError:
             self._timers.pause()
             self._timers.arm(_PAUSE, _RETRY_TIMER_S)

@@ -87,7 +87,7 @@ async def _finish(begun: _Deleted | dict[str, Any], until_s: float) -> dict[str,
 async def _wait_for_replicas(partition: Partition, offset: Offset, until_s: float) -> None:
     changed = asyncio.Event()
     notify = changed.set
-    partition.watch(notify)
+    partition.watch_low_watermark(notify)
     try:
         async with asyncio.timeout_at(until_s):
             while partition.low_watermark < offset:

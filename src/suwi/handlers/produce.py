@@ -4,10 +4,11 @@ TRANSACTION_ABORTABLE. v12: the first write adds its partition to the transactio
 Each partition's batch is validated and appended separately (`_append_one`), whichever decoder read
 the request; an error of one partition does not affect the others. The first batch of a transaction
 in a partition waits for its verification, and no later request of the connection overtakes it.
+Every error is noted in `refused_batches`, so that a producer's next batches do not overtake either.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
@@ -20,8 +21,10 @@ from suwi.handlers.delayed_produce import DelayedProduce
 from suwi.handlers.errors import error_of
 from suwi.handlers.leader_hints import hinted_endpoints, leader_hint
 from suwi.handlers.produce_verification import Place, ProduceVerification
+from suwi.handlers.refused_batches import RefusedBatches
 from suwi.handlers.verification import Verifier, produce_refusal
 from suwi.log.partition_log import Appended
+from suwi.log.producer_state import ProducerStates
 from suwi.model.errors import (
     BrokerError,
     InvalidRecord,
@@ -86,6 +89,7 @@ class _Waiting(NamedTuple):
     position: int
     partition: Partition
     end_offset: Offset
+    header: BatchHeader
 
 
 class _Form(NamedTuple):
@@ -111,6 +115,7 @@ class Produce:
         self._clock = clock
         self._verifier = verifier
         self._converting = asyncio.Semaphore(_CONVERSIONS_MAX)
+        self._refused = RefusedBatches()
 
     def __call__(self, request: Request) -> Answer:
         version = request.version
@@ -146,19 +151,20 @@ class Produce:
         if acks != _ACKS_ALL and acks != _ACKS_LEADER:
             return None
         version = request.version
+        topic = _named(name, topic_id)
         try:
             partition = self._partition(name, topic_id, index)
             if not partition.validation_rules.keeps_as_is:
                 return None
-            base_offset, end_offset = self._append_one(
-                partition, records, acks, version, self._clock.now_ms(), None
+            base_offset, end_offset, header = self._append_one(
+                partition, topic, records, acks, version, self._clock.now_ms(), None
             )
         except LogNotReady:
             return None
         except Exception as error:
             form = _Form(version, request.client.listener)
+            self._refused.note_error((topic, index), records, error, _now_s())
             return self._refuse(form, name, topic_id, index, error)
-        topic = topic_id if name is None else name
         start_offset = partition.log_as_it_is.start_offset
         body = encode_produced_one(version, topic, index, base_offset, start_offset)
         if partition.is_committed(end_offset) or not partition.must_wait(acks):
@@ -167,6 +173,7 @@ class Produce:
 
         def answer(errors: Mapping[int, Exception]) -> Reply:
             if errors:
+                self._refused.note((topic, index), header, _now_s())
                 return self._refuse(form, name, topic_id, index, errors[0])
             return Reply([body])
 
@@ -177,19 +184,20 @@ class Produce:
     def _append_one(
         self,
         partition: Partition,
+        topic: str | UUID,
         records: memoryview | None,
         acks: int,
         version: int,
         now_ms: int,
         converted: memoryview | BrokerError | None,
         verified: VerificationGuard | BrokerError | None = _NO_TRANSACTION,
-    ) -> tuple[Offset, Offset]:
-        """Validate and append one partition's batch. Returns its base offset and its end offset.
+    ) -> tuple[Offset, Offset, BatchHeader]:
+        """Validate and append one partition's batch. Returns its base and end offset, and header.
 
         All produce requests append through here. Raises a `BrokerError` if nothing was appended.
         """
         if acks == _ACKS_ALL:
-            partition.check_enough_replicas(records)
+            partition.check_enough_replicas()
         if not records:
             raise InvalidRecord("a produce request must have one batch for each partition")
         validation_rules = partition.validation_rules
@@ -197,12 +205,17 @@ class Produce:
         is_transactional = header.is_transactional
         if not validation_rules.keeps_as_is:
             records, header = _as_stored(validation_rules, records, header, now_ms, converted)
+        place = topic, partition.partition.partition
+        check = None
+        if self._refused and self._refused.may_hold_back(place, header):
+            check = partial(self._refused.check, place, header, _now_s())
         if is_transactional:
-            appended = _append_transactional(partition, records, header, now_ms, version, verified)
-            base_offset, last_offset, _ = appended
+            base_offset, last_offset, _ = _append_transactional(
+                partition, records, header, now_ms, version, verified, check
+            )
         else:
-            base_offset, last_offset, _ = partition.append(records, header, now_ms)
-        return base_offset, Offset(last_offset + 1)
+            base_offset, last_offset, _ = partition.append(records, header, now_ms, check)
+        return base_offset, Offset(last_offset + 1), header
 
     def _refuse(
         self, form: _Form, name: str | None, topic_id: UUID | None, index: int, error: Exception
@@ -219,14 +232,16 @@ class Produce:
         now_ms = self._clock.now_ms()
         for topic_number, (name, topic_id, partitions) in enumerate(asked.topics):
             produced: list[PartitionProduced] = []
+            topic = _named(name, topic_id)
             for number, (index, records) in enumerate(partitions):
                 try:
                     if acks not in (-1, 0, 1):
                         raise InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {acks}")
                     partition = self._partition(name, topic_id, index)
                     converted_batch = converted.get((topic_number, number)) if converted else None
-                    base_offset, end_offset = self._append_one(
+                    base_offset, end_offset, header = self._append_one(
                         partition,
+                        topic,
                         records,
                         acks,
                         version,
@@ -237,10 +252,11 @@ class Produce:
                         else _NO_TRANSACTION,
                     )
                 except Exception as error:
+                    self._refused.note_error((topic, index), records, error, _now_s())
                     produced.append(_refused(index, error))
                     continue
                 if not partition.is_committed(end_offset) and partition.must_wait(acks):
-                    waiting.append(_Waiting(topic_number, number, partition, end_offset))
+                    waiting.append(_Waiting(topic_number, number, partition, end_offset, header))
                 time_ms = now_ms if partition.validation_rules.stamps else _NO_TIME
                 produced.append(
                     PartitionProduced(index, 0, base_offset, time_ms, partition.log.start_offset)
@@ -252,7 +268,7 @@ class Produce:
         if waiting:
             delayed = DelayedProduce(partial(self._committed, answers, waiting, form))
             return delayed.later(
-                [w[2:] for w in waiting], asked.timeout_ms / 1000, committed=acks == _ACKS_ALL
+                [w[2:4] for w in waiting], asked.timeout_ms / 1000, committed=acks == _ACKS_ALL
             )
         return self._reply(form, answers)
 
@@ -389,9 +405,12 @@ class Produce:
     ) -> Reply:
         """The reply after all batches are committed, have failed or have timed out."""
         for number, error in errors.items():
-            topic, position, _, _ = waiting[number]
-            partitions = list(answers[topic].partitions)
-            partitions[position] = _refused(partitions[position].partition, error)
+            topic, position, _, _, header = waiting[number]
+            name, topic_id, produced = answers[topic]
+            partitions = list(produced)
+            index = partitions[position].partition
+            self._refused.note((_named(name, topic_id), index), header, _now_s())
+            partitions[position] = _refused(index, error)
             answers[topic] = answers[topic]._replace(partitions=partitions)
         return self._reply(form, answers)
 
@@ -414,6 +433,18 @@ def _as_stored(
     return records, header
 
 
+def _named(name: str | None, topic_id: UUID | None) -> str | UUID:
+    """A topic as the request names it."""
+    if name is not None:
+        return name
+    assert topic_id is not None
+    return topic_id
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
 def _append_transactional(
     partition: Partition,
     records: memoryview,
@@ -421,13 +452,14 @@ def _append_transactional(
     now_ms: int,
     version: int,
     verified: VerificationGuard | BrokerError | None,
+    check: Callable[[ProducerStates], None] | None,
 ) -> Appended:
     if isinstance(verified, BrokerError):
         raise verified
     try:
         if verified is _NO_TRANSACTION:
             raise InvalidTxnState("a transactional batch without a transactional id")
-        return partition.transactions.append(records, header, now_ms, verified)
+        return partition.transactions.append(records, header, now_ms, verified, check)
     except InvalidTxnState as error:
         raise produce_refusal(error.code, version) from error
 

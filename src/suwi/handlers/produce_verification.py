@@ -73,7 +73,6 @@ class ProduceVerification:
                 *producer, header.base_sequence, is_implicit=self._adds
             )
         except BrokerError as error:  # Its log is not ready.
-            partition.note_refusal(header)
             self.verified[place] = error
             return
         self.verified[place] = guard

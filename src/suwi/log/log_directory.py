@@ -341,6 +341,15 @@ class LogDirectory:
 
     # -- checkpoints ---------------------------------------------------------------------------
 
+    @property
+    def recovery_points_moved(self) -> bool:
+        """Whether a log was synced since its recovery point was written, by whomever."""
+        written = self.checkpoints.recovery_points
+        return any(
+            written.get(partition, 0) != opened.recovery_point
+            for partition, opened in self._logs.items()
+        )
+
     def recovery_points_job(self) -> Job:
         return self.checkpoints.recovery_points_job(self._logs.values())
 

@@ -1,4 +1,5 @@
-"""Operations that wait for a partition: produces for a commit, fetches for more data.
+"""Operations that wait for a partition: produces for a commit, fetches for more data, deletions of
+records for the replicas' log start offsets.
 
 Everything runs in the broker's event loop. A produce callback is called once. Callbacks must not
 change the partition: they are called in the middle of a change to it.
@@ -26,7 +27,14 @@ _END_OFFSET = itemgetter(0)
 
 
 class DelayedOperations:
-    __slots__ = ("_at_end", "_at_watermark", "_producers", "_sweep", "_sweep_at_s")
+    __slots__ = (
+        "_at_end",
+        "_at_low_watermark",
+        "_at_watermark",
+        "_producers",
+        "_sweep",
+        "_sweep_at_s",
+    )
 
     def __init__(self) -> None:
         self._producers: deque[tuple[Offset, OnCommit, float]] = deque()
@@ -36,6 +44,7 @@ class DelayedOperations:
         self._sweep_at_s = inf  # not later than the earliest deadline
         self._at_watermark: dict[Watcher, None] = {}
         self._at_end: dict[Watcher, None] = {}
+        self._at_low_watermark: dict[Watcher, None] = {}
 
     def add(self, end_offset: Offset, on_commit: OnCommit, timeout_s: float = inf) -> None:
         deadline_s = inf
@@ -54,9 +63,13 @@ class DelayedOperations:
     def watch(self, watcher: Watcher, *, also_uncommitted: bool) -> None:
         (self._at_end if also_uncommitted else self._at_watermark)[watcher] = None
 
+    def watch_low_watermark(self, watcher: Watcher) -> None:
+        self._at_low_watermark[watcher] = None
+
     def unwatch(self, watcher: Watcher) -> None:
         self._at_watermark.pop(watcher, None)
         self._at_end.pop(watcher, None)
+        self._at_low_watermark.pop(watcher, None)
 
     def committed(self, high_watermark: Offset) -> None:
         """The high watermark has advanced to `high_watermark`."""
@@ -68,13 +81,17 @@ class DelayedOperations:
             self.notify_all()
 
     def notify_all(self) -> None:
-        """Data, offsets or the role changed: every delayed fetch checks again."""
-        self.notify_readers()
-        self.notify_followers()
-
-    def notify_readers(self) -> None:
+        """Data, offsets or the role changed: everything that waits checks again."""
         if self._at_watermark:
             for watcher in list(self._at_watermark):
+                watcher()
+        self.notify_followers()
+        self.notify_low_watermark()
+
+    def notify_low_watermark(self) -> None:
+        """A replica's log start offset has changed, or which replicas count."""
+        if self._at_low_watermark:
+            for watcher in list(self._at_low_watermark):
                 watcher()
 
     def notify_followers(self) -> None:

@@ -97,7 +97,7 @@ class LeaderReplica:
         if not counts:
             return
         if start_offset > started_at:
-            replica_log.delayed.notify_readers()
+            replica_log.delayed.notify_low_watermark()
         self._update_watermark()
         if start_offset < partition_log.start_offset:
             # The follower's records below the log start offset can no longer be compared and may be
@@ -147,6 +147,7 @@ class LeaderReplica:
             self._update_watermark()
 
     def live_brokers_changed(self) -> None:
+        self._replica_log.delayed.notify_low_watermark()
         if self.has_started and self.state.followers:
             self._update_watermark()
 
@@ -163,6 +164,7 @@ class LeaderReplica:
             extra={"partition": str(self._replica_log.partition), "isr": sorted(members)},
         )
         self._replica_log.context.on_isr(before, members)
+        self._replica_log.delayed.notify_low_watermark()
         self.count_replicas()
 
     def refused(self, proposal: Proposal, *, is_final: bool) -> None:

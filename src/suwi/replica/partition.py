@@ -10,7 +10,6 @@ Invariant: start offset <= last stable offset <= high watermark <= end offset.
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from math import inf
 
 from suwi.log.log_slice import LogSlice
@@ -19,7 +18,6 @@ from suwi.log.producer_state import ProducerStates
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import (
     BrokerError,
-    CorruptMessage,
     FencedLeaderEpoch,
     KafkaStorageError,
     NotEnoughReplicas,
@@ -28,7 +26,7 @@ from suwi.model.errors import (
 )
 from suwi.model.ids import NO_EPOCH, NO_NODE, LeaderEpoch, Offset, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
-from suwi.records.batch import BatchHeader, read_header
+from suwi.records.batch import BatchHeader
 from suwi.replica.delayed_operations import OnCommit
 from suwi.replica.follower_replica import FollowerReplica
 from suwi.replica.leader_replica import LeaderReplica
@@ -37,16 +35,11 @@ from suwi.replica.log_sync import LogSyncer
 from suwi.replica.log_validator import validation_rules_of
 from suwi.replica.partition_storage import PartitionStorage
 from suwi.replica.partition_transactions import PartitionTransactions
-from suwi.replica.replica_log import LogNotReady, PartitionContext, ReplicaLog
-from suwi.replica.storage_refusals import StorageRefusals
+from suwi.replica.replica_log import PartitionContext, ReplicaLog
 
 log = logging.getLogger(__name__)
 
 _ACKS_ALL = -1
-
-
-class _FollowsRefused(KafkaStorageError):
-    """The producer must resend an earlier, refused batch first: see `StorageRefusals`."""
 
 
 class Partition:
@@ -54,7 +47,6 @@ class Partition:
 
     __slots__ = (
         "_follower",
-        "_refusals",
         "_transactions",
         "leader",
         "leader_replica",
@@ -89,8 +81,6 @@ class Partition:
         self._transactions: PartitionTransactions | None = None
         """Created at the first transactional batch or marker, as few partitions have one."""
         self._follower: FollowerReplica | None = None
-        self._refusals: StorageRefusals | None = None
-        """Created at the first refusal: most replicas never have one."""
 
     # -- state ---------------------------------------------------------------------------------
 
@@ -287,15 +277,11 @@ class Partition:
             self._transactions = PartitionTransactions(self)
         return self._transactions
 
-    def check_enough_replicas(self, batch: memoryview | None) -> None:
+    def check_enough_replicas(self) -> None:
         """Raises NotEnoughReplicas if an acks=all append cannot be committed."""
         leader = self.leader_replica
         if leader is None or leader.has_enough_replicas:
             return
-        # The next batch of the same producer may find enough replicas: see `StorageRefusals`.
-        if batch:
-            with suppress(CorruptMessage):
-                self.note_refusal(read_header(batch))
         raise NotEnoughReplicas(
             f"{self.partition} has fewer replicas in sync than "
             f"min.insync.replicas {self.config.min_insync_replicas}"
@@ -310,8 +296,8 @@ class Partition:
     ) -> Appended:
         """Append a batch that `validate` accepted; changes it in place. Raises a `BrokerError`.
 
-        Transactional batches and markers come through `transactions`; `check` is what it checks
-        after the refusals for storage.
+        Transactional batches and markers come through `transactions`. `check` is called with the
+        log's producers in the step of the append.
         """
         leader = self.leader_replica
         if leader is None:
@@ -319,33 +305,17 @@ class Partition:
         replica_log = self.replica_log
         try:
             partition_log = replica_log.ready_log or replica_log.get_ready()
-            if self._refusals is not None and self._refusals.holds_back(
-                header, partition_log.producers
-            ):
-                raise _FollowsRefused(f"{self.partition}: an earlier batch was not stored")
             if check is not None:
                 check(partition_log.producers)
             appended = partition_log.append_as_leader(
                 batch, header, replica_log.leader_epoch, now_ms
             )
-        except _FollowsRefused:
-            raise
-        except LogNotReady:
-            self.note_refusal(header)  # The producer's next batch may find it ready.
-            raise
         except KafkaStorageError:
-            self.note_refusal(header)
             leader.resign()
             raise
         if not appended.is_duplicate:
             leader.after_append(partition_log)
         return appended
-
-    def note_refusal(self, header: BatchHeader) -> None:
-        """A batch was not stored: the next ones of its producer must not overtake it."""
-        if header.producer_id >= 0 and header.base_sequence >= 0:
-            self._refusals = self._refusals or StorageRefusals()
-            self._refusals.note(header)
 
     def delete_before(self, offset: Offset) -> None:
         """Raise the log start offset: readers no longer see records below `offset`."""
@@ -376,6 +346,10 @@ class Partition:
     def watch(self, watcher: Callable[[], None], *, also_uncommitted: bool = False) -> None:
         """Call `watcher` whenever more can be read, until `unwatch`."""
         self.replica_log.delayed.watch(watcher, also_uncommitted=also_uncommitted)
+
+    def watch_low_watermark(self, watcher: Callable[[], None]) -> None:
+        """Call `watcher` whenever `low_watermark` may have changed, until `unwatch`."""
+        self.replica_log.delayed.watch_low_watermark(watcher)
 
     def unwatch(self, watcher: Callable[[], None]) -> None:
         self.replica_log.delayed.unwatch(watcher)

@@ -77,7 +77,7 @@ class LedPartition(Protocol):
     @property
     def high_watermark(self) -> Offset: ...
 
-    def check_enough_replicas(self, batch: memoryview | None) -> None: ...
+    def check_enough_replicas(self) -> None: ...
 
     def append(
         self,
@@ -158,11 +158,14 @@ class PartitionTransactions:
         header: BatchHeader,
         now_ms: int,
         guard: VerificationGuard | None,
+        check_first: Callable[[ProducerStates], None] | None = None,
     ) -> Appended:
         """As `Partition.append`, for a transactional batch."""
         producer_id, epoch = header.producer_id, header.producer_epoch
 
         def check(producers: ProducerStates) -> None:
+            if check_first is not None:
+                check_first(producers)
             # What the log finds comes first: a retry is answered, also of an ended transaction.
             if producers.check(header) is None:
                 self.check(producer_id, epoch, header.base_sequence, guard)
@@ -178,7 +181,7 @@ class PartitionTransactions:
         partition = self._partition
         if not partition.is_leader:
             raise NotLeaderOrFollower(f"{partition.partition} is not led by this broker")
-        partition.check_enough_replicas(None)
+        partition.check_enough_replicas()
         producers = partition.log.producers
         is_strict = marker.transaction_version >= _STRICT_MARKERS_FROM
         is_new = producers.check_marker(

@@ -11,13 +11,13 @@ from typing import Any
 from simulation.scenario import Options
 from suwi.broker.failure_detector import FailureDetector
 from suwi.handlers.list_offsets import ListOffsets
+from suwi.handlers.refused_batches import RefusedBatches, _Refusals, _Sequences
 from suwi.log.log_directory import LogDirectory
 from suwi.log.log_slice import LogSlice
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.replica.partition import Partition
 from suwi.replica.replica_fetcher import ReplicaFetcher
 from suwi.replica.replica_manager import ReplicaManager
-from suwi.replica.storage_refusals import StorageRefusals
 from tests.sim.mutants.mutant import FAULT, Mutant
 
 # -- a fetcher that ends ---------------------------------------------------------------------------
@@ -76,11 +76,17 @@ async def _blames_the_disk(self: ListOffsets, partition: Partition, timestamp: i
     return found
 
 
-# -- a refusal for storage after the sequence check ------------------------------------------------
+# -- refusals that are not remembered, or only the lowest ------------------------------------------
 
 
-def _holds_nothing_back(self: StorageRefusals, header: Any, producers: Any) -> bool:
-    return False
+def _holds_nothing_back(self: RefusedBatches, *arguments: Any) -> None:
+    pass
+
+
+def _keeps_the_lowest(self: _Refusals, header: Any) -> None:
+    """If that one is in the log, nothing is known of the others."""
+    if not self.batches or header.base_sequence < self.batches[0].first:
+        self.batches = [_Sequences(header.base_sequence, header.last_sequence)]
 
 
 # -- pins ------------------------------------------------------------------------------------------
@@ -134,8 +140,24 @@ MUTANTS = (
         "sequence-before-storage",
         FAULT,
         "batches after one that the disk refused are rejected as out of order",
-        ((StorageRefusals, "holds_back", _holds_nothing_back),),
+        ((RefusedBatches, "check", _holds_nothing_back),),
         options=Options(kinds=["fill disk"], force={"pipelines": True, "partitions": 2}),
+    ),
+    Mutant(
+        "refusal-hides-a-gap",
+        FAULT,
+        "of the refused batches only the first is remembered, also if it is in the log",
+        ((_Refusals, "add", _keeps_the_lowest),),
+        options=Options(
+            kinds=["freeze", "cut"],
+            force={
+                "pipelines": True,
+                "partitions": 1,
+                "copiers": 0,
+                "replication_factor": 2,
+                "min_insync_replicas": 2,
+            },
+        ),
     ),
     Mutant(
         "pins-that-stay",
