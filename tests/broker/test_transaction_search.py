@@ -110,7 +110,7 @@ def test_without_an_answer_of_every_coordinator_the_error_is_retriable() -> None
         broker = cluster[leader].broker
         assert broker is not None
         other = next(node for node in cluster.nodes if node != leader)
-        assert await broker.transactions.search.find(UNKNOWN_PRODUCER, ORDERS) == []
+        assert (await broker.transactions.search.find(UNKNOWN_PRODUCER, ORDERS)).ids == []
         silent = cluster[other].broker
         assert silent is not None
         (shard, *_) = silent.transactions.runtime.active()
@@ -126,6 +126,6 @@ def test_without_an_answer_of_every_coordinator_the_error_is_retriable() -> None
         await cluster[other].start()
         found = broker.transactions.search
         await until(lambda: leader_of(cluster, TOPIC, 0) == leader)
-        assert await found.find(UNKNOWN_PRODUCER, ORDERS) == []
+        assert (await found.find(UNKNOWN_PRODUCER, ORDERS)).ids == []
 
     on_three(scenario)

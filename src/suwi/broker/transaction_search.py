@@ -13,6 +13,7 @@ from typing import Final
 from suwi.broker.transaction_markers import Metadata
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.handlers.live_transactions import LiveIds, live_ids
+from suwi.handlers.txn_markers import SearchResult
 from suwi.metadata.store import Unavailable
 from suwi.model.errors import CoordinatorNotAvailable
 from suwi.model.ids import NO_NODE, NodeId, TopicPartition
@@ -39,17 +40,16 @@ class TransactionSearch:
         self._peers = peers
         self._asking = asyncio.Lock()
 
-    async def find(self, producer_id: int, partition: TopicPartition) -> list[str]:
-        """The transactional ids whose transaction with that producer has the partition in its
-        Ongoing or Prepare state. Raises CoordinatorNotAvailable."""
+    async def find(self, producer_id: int, partition: TopicPartition) -> SearchResult:
+        """See `Coordinators`."""
         async with self._asking:
             try:
-                await self._metadata.synced(_SYNC_S_MAX)
+                epoch_max = await self.newest_coordinator_epoch()
             except Unavailable as error:
                 raise CoordinatorNotAvailable(str(error)) from error
             topic = self._metadata.image.topics.get(self._transactions.topic)
             if topic is None:
-                return []
+                return SearchResult([], epoch_max)
             leaders = {state.leader for state in topic.partitions} - {NO_NODE}
             answers = await asyncio.gather(
                 *(self._ask(node, producer_id, partition) for node in sorted(leaders))
@@ -59,10 +59,10 @@ class TransactionSearch:
         silent = [index for index in range(len(topic.partitions)) if index not in answered]
         if silent and not live:
             raise CoordinatorNotAvailable(f"{topic.name}-{silent[0]} has no coordinator to ask")
-        return live
+        return SearchResult(live, epoch_max)
 
     async def newest_coordinator_epoch(self) -> int:
-        """That no coordinator's epoch exceeds; -1 if there is none. Raises `Unavailable`."""
+        """See `Coordinators`; -1 if there are none."""
         await self._metadata.synced(_SYNC_S_MAX)
         topic = self._metadata.image.topics.get(self._transactions.topic)
         return max((state.leader_epoch for state in topic.partitions), default=-1) if topic else -1

@@ -14,11 +14,9 @@ from kio.schema.errors import ErrorCode
 
 from suwi.handlers.errors import error_of
 from suwi.handlers.txn_markers import Coordinators, Errors, TxnMarkers
-from suwi.metadata.store import Unavailable
 from suwi.model.errors import (
     BrokerError,
     ClusterAuthorizationFailed,
-    CoordinatorNotAvailable,
     InvalidProducerEpoch,
     InvalidRequest,
     InvalidTxnState,
@@ -75,11 +73,7 @@ class HangingTransactions:
             raise ClusterAuthorizationFailed("only coordinators commit transactions")
         await self._txn_markers.wait_until_ready([tp])
         found = self._open(tp, marker.producer_id)
-        try:
-            epoch_max = await self._coordinators.newest_coordinator_epoch()
-        except Unavailable as error:
-            raise CoordinatorNotAvailable(str(error)) from error
-        live = await self._coordinators.find(marker.producer_id, tp)
+        live, epoch_max = await self._coordinators.find(marker.producer_id, tp)
         if live:
             raise InvalidTxnState(f"the transaction is that of {live[0]!r}, which has not ended")
         present = -1 if found is None else found.coordinator_epoch

@@ -12,7 +12,7 @@ Invariant: an answer without error means that the marker is committed, or was al
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from kio.schema.errors import ErrorCode
 
@@ -43,12 +43,17 @@ _TOLD: Final = {
 Errors = dict[TopicPartition, ErrorCode]
 
 
+class SearchResult(NamedTuple):
+    ids: list[str]
+    coordinator_epoch_max: int
+
+
 class Coordinators(Protocol):
     """All transaction coordinators of the cluster: `broker/transaction_search.py`."""
 
-    def find(self, producer_id: int, partition: TopicPartition) -> Awaitable[list[str]]:
+    def find(self, producer_id: int, partition: TopicPartition) -> Awaitable[SearchResult]:
         """The transactional ids whose transaction with that producer has the partition, and has
-        not ended. Raises CoordinatorNotAvailable."""
+        not ended; and the newest coordinator epoch. Raises CoordinatorNotAvailable."""
 
     def newest_coordinator_epoch(self) -> Awaitable[int]:
         """None of them has a greater epoch. Raises `Unavailable`."""

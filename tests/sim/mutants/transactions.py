@@ -17,7 +17,7 @@ from suwi.coordinator.decision import Decision
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.group.offset_manager import OffsetManager
 from suwi.handlers.produce_verification import ProduceVerification
-from suwi.handlers.txn_markers import TxnMarkers
+from suwi.handlers.txn_markers import SearchResult, TxnMarkers
 from suwi.log.log_segments import LogSegments
 from suwi.log.log_slice import LogSlice
 from suwi.log.producer_state import ProducerStates
@@ -147,8 +147,8 @@ def _only_what_begins_here(
     return [each for each in aborted if each.first_offset >= first]
 
 
-async def _find_nobody(*_: Any) -> list[str]:
-    return []
+async def _find_nobody(search: TransactionSearch, *_: Any) -> SearchResult:
+    return SearchResult([], await search.newest_coordinator_epoch())
 
 
 def _accept_configs(*_: Any, **__: Any) -> None:
