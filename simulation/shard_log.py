@@ -45,7 +45,8 @@ def read(node: SimNode, log: PartitionLog) -> Iterator[LogRecord]:
 def replay(machine: Any, codec: Codec, records: list[LogRecord]) -> None:
     for facts, key, value, marker in records:
         if marker is not None:
-            machine.replay_marker(marker, facts)
+            for _ in machine.replaying_marker(marker, facts):
+                pass
             continue
         decoded = codec.decode(key, value)
         if decoded is not None:

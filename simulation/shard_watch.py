@@ -97,7 +97,7 @@ class ShardWatch:
             return False
         if shard.status is Status.FOLLOWING and shard._task is None:
             end = int(reader.applied)
-        elif shard.status is Status.ACTIVE and not shard._queue:
+        elif shard.status is Status.ACTIVE and not (shard._queue or shard._is_closed):
             end = int(shard._next_offset)
             if shard.partition.is_leader and end != log.end_offset:
                 raise Broken(f"{what} has replayed up to {end}; its log ends at {log.end_offset}")

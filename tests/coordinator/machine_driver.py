@@ -45,7 +45,8 @@ class MachineDriver(Generic[M]):
         if token is not None:
             self.waiting[token] = None
         self.decision = decision = Decision(batch_bytes_max=self.batch_bytes_max)
-        decide(self.machine, self.now_ms, decision)
+        for _ in decide(self.machine, self.now_ms, decision) or ():
+            pass
         for record in decision.records:
             self._append(record)
         for key, deadline_ms in decision.timers.items():

@@ -1,7 +1,7 @@
 """A shard with a tiny machine, on a partition of a simulated disk, under simulated time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, ClassVar
 
 from suwi.coordinator.decision import Decision, TimerKey, Token
@@ -47,6 +47,7 @@ class Notes:
         self.waiting: list[Token] = []
         self.expirations: list[TimerKey] = []
         self.elections = self.resignations = 0
+        self.slices_of_a_marker: tuple[None, ...] = ()
 
     # -- decisions -------------------------------------------------------------------------------
 
@@ -87,10 +88,15 @@ class Notes:
         if marker.type is MarkerType.COMMIT:
             self.values |= staged
 
-    def committed(self, end_offset: int) -> None:
+    def replaying_marker(self, marker: Marker, facts: RecordFacts) -> Iterator[None]:
+        yield from self.slices_of_a_marker
+        self.replay_marker(marker, facts)
+
+    def committed(self, end_offset: int) -> bool:
         assert end_offset >= self.committed_end
         self.committed_end = end_offset
         self.uncommitted = [offset for offset in self.uncommitted if offset >= end_offset]
+        return False
 
     def elected(self, now_ms: int, decision: Decision) -> None:
         self.elections += 1

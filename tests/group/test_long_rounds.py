@@ -61,6 +61,7 @@ def test_new_epochs_of_many_groups_need_not_fit_one_batch(event: str) -> None:
     if event == "elected":
         driver.machine.elected(driver.now_ms, decision)
     else:
-        driver.machine.topics_changed(frozenset(), driver.image, driver.now_ms, decision)
+        for _ in driver.machine.topics_changed(frozenset(), driver.image, driver.now_ms, decision):
+            pass
     assert decision.records
     assert not decision.is_atomic

@@ -3,7 +3,7 @@
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token, TransactionalProducer
+from suwi.coordinator.decision import Decision, Token, TransactionalProducer, run_to_end
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.group.classic_group import ClassicGroup, ClassicState
@@ -132,7 +132,7 @@ def test_g13_what_a_transaction_has_staged_survives_the_deletion_of_its_group() 
     driver.commit(5, topic="other")
     stage(driver, 50, 2)
     decision = Decision()
-    driver.machine.offset_requests.delete_group(GROUP, decision)
+    run_to_end(driver.machine.offset_requests.delete_group(GROUP, decision))
     deleted = [key for key, value in decision.records if isinstance(key, OffsetCommitKey)]
     assert deleted == [OffsetCommitKey(GROUP, "other", 0)]
     end_transaction(driver, 51)
@@ -166,7 +166,7 @@ def test_staged_offsets_go_with_their_topic() -> None:
     driver.is_checked = False
     stage(driver, 50, 2)
     decision = Decision()
-    driver.machine.offset_requests.topics_deleted(frozenset({"t"}), decision)
+    list(driver.machine.offset_requests.topics_deleted(frozenset({"t"}), decision))
     assert decision.records == [CoordinatorRecord(OffsetCommitKey(GROUP, "t", 0), None)]
 
 
@@ -185,7 +185,7 @@ def test_g2_a_transactional_commit_needs_no_member_and_may_come_during_a_rebalan
         ):
             token, decision = Token(), Decision()
             offset = OffsetToCommit("t", 0, OffsetCommitValue(1, -1, "", 0))
-            driver.machine.offset_requests.commit(who, [offset], token, 0, decision)
+            list(driver.machine.offset_requests.commit(who, [offset], token, 0, decision))
             assert decision.replies == [(token, [error])]
             assert len(decision.records) == (error is ErrorCode.none)
 

@@ -1,6 +1,7 @@
 """OffsetCommit, OffsetFetch and OffsetDelete over the wire, as Kafka 4.3 answers them."""
 
 import asyncio
+import hashlib
 import struct
 from typing import Any
 from uuid import UUID
@@ -189,9 +190,10 @@ def test_a_commit_too_large_for_one_batch_is_refused_and_changes_nothing() -> No
                 "partition_index": 0,
                 "committed_offset": 5,
                 "committed_leader_epoch": -1,
-                "committed_metadata": "m" * 4096,
+                "committed_metadata": _incompressible(f"{number}", 4096),
             }
-        ] * 300
+            for number in range(500)
+        ]
         fields = {
             "group_id": GROUP,
             "generation_id_or_member_epoch": -1,
@@ -205,6 +207,11 @@ def test_a_commit_too_large_for_one_batch_is_refused_and_changes_nothing() -> No
         assert await wire.heartbeat("other", member_id, 1) == 0
 
     on_broker(scenario)
+
+
+def _incompressible(seed: str, characters: int) -> str:
+    parts = (hashlib.sha512(f"{seed} {n}".encode()).hexdigest() for n in range(characters // 128))
+    return "".join(parts)
 
 
 def test_the_retention_of_old_clients_counts_when_the_group_is_empty() -> None:

@@ -124,7 +124,7 @@ def test_an_offset_with_an_expiry_of_its_own_is_written_in_version_1() -> None:
 def test_an_offset_with_an_expiry_of_its_own_is_decided_as_its_record_can_say_it() -> None:
     """Version 1 has no topic id: memory must not know more than what a replay gives."""
     topic = Topic("t", TopicId(UUID(int=1)), {}, ())
-    checked = [CheckedTopic("t", topic, [(0, 7, -1, "m")], [ErrorCode.none])]
+    checked = [CheckedTopic("t", topic, ErrorCode.none, [(0, 7, -1, "m")], [ErrorCode.none])]
     (commit,) = offsets_to_commit(checked, 100, 200)
     record = CoordinatorRecord(OffsetCommitKey("g", "t", 0), commit.value)
     assert GROUP_RECORDS.decode(*GROUP_RECORDS.encode(record)) == record

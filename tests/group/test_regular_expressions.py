@@ -142,3 +142,24 @@ def test_a_bad_expression_in_the_log_matches_nothing() -> None:
     assert run(resolve(["a(", "a"], ["a"])) == {"a(": (), "a": ("a",)}
     with pytest.raises(InvalidRegularExpression):
         compile_regex("a(")
+
+
+@pytest.mark.skipif(not HAS_RE2, reason="needs google-re2")
+@pytest.mark.parametrize("regex", [r"(\pL\pN){300}", r"(\pL|\pN|\pS|\pM){280}"])
+def test_a_short_expression_that_takes_megabytes_is_refused(regex: str) -> None:
+    response = Client(world(), "m1", None, regex=regex).beat()
+    assert response.error is ErrorCode.invalid_regular_expression
+
+
+@pytest.mark.skipif(not HAS_RE2, reason="needs google-re2")
+def test_an_expression_of_many_names_is_not_too_large() -> None:
+    names = [f"topic-name-{number}" for number in range(1_700)]
+    regex = "|".join(names)
+    assert run(resolve([regex], names)) == {regex: tuple(sorted(names))}
+
+
+@pytest.mark.skipif(not HAS_RE2, reason="needs google-re2")
+def test_few_compiled_expressions_are_kept() -> None:
+    for number in range(100):
+        compile_regex(f"a{number}")
+    assert compile_regex.cache_info().currsize <= 32

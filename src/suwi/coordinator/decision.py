@@ -5,12 +5,17 @@ for it. State changes that must survive go through the records alone (`replay`).
 """
 
 import struct
-from collections.abc import Hashable
+from collections.abc import Generator, Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.replica.partition_transactions import VerificationGuard
+
+T = TypeVar("T")
+
+Slices: TypeAlias = Iterator[None]
+"""Work in slices: whoever drives it lets others come in between."""
 
 TimerKey: TypeAlias = Hashable
 """What a timer is for; arming one again replaces it."""
@@ -22,6 +27,9 @@ class PausableTimerKey(tuple[str, ...]):
 
     __slots__ = ()
 
+
+RECORDS_PER_SLICE: Final = 128
+"""An event with more records takes several turns of the loop; its shard is closed meanwhile."""
 
 RECORD_OVERHEAD_BYTES: Final = 32
 """Lengths, deltas and attributes of a record, at most."""
@@ -96,6 +104,16 @@ class Decision:
 
     def cancel(self, key: TimerKey) -> None:
         self.timers[key] = None
+
+
+def run_to_end(slices: Generator[None, None, T]) -> T:
+    """All slices at once."""
+    while True:
+        try:
+            next(slices)
+        except StopIteration as done:
+            result: T = done.value
+            return result
 
 
 def _size_bytes(key: Any, value: Any | None) -> int:

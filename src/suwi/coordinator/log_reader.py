@@ -111,9 +111,8 @@ class LogReader:
         if header.is_control:
             marker = read_marker(batch, header)
             if marker is not None:
-                machine.replay_marker(
-                    marker, RecordFacts(header.base_offset, is_committed, *producer)
-                )
+                facts = RecordFacts(header.base_offset, is_committed, *producer)
+                yield from machine.replaying_marker(marker, facts)
             if self._ends_slice():
                 yield
             return

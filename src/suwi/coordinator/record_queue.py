@@ -1,9 +1,15 @@
 """Records that are decided and not appended yet, in pieces that must each be in one batch."""
 
 import struct
+from collections.abc import Generator
 from typing import NamedTuple
 
-from suwi.coordinator.decision import RECORD_OVERHEAD_BYTES, Decision
+from suwi.coordinator.decision import (
+    RECORD_OVERHEAD_BYTES,
+    RECORDS_PER_SLICE,
+    Decision,
+    run_to_end,
+)
 from suwi.coordinator.record import Codec
 from suwi.model.errors import RecordListTooLarge
 from suwi.model.ids import NO_OFFSET
@@ -19,24 +25,34 @@ class Queued(NamedTuple):
 
 def encode(decision: Decision, codec: Codec, now_ms: int) -> list[Queued]:
     """One piece, or several where they need not be together. Raises RecordListTooLarge."""
+    return run_to_end(encoding(decision, codec, now_ms, decision.batch_bytes_max))
+
+
+def encoding(
+    decision: Decision, codec: Codec, now_ms: int, atomic_bytes_max: int
+) -> Generator[None, None, list[Queued]]:
+    """As `encode`, in slices. `atomic_bytes_max`: how large a piece may be that must be whole."""
+    bytes_max = atomic_bytes_max if decision.is_atomic else decision.batch_bytes_max
     pieces: list[Queued] = []
     records: list[Record] = []
     size_bytes = 0
-    for record in decision.records:
+    for number, record in enumerate(decision.records, 1):
         try:
             key, value = codec.encode(record)
         except struct.error as error:
             raise RecordListTooLarge(f"a string too long for a record: {error}") from error
         record_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
-        if size_bytes + record_bytes > decision.batch_bytes_max:
-            if record_bytes > decision.batch_bytes_max:
-                raise RecordListTooLarge(f"a record of {record_bytes} bytes")
+        if record_bytes > decision.batch_bytes_max:
+            raise RecordListTooLarge(f"a record of {record_bytes} bytes")
+        if size_bytes + record_bytes > bytes_max:
             if decision.is_atomic:
                 raise RecordListTooLarge(f"{len(decision.records)} records in one batch")
             pieces.append(Queued(records, size_bytes))
             records, size_bytes = [], 0
         records.append(Record(NO_OFFSET, now_ms, key, value))
         size_bytes += record_bytes
+        if number % RECORDS_PER_SLICE == 0:
+            yield
     pieces.append(Queued(records, size_bytes))
     return pieces
 

@@ -4,7 +4,7 @@ import enum
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from suwi.coordinator.decision import Decision, TimerKey
+from suwi.coordinator.decision import Decision, Slices, TimerKey
 from suwi.coordinator.record import Codec, CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.env import Clock
@@ -18,10 +18,11 @@ class Machine(Protocol):
 
     def replay(self, record: CoordinatorRecord, facts: RecordFacts) -> None: ...
 
-    def replay_marker(self, marker: Marker, facts: RecordFacts) -> None: ...
+    def replaying_marker(self, marker: Marker, facts: RecordFacts) -> Slices: ...
 
-    def committed(self, end_offset: int) -> None:
-        """All records below `end_offset` are committed."""
+    def committed(self, end_offset: int) -> bool:
+        """All records below `end_offset` are committed. Whether there is more to do for that: then
+        it is called again."""
 
     def elected(self, now_ms: int, decision: Decision) -> None:
         """This replica serves from now on; timers of what was loaded begin."""
@@ -32,11 +33,12 @@ class Machine(Protocol):
     def only_replies(self, key: TimerKey) -> bool:
         """Whether what this timer does needs no append."""
 
-    def expired(self, key: TimerKey, now_ms: int, decision: Decision) -> None: ...
+    def expired(self, key: TimerKey, now_ms: int, decision: Decision) -> Slices | None: ...
 
 
-Decide: TypeAlias = Callable[[Any, int, Decision], None]
-"""Gets the machine, the time in milliseconds, and the decision to fill."""
+Decide: TypeAlias = Callable[[Any, int, Decision], Slices | None]
+"""Gets the machine, the time in milliseconds, and the decision to fill, now or in slices. Nothing
+else changes the machine between two slices."""
 
 
 class ShardContext(NamedTuple):

@@ -5,12 +5,12 @@ the only way in which persisted state changes. Kafka's GroupCoordinatorShard.
 Invariant (hazard H0): what is persisted of this state is what a replay of the log gives.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, TimerKey, Token
+from suwi.coordinator.decision import Decision, Slices, TimerKey, Token, run_to_end
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.group.classic_coordinator import ClassicCoordinator
@@ -153,18 +153,18 @@ class GroupCoordinatorShard:
 
     # -- deletion --------------------------------------------------------------------------------
 
-    def delete_group(self, group_id: str, token: Token, decision: Decision) -> None:
-        error = self.offset_requests.delete_group(group_id, decision)
+    def delete_group(self, group_id: str, token: Token, decision: Decision) -> Slices:
+        error = yield from self.offset_requests.delete_group(group_id, decision)
         if error is ErrorCode.none:
             self._consumer.forget(group_id)
         decision.reply(token, error)
 
     def topics_changed(
         self, deleted: frozenset[str], topics: Topics, now_ms: int, decision: Decision
-    ) -> None:
+    ) -> Slices:
         """There is a new image; these topics were deleted."""
         if deleted:
-            self.offset_requests.topics_deleted(deleted, decision)
+            yield from self.offset_requests.topics_deleted(deleted, decision)
         self._to_compare = [group.group_id for group in self.groups.consumer]
         self._compare_topics(topics, now_ms, decision)
 
@@ -201,10 +201,13 @@ class GroupCoordinatorShard:
             self.groups.consumer.replay(record)
 
     def replay_marker(self, marker: Marker, facts: RecordFacts) -> None:
-        self.offsets.replay_marker(marker, facts)
+        run_to_end(self.replaying_marker(marker, facts))
 
-    def committed(self, end_offset: int) -> None:
-        self.offsets.committed(end_offset)
+    def replaying_marker(self, marker: Marker, facts: RecordFacts) -> Generator[None, None, None]:
+        return self.offsets.replaying_marker(marker, facts)
+
+    def committed(self, end_offset: int) -> bool:
+        return self.offsets.committed(end_offset)
 
     def elected(self, now_ms: int, decision: Decision) -> None:
         decision.is_atomic = False
@@ -236,11 +239,14 @@ class GroupCoordinatorShard:
     def only_replies(self, _key: TimerKey) -> bool:
         return False
 
-    def expired(self, key: TimerKey, now_ms: int, decision: Decision) -> None:
-        assert isinstance(key, tuple)
+    def expired(self, key: TimerKey, now_ms: int, decision: Decision) -> Slices | None:
         if key == EXPIRY:
-            self.offset_requests.expire(now_ms, decision)
-            return
+            return self.offset_requests.expire(now_ms, decision)
+        self._expired(key, now_ms, decision)
+        return None
+
+    def _expired(self, key: TimerKey, now_ms: int, decision: Decision) -> None:
+        assert isinstance(key, tuple)
         if key == _COMPARE:
             self._compare_topics(self._topics(), now_ms, decision)
             return

@@ -5,14 +5,13 @@ Invariant: nothing of a group is left once its last offset is gone.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from suwi.coordinator.decision import Decision
+from suwi.coordinator.decision import RECORDS_PER_SLICE, Decision, Slices
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
 from suwi.group.offsets import GroupOffsets, Partition, partition_of
-from suwi.group.stats import OffsetsCommitted
 from suwi.model.ids import NO_TIMESTAMP
 from suwi.records.record import Marker, MarkerType
 
@@ -20,6 +19,10 @@ EXPIRED_PER_EVENT: Final = 200
 """So many offsets expire in one event; others come in between."""
 EXPIRY_CHECKED_PER_EVENT: Final = 2_000
 """So many groups and offsets are looked at, as far as whole groups allow."""
+
+
+_CHECKED_PER_SLICE: Final = 1_000
+_SETTLED_AT_ONCE: Final = 1_000
 
 
 class OffsetToCommit(NamedTuple):
@@ -53,12 +56,9 @@ class OffsetManager:
 
     # -- requests --------------------------------------------------------------------------------
 
-    def commit(self, group_id: str, offsets: Iterable[OffsetToCommit], decision: Decision) -> None:
-        count = 0
-        for topic, partition, value in offsets:
-            decision.append(OffsetCommitKey(group_id, topic, partition), value)
-            count += 1
-        decision.notices.append(OffsetsCommitted(count))
+    def commit(self, group_id: str, offset: OffsetToCommit, decision: Decision) -> None:
+        topic, partition, value = offset
+        decision.append(OffsetCommitKey(group_id, topic, partition), value)
 
     def delete(self, group_id: str, partition: Partition, decision: Decision) -> bool:
         """Whether there was anything. It takes along what a transaction has staged before."""
@@ -68,12 +68,16 @@ class OffsetManager:
         decision.append(OffsetCommitKey(group_id, *partition), None)
         return True
 
-    def delete_all(self, group_id: str, decision: Decision) -> None:
+    def delete_all(self, group_id: str, decision: Decision) -> Slices:
         """What a transaction has staged stays, with its partition (hazard G13)."""
         offsets = self._by_group.get(group_id)
-        for partition, _ in offsets.latest() if offsets is not None else ():
-            if offsets is not None and not offsets.has_staged(partition):
+        if offsets is None:
+            return
+        for number, (partition, _) in enumerate(offsets.latest(), 1):
+            if not offsets.has_staged(partition):
                 decision.append(OffsetCommitKey(group_id, *partition), None)
+            if number % _CHECKED_PER_SLICE == 0:
+                yield
 
     def expire(
         self,
@@ -82,14 +86,16 @@ class OffsetManager:
         retention_ms: int,
         now_ms: int,
         decision: Decision,
-    ) -> bool:
+    ) -> Generator[None, None, bool]:
         """Delete what is too old; whether all offsets of the group are gone then. `counts_from`
         says since when an offset is of no use, None if it may be of use."""
         offsets = self._by_group.get(group_id)
         if offsets is None:
             return True
         left = 0
-        for partition, value in offsets.latest():
+        for number, (partition, value) in enumerate(offsets.latest(), 1):
+            if number % _CHECKED_PER_SLICE == 0:
+                yield
             since_ms = counts_from(partition[0], value)
             if since_ms is None:
                 is_over = False
@@ -125,7 +131,7 @@ class OffsetManager:
         if value is None:
             self._drop_if_empty(key.group_id, offsets)
 
-    def replay_marker(self, marker: Marker, facts: RecordFacts) -> None:
+    def replaying_marker(self, marker: Marker, facts: RecordFacts) -> Generator[None, None, None]:
         for group_id in self._staged_by.pop(facts.producer_id, {}):
             offsets = self._by_group.get(group_id)
             if offsets is None:
@@ -136,19 +142,27 @@ class OffsetManager:
                 log_offset=facts.offset,
                 is_committed=facts.is_committed,
             )
-            if not facts.is_committed:
-                for partition in changed:
+            for number, partition in enumerate(changed, 1):
+                if partition is not None and not facts.is_committed:
                     self._uncommitted.append(
                         _Uncommitted(facts.offset + 1, group_id, offsets, partition)
                     )
+                if number % RECORDS_PER_SLICE == 0:
+                    yield
             self._drop_if_empty(group_id, offsets)
 
-    def committed(self, end_offset: int) -> None:
+    def committed(self, end_offset: int) -> bool:
+        """Whether there is more to settle."""
         uncommitted = self._uncommitted
+        left = _SETTLED_AT_ONCE
         while uncommitted and uncommitted[0].end_offset <= end_offset:
+            left -= 1
+            if left < 0:
+                return True
             _, group_id, offsets, partition = uncommitted.popleft()
             offsets.settle(partition, end_offset)
             self._drop_if_empty(group_id, offsets)
+        return False
 
     def _drop_if_empty(self, group_id: str, offsets: GroupOffsets) -> None:
         if offsets.is_empty and self._by_group.get(group_id) is offsets:

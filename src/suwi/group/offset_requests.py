@@ -3,12 +3,18 @@
 Hazards G1, G2, G12, G13, G20, G23.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token, TransactionalProducer
+from suwi.coordinator.decision import (
+    RECORDS_PER_SLICE,
+    Decision,
+    Slices,
+    Token,
+    TransactionalProducer,
+)
 from suwi.group.classic_group import ClassicGroup, ClassicState
 from suwi.group.classic_group_records import GroupMetadataKey
 from suwi.group.classic_join import check_member
@@ -26,6 +32,7 @@ from suwi.group.offset_manager import (
 )
 from suwi.group.offset_records import OffsetCommitValue
 from suwi.group.offsets import Partition
+from suwi.group.stats import OffsetsCommitted
 
 EXPIRY: Final = ("expiry",)
 _NOT_FOUND_FROM: Final = 9
@@ -59,11 +66,11 @@ class OffsetRequests:
     def commit(
         self,
         who: Committer,
-        offsets: Sequence[OffsetToCommit],
+        offsets: Iterable[OffsetToCommit],
         token: Token,
         now_ms: int,
         decision: Decision,
-    ) -> None:
+    ) -> Slices:
         """The reply: an error for each of the offsets."""
         group = self._groups.with_members(who.group_id)
         if group is None and who.generation >= 0:
@@ -80,10 +87,6 @@ class OffsetRequests:
             )
         else:
             fence = CommitFence(_refusal(group, who) or ErrorCode.none)
-        if fence.member is None:
-            errors = [fence.error] * len(offsets)
-        else:
-            errors = [fence.of(each.value.topic_id, each.partition) for each in offsets]
         decision.producer = who.producer
         if (
             isinstance(group, ClassicGroup)
@@ -93,17 +96,24 @@ class OffsetRequests:
             member = group.members.get(who.member_id)
             if member is not None:
                 reset_session(group, member, now_ms, decision)
-        accepted = offsets
-        if any(errors):
-            accepted = [each for each, error in zip(offsets, errors, strict=True) if not error]
-        self._offsets.commit(who.group_id, accepted, decision)
+        errors = []
+        error = fence.error
+        for number, each in enumerate(offsets, 1):
+            if fence.member is not None:
+                error = fence.of(each.value.topic_id, each.partition)
+            if not error:
+                self._offsets.commit(who.group_id, each, decision)
+            errors.append(error)
+            if number % RECORDS_PER_SLICE == 0:
+                yield
+        decision.notices.append(OffsetsCommitted(len(decision.records)))
         decision.reply(token, errors)
 
     # -- OffsetDelete, DeleteGroups --------------------------------------------------------------
 
     def delete_offsets(
-        self, group_id: str, partitions: Sequence[Partition], token: Token, decision: Decision
-    ) -> None:
+        self, group_id: str, partitions: Iterable[Partition], token: Token, decision: Decision
+    ) -> Slices:
         """The reply: an error for the whole request, or one for each partition."""
         group = self._groups.get(group_id)
         if group is None:
@@ -117,7 +127,9 @@ class OffsetRequests:
         subscribed = _subscribed(group)
         errors = []
         decision.is_atomic = False
-        for partition in partitions:
+        for number, partition in enumerate(partitions, 1):
+            if number % RECORDS_PER_SLICE == 0:
+                yield
             if subscribed is None or partition[0] in subscribed:
                 errors.append(ErrorCode.group_subscribed_to_topic)
             else:
@@ -125,31 +137,38 @@ class OffsetRequests:
                 errors.append(ErrorCode.none)
         decision.reply(token, errors)
 
-    def delete_group(self, group_id: str, decision: Decision) -> ErrorCode:
+    def delete_group(self, group_id: str, decision: Decision) -> Generator[None, None, ErrorCode]:
         group = self._groups.get(group_id)
         if group is None:
             return ErrorCode.group_id_not_found
         if not _is_empty(group):
             return ErrorCode.non_empty_group
         decision.is_atomic = False
-        self._offsets.delete_all(group_id, decision)
+        yield from self._offsets.delete_all(group_id, decision)
         _append_tombstones(group, decision)
         return ErrorCode.none
 
-    def topics_deleted(self, topics: frozenset[str], decision: Decision) -> None:
+    def topics_deleted(self, topics: frozenset[str], decision: Decision) -> Slices:
         """Offsets go with their topic (hazard G23)."""
         decision.is_atomic = False
+        checked = 0
         for group_id in list(self._offsets.groups()):
             offsets = self._offsets.of(group_id)
-            for partition in offsets.latest_or_staged(topics) if offsets is not None else ():
-                self._offsets.delete(group_id, partition, decision)
+            if offsets is None:
+                continue
+            for partition in offsets.latest_or_staged():
+                if partition[0] in topics:
+                    self._offsets.delete(group_id, partition, decision)
+                checked += 1
+                if checked % EXPIRY_CHECKED_PER_EVENT == 0:
+                    yield
 
     # -- expiry ----------------------------------------------------------------------------------
 
     def arm_expiry(self, now_ms: int, decision: Decision) -> None:
         decision.arm(EXPIRY, now_ms + self._expiry_interval_ms)
 
-    def expire(self, now_ms: int, decision: Decision) -> None:
+    def expire(self, now_ms: int, decision: Decision) -> Slices:
         """One part of a round; the rest follows in events of its own."""
         decision.is_atomic = False
         if self._expiring is None:
@@ -159,7 +178,7 @@ class OffsetRequests:
             group, offsets = self._groups.get(group_id), self._offsets.of(group_id)
             checked += 1 + (len(offsets) if offsets is not None else 0)
             if group is not None:
-                self._expire_group(group, now_ms, decision)
+                yield from self._expire_group(group, now_ms, decision)
             if len(decision.records) >= EXPIRED_PER_EVENT or checked >= EXPIRY_CHECKED_PER_EVENT:
                 decision.arm(EXPIRY, now_ms)
                 return
@@ -169,7 +188,7 @@ class OffsetRequests:
     def stop_expiry(self) -> None:
         self._expiring = None
 
-    def _expire_group(self, group: Group, now_ms: int, decision: Decision) -> None:
+    def _expire_group(self, group: Group, now_ms: int, decision: Decision) -> Slices:
         subscribed = _subscribed(group)
         is_empty = _is_empty(group)
         is_settled = isinstance(group, ConsumerGroup) or group.state is ClassicState.STABLE
@@ -186,7 +205,7 @@ class OffsetRequests:
                 return None
             return value.commit_timestamp_ms
 
-        all_gone = self._offsets.expire(
+        all_gone = yield from self._offsets.expire(
             group.group_id, counts_from, self._retention_ms, now_ms, decision
         )
         if all_gone and is_empty and not _has_pending_members(group):

@@ -92,12 +92,15 @@ class GroupOffsets:
         for partition, known in self._committed.items():
             yield partition, known.value
 
-    def latest_or_staged(self, topics: frozenset[str]) -> list[Partition]:
-        """Those of these topics."""
-        found = [partition for partition in self._committed if partition[0] in topics]
+    def latest_or_staged(self) -> Iterator[Partition]:
+        """Each once."""
+        yield from self._committed
+        seen: set[Partition] = set()
         for staged in self._staged.values():
-            found += [partition for partition in staged if partition[0] in topics]
-        return list(dict.fromkeys(found))
+            for partition in staged:
+                if partition not in self._committed and partition not in seen:
+                    seen.add(partition)
+                    yield partition
 
     def has_latest(self, partition: Partition) -> bool:
         return partition in self._committed
@@ -132,19 +135,20 @@ class GroupOffsets:
 
     def replay_end(
         self, producer_id: int, *, commits: bool, log_offset: int, is_committed: bool = True
-    ) -> list[Partition]:
-        """A transaction has ended with the marker at `log_offset`; which partitions it changed."""
+    ) -> Iterator[Partition | None]:
+        """A transaction has ended with the marker at `log_offset`; which partitions it changed,
+        None for one that it does not change."""
         staged = self._staged.pop(producer_id, None)
         if staged is None or not commits:
-            return []
-        changed = []
+            return
         for partition, known in staged.items():
             current = self._committed.get(partition)
             if current is None or current.log_offset < known.log_offset:
                 end_offset = None if is_committed else log_offset + 1
                 self._set(partition, known.value, known.log_offset, end_offset)
-                changed.append(partition)
-        return changed
+                yield partition
+            else:
+                yield None
 
     def _set(
         self,

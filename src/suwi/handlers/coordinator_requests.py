@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from itertools import repeat
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token
+from suwi.coordinator.decision import Decision, Slices, Token
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.handlers.errors import error_of
 from suwi.net.answers import Answer, Later, Promise, Reply
@@ -25,6 +25,10 @@ _TOLD: Final = {
     ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
 }
 
+
+Decide: TypeAlias = Callable[[Any, Token, int, Decision], Slices | None]
+"""Gets the machine of a shard, the token of the reply, the time in milliseconds and the decision to
+fill, now or in slices."""
 
 HASHED_CHARACTERS: Final = 64
 """So many characters of a key cost as much as an item of a slice."""
@@ -85,15 +89,14 @@ def _nothing() -> None:
 def ask_shard(
     runtime: CoordinatorRuntime,
     key: str,
-    decide: Callable[[Any, Token, int, Decision], None],
+    decide: Decide,
     encode: Callable[[Any], Reply],
     refuse: Callable[[ErrorCode], Reply],
     *,
     writes: bool = True,
     prolongs: bool = False,
 ) -> Answer:
-    """Let the shard of `key` decide. `decide` gets its machine, the token of the reply, the time in
-    milliseconds and the decision to fill. `writes` and `prolongs` as in `Shard.submit`."""
+    """Let the shard of `key` decide. `writes` and `prolongs` as in `Shard.submit`."""
     token = ReplyToken(encode, refuse)
     try:
         runtime.shard_of(key).submit(
@@ -126,7 +129,7 @@ class _Awaited(Token):
 async def ask(
     runtime: CoordinatorRuntime,
     key: str,
-    decide: Callable[[Any, Token, int, Decision], None],
+    decide: Decide,
     *,
     writes: bool = True,
 ) -> Any:
@@ -139,7 +142,7 @@ async def ask(
 def submit(
     runtime: CoordinatorRuntime,
     key: str,
-    decide: Callable[[Any, Token, int, Decision], None],
+    decide: Decide,
     *,
     writes: bool = True,
 ) -> asyncio.Future[Any]:

@@ -5,16 +5,18 @@ The first commit of a transaction is verified with the transaction coordinator. 
 may commit is decided in the same step as the append (hazard T14).
 """
 
+from collections.abc import Iterable
+from itertools import repeat
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token, TransactionalProducer
+from suwi.coordinator.decision import TransactionalProducer
 from suwi.coordinator.runtime import CoordinatorRuntime
-from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.group.offset_requests import Committer
 from suwi.handlers.coordinator_requests import ask, coordinator_error
-from suwi.handlers.offset_commit import CheckedTopic, check_topic, errors_of, offsets_to_commit
+from suwi.handlers.offset_commit import CheckedTopic, checking, deciding, reply_in_slices
+from suwi.handlers.slices import SLICE_PARTITIONS
 from suwi.handlers.verification import (
     TXN_OFFSET_COMMIT_ADDS_FROM,
     Verifier,
@@ -25,11 +27,11 @@ from suwi.net.answers import Exclusive, Reply
 from suwi.net.dispatch import Request
 from suwi.replica.partition_transactions import NOT_VERIFIED, VerificationGuard
 from suwi.replica.replica_manager import ReplicaManager
-from suwi.wire.offset_commit import CommittedPartition, encode_offset_commit_response
+from suwi.wire.offset_commit import CommittedPartition
 
 _LEADER_EPOCH_FROM: Final = 2
 _MEMBERS_FROM: Final = 3
-_FLEXIBLE_FROM: Final = 3
+_UNKNOWN: Final = ErrorCode.unknown_topic_or_partition
 
 
 class TxnOffsetCommit:
@@ -51,49 +53,41 @@ class TxnOffsetCommit:
     async def _answer(self, request: Request) -> Reply:
         image = self._replicas.image
         has_epochs = request.version >= _LEADER_EPOCH_FROM
-        topics = [
-            check_topic(
-                topic.name,
-                image.topics.get(topic.name),
-                [_committed(each, has_epochs) for each in topic.partitions],
-                self._metadata_bytes_max,
-            )
-            for topic in request.message.topics
-        ]
-        checked = sum(topic.errors.count(ErrorCode.none) for topic in topics)
-        errors = await self._commit(request, topics, checked) if checked else []
-        flexible = request.version >= _FLEXIBLE_FROM
-        of_topics = errors_of(topics, errors)
-        body = encode_offset_commit_response(of_topics, request.throttle_ms, flexible=flexible)
-        return Reply([body])
+        topics: list[CheckedTopic] = []
+        read = 0
+        for topic in request.message.topics:
+            partitions: list[CommittedPartition] = []
+            found = image.topics.get(topic.name)
+            topics.append(CheckedTopic(topic.name, found, _UNKNOWN, partitions, []))
+            for each in topic.partitions:
+                partitions.append(_committed(each, has_epochs))
+                read += 1
+                if read % SLICE_PARTITIONS == 0:
+                    await request.next_slice()
+        for _ in checking(topics, self._metadata_bytes_max):
+            await request.next_slice()
+        is_checked = any(ErrorCode.none in topic.errors for topic in topics)
+        errors = await self._commit(request, topics) if is_checked else ()
+        return await reply_in_slices(request, topics, errors)
 
-    async def _commit(
-        self, request: Request, topics: list[CheckedTopic], checked: int
-    ) -> list[ErrorCode]:
+    async def _commit(self, request: Request, topics: list[CheckedTopic]) -> Iterable[ErrorCode]:
         """The error of each offset."""
         asked = request.message
         if not asked.group_id:
-            return [ErrorCode.invalid_group_id] * checked
+            return repeat(ErrorCode.invalid_group_id)
         try:
             refusal, guard = await self._verify(asked, request.version)
             if refusal is not ErrorCode.none:
-                return [refusal] * checked
+                return repeat(refusal)
             producer = TransactionalProducer(asked.producer_id, asked.producer_epoch, guard)
             who = _committer(asked, request.version, producer)
-
-            def decide(
-                shard: GroupCoordinatorShard, token: Token, now_ms: int, decision: Decision
-            ) -> None:
-                offsets = offsets_to_commit(topics, now_ms)
-                shard.offset_requests.commit(who, offsets, token, now_ms, decision)
-
-            errors: list[ErrorCode] = await ask(self._groups, asked.group_id, decide)
+            errors: list[ErrorCode] = await ask(self._groups, asked.group_id, deciding(who, topics))
             return errors
         except Exception as error:
             code = coordinator_error(error)
             if code is ErrorCode.invalid_txn_state:  # It has ended since it was verified.
                 code = txn_offset_commit_refusal(code, request.version)
-            return [code] * checked
+            return repeat(code)
 
     async def _verify(self, asked: Any, version: int) -> tuple[ErrorCode, VerificationGuard | None]:
         """Raises a `BrokerError` if this broker is not the coordinator of the group."""

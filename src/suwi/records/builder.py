@@ -58,36 +58,105 @@ def build_batch(
     `last_offset` extends the batch beyond its last record. With `log_append_time_ms` every record
     has that timestamp. A batch without records needs `last_offset`.
     """
-    section, deltas, base_timestamp, max_timestamp = _encode(records, base_offset)
-    last_delta = deltas[-1] if deltas else -1
-    if last_offset is not None:
-        if last_offset - base_offset < last_delta:
-            raise ValueError(f"last offset {last_offset} is before the last record")
-        last_delta = last_offset - base_offset
-    if last_delta < 0:
-        raise ValueError("a batch without records needs a last offset")
-    attributes = (
-        codec | (TRANSACTIONAL_BIT if transactional else 0) | (CONTROL_BIT if control else 0)
-    )
-    if log_append_time_ms is not None:
-        attributes |= LOG_APPEND_TIME_BIT
-        max_timestamp = log_append_time_ms
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=0,
-        partition_leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=last_delta,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
+    section = RecordsSection(base_offset)
+    section.extend(records)
+    return section.batch(
+        last_offset=last_offset,
+        codec=codec,
+        compression_level=compression_level,
+        leader_epoch=leader_epoch,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        record_count=len(deltas),
+        transactional=transactional,
+        control=control,
+        log_append_time_ms=log_append_time_ms,
     )
-    return seal(header, compress(codec, section, compression_level))
+
+
+class RecordsSection:
+    """The records of a batch that is built piece by piece: `extend`, then `batch`."""
+
+    def __init__(self, base_offset: int = 0) -> None:
+        self.encoded = bytearray()
+        self.records = 0
+        self._base_offset = base_offset
+        self._last_delta = -1
+        self._base_timestamp = self._max_timestamp = int(NO_TIMESTAMP)
+
+    def extend(self, records: Iterable[Record]) -> None:
+        section, base_offset, last_delta = self.encoded, self._base_offset, self._last_delta
+        base_timestamp, max_timestamp = self._base_timestamp, self._max_timestamp
+        count = self.records
+        for offset, timestamp, key, value, headers in records:
+            if not count:
+                base_timestamp = timestamp
+            count += 1
+            if timestamp > max_timestamp:
+                max_timestamp = timestamp
+            delta = last_delta + 1 if offset == NO_OFFSET else offset - base_offset
+            if delta <= last_delta:
+                raise ValueError(f"offset {offset} is not increasing, base offset {base_offset}")
+            last_delta = delta
+            body = b"".join(
+                (
+                    b"\0",  # the attributes, which are unused
+                    _varint(wrap_int64(timestamp - base_timestamp)),
+                    _varint(delta),
+                    _NULL if key is None else _varint(len(key)) + key,
+                    _NULL if value is None else _varint(len(value)) + value,
+                    _encode_headers(headers) if headers else b"\0",
+                )
+            )
+            section += _varint(len(body))
+            section += body
+        self.records, self._last_delta = count, last_delta
+        self._base_timestamp, self._max_timestamp = base_timestamp, max_timestamp
+
+    def batch(
+        self,
+        *,
+        last_offset: int | None = None,
+        codec: Compression = Compression.NONE,
+        compression_level: int | None = None,
+        leader_epoch: int = NO_EPOCH,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+        transactional: bool = False,
+        control: bool = False,
+        log_append_time_ms: int | None = None,
+    ) -> bytearray:
+        """As `build_batch`."""
+        last_delta, max_timestamp = self._last_delta, self._max_timestamp
+        if last_offset is not None:
+            if last_offset - self._base_offset < last_delta:
+                raise ValueError(f"last offset {last_offset} is before the last record")
+            last_delta = last_offset - self._base_offset
+        if last_delta < 0:
+            raise ValueError("a batch without records needs a last offset")
+        attributes = (
+            codec | (TRANSACTIONAL_BIT if transactional else 0) | (CONTROL_BIT if control else 0)
+        )
+        if log_append_time_ms is not None:
+            attributes |= LOG_APPEND_TIME_BIT
+            max_timestamp = log_append_time_ms
+        header = BatchHeader(
+            base_offset=self._base_offset,
+            batch_length=0,
+            partition_leader_epoch=leader_epoch,
+            magic=MAGIC,
+            crc=0,
+            attributes=attributes,
+            last_offset_delta=last_delta,
+            base_timestamp=self._base_timestamp,
+            max_timestamp=max_timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            record_count=self.records,
+        )
+        return seal(header, compress(codec, self.encoded, compression_level))
 
 
 def build_marker(
@@ -125,37 +194,6 @@ def seal(header: BatchHeader, section: bytes) -> bytearray:
     HEADER.pack_into(batch, 0, base_offset, len(batch) - LOG_OVERHEAD_BYTES, *rest)
     _CRC.pack_into(batch, CRC_AT, compute_crc(batch, 0, len(batch)))
     return batch
-
-
-def _encode(records: Iterable[Record], base_offset: int) -> tuple[bytearray, list[int], int, int]:
-    """The section, the offset deltas, the first and the largest timestamp."""
-    section = bytearray()
-    deltas: list[int] = []
-    base_timestamp = max_timestamp = int(NO_TIMESTAMP)
-    next_delta = 0
-    for offset, timestamp, key, value, headers in records:
-        if not deltas:
-            base_timestamp = timestamp
-        if timestamp > max_timestamp:
-            max_timestamp = timestamp
-        delta = next_delta if offset == NO_OFFSET else offset - base_offset
-        if delta < next_delta:
-            raise ValueError(f"offset {offset} is not increasing, base offset {base_offset}")
-        deltas.append(delta)
-        next_delta = delta + 1
-        body = b"".join(
-            (
-                b"\0",  # the attributes, which are unused
-                _varint(wrap_int64(timestamp - base_timestamp)),
-                _varint(delta),
-                _NULL if key is None else _varint(len(key)) + key,
-                _NULL if value is None else _varint(len(value)) + value,
-                _encode_headers(headers) if headers else b"\0",
-            )
-        )
-        section += _varint(len(body))
-        section += body
-    return section, deltas, base_timestamp, max_timestamp
 
 
 def _encode_headers(headers: Headers) -> bytearray:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, TimerKey, Token
+from suwi.coordinator.decision import Decision, Slices, TimerKey, Token
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.model.ids import NO_PRODUCER_ID, ProducerEpoch
@@ -368,11 +368,13 @@ class TransactionCoordinatorShard:
         elif before is None or before.state not in OPEN or before.start_ms != value.start_ms:
             self._open_since_ms[transactional_id] = value.start_ms
 
-    def replay_marker(self, _marker: Marker, _facts: RecordFacts) -> None:
+    def replaying_marker(self, _marker: Marker, _facts: RecordFacts) -> Slices:
         """This topic has no transactional records."""
+        return iter(())
 
-    def committed(self, _end_offset: int) -> None:
+    def committed(self, _end_offset: int) -> bool:
         """Replies wait for it; there is nothing else to do."""
+        return False
 
     def elected(self, now_ms: int, decision: Decision) -> None:
         for transactional_id in self._prepared:

@@ -5,6 +5,7 @@ fault.
 """
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -132,8 +133,11 @@ def _replay_as_committed(manager: OffsetManager, key: Any, value: Any, facts: Re
     _replay_offsets(manager, key, value, facts._replace(is_transactional=False))
 
 
-def _acknowledge_only(manager: OffsetManager, _marker: Marker, facts: RecordFacts) -> None:
+def _acknowledge_only(
+    manager: OffsetManager, _marker: Marker, facts: RecordFacts
+) -> Iterator[None]:
     """The marker is answered; its offsets are applied by nobody."""
+    return iter(())
 
 
 def _watermark(_producers: ProducerStates, _start: Offset, high_watermark: Offset) -> Offset:
@@ -217,7 +221,7 @@ MUTANTS = (
     _mutant(
         "markers-without-offsets",
         "T13: a marker is acknowledged and its offsets are not applied",
-        *(OffsetManager, "replay_marker", _acknowledge_only),
+        *(OffsetManager, "replaying_marker", _acknowledge_only),
         _script(),
     ),
     _mutant(
