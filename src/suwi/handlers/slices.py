@@ -7,22 +7,31 @@ Slices are counted in partitions, not in time, so that simulation runs are deter
 Invariant: nothing else runs between two yields; state is checked again after each.
 """
 
-from collections.abc import Generator, Iterable, Mapping
-from typing import Any, TypeAlias
+from collections import Counter
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping
+from itertools import islice
+from typing import Any, TypeAlias, TypeVar
+from uuid import UUID
 
 from suwi.handlers.errors import reply
-from suwi.net.answers import Answer, Exclusive, Reply
+from suwi.net.answers import Exclusive, Reply
 from suwi.net.dispatch import Request
-from suwi.wire.codec import encode_items, encode_response, join_items
+from suwi.wire.codec import encode_items, join_items
 from suwi.wire.encoder import EncodedItems
 
 SLICE_PARTITIONS = 128
 """About a millisecond if each partition takes ten microseconds."""
 
+_COUNTED_AT_ONCE = 2_000
+
+_Item = TypeVar("_Item")
+_Key = TypeVar("_Key")
+_Topic = TypeVar("_Topic", str, UUID)
+
 Sliced: TypeAlias = Generator[None, None, Reply]
 
 
-def in_slices(request: Request, work: Sliced) -> Answer:
+def in_slices(request: Request, work: Sliced) -> Reply | Exclusive:
     """The reply, if one slice completes it; otherwise continue with one slice per iteration."""
     try:
         next(work)
@@ -32,6 +41,43 @@ def in_slices(request: Request, work: Sliced) -> Answer:
     return Exclusive(request.connection.slices.run(work), waits_for_slices_only=True)
 
 
+async def sliced(
+    request: Request, items: Iterable[_Item], size: int = SLICE_PARTITIONS
+) -> AsyncIterator[_Item]:
+    """Each item, for handlers that await; after `size` of them the next slice is waited for."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % size == 0:
+            await request.next_slice()
+
+
+async def times_named(request: Request, keys: Iterable[_Key]) -> Counter[_Key]:
+    """How often each is named, for handlers that answer each once or refuse what is repeated."""
+    counted: Counter[_Key] = Counter()
+    for _ in counting(counted, keys):
+        await request.next_slice()
+    return counted
+
+
+def counting(counted: Counter[_Key], keys: Iterable[_Key]) -> Generator[None, None, None]:
+    """Counts in slices: a generator that yields after each."""
+    rest = iter(keys)
+    while some := list(islice(rest, _COUNTED_AT_ONCE)):
+        counted.update(some)
+        if len(some) == _COUNTED_AT_ONCE:
+            yield
+
+
+async def by_topic(
+    request: Request, results: Iterable[tuple[tuple[_Topic, int], _Item]]
+) -> dict[_Topic, list[tuple[int, _Item]]]:
+    """What became of partitions, topic by topic, in the order of their first appearance."""
+    topics: dict[_Topic, list[tuple[int, _Item]]] = {}
+    async for (topic, index), result in sliced(request, results):
+        topics.setdefault(topic, []).append((index, result))
+    return topics
+
+
 def list_in_slices(
     request: Request, array: str, items: Iterable[dict[str, Any] | None], fields: Mapping[str, Any]
 ) -> Sliced:
@@ -39,7 +85,7 @@ def list_in_slices(
 
     State may change after each slice: `items` must not iterate over what changes.
     """
-    listed = _Items(request, (array,))
+    listed = SlicedItems(request, (array,))
     for number, item in enumerate(items, 1):
         if item is not None:
             listed.add(item)
@@ -52,19 +98,27 @@ def list_in_slices(
 class SlicedResponse:
     """Builds a response of the form `{"topics": [{..., "partitions": [...]}]}` item by item."""
 
-    def __init__(self, request: Request, within: tuple[str, ...] = ()) -> None:
-        """`within`: the path to the structure that has the topics, if it is not the response."""
+    def __init__(
+        self,
+        request: Request,
+        within: tuple[str, ...] = (),
+        *,
+        arrays: tuple[str, str] = ("topics", "partitions"),
+    ) -> None:
+        """`within`: the path to the structure that has the topics, if it is not the response.
+        `arrays`: other names, for example groups and their members."""
         self._request = request
-        self._topics = _Items(request, (*within, "topics"))
+        self._outer, self._inner = arrays
+        self._topics = SlicedItems(request, (*within, self._outer))
         self._topic: dict[str, Any] | None = None
-        self._partitions = _Items(request, (*within, "topics", "partitions"))
+        self._partitions = SlicedItems(request, (*within, *arrays))
         self._in_slice = 0
 
     def begin_topic(self, **fields: Any) -> bool:
         """Start a topic; the next partitions belong to it. Returns whether the slice is full."""
         self._end_topic()
         self._topic = fields
-        return self._count()
+        return self.count()
 
     def add(self, partition: dict[str, Any], cost: int = 1) -> bool:
         """Add a partition. Returns whether the slice is full and the caller should yield.
@@ -72,7 +126,7 @@ class SlicedResponse:
         `cost`: that of how many usual ones.
         """
         self._partitions.add(partition)
-        return self._count(cost)
+        return self.count(cost)
 
     def topics(self) -> list[dict[str, Any]] | EncodedItems:
         """All topics, as the value of their array."""
@@ -80,10 +134,10 @@ class SlicedResponse:
         return self._topics.take()
 
     def reply(self, **fields: Any) -> Reply:
-        fields = {"throttle_time": 0, **fields, "topics": self.topics()}
-        return Reply([encode_response(self._request.api_key, self._request.version, fields)])
+        return reply(self._request, {"throttle_time": 0, **fields, self._outer: self.topics()})
 
-    def _count(self, cost: int = 1) -> bool:
+    def count(self, cost: int = 1) -> bool:
+        """Work that adds nothing. Returns whether the slice is full."""
         self._in_slice += cost
         if self._in_slice < SLICE_PARTITIONS:
             return False
@@ -94,18 +148,31 @@ class SlicedResponse:
 
     def _end_topic(self) -> None:
         if self._topic is not None:
-            self._topics.add({**self._topic, "partitions": self._partitions.take()})
+            self._topics.add({**self._topic, self._inner: self._partitions.take()})
             self._topic = None
 
 
-class _Items:
-    """The items of an array; those of earlier slices are already encoded."""
+class SlicedItems:
+    """The items of an array; those of earlier slices are already encoded.
+
+    A handler that awaits adds them with `await put(item)`.
+    """
 
     def __init__(self, request: Request, path: tuple[str, ...]) -> None:
         self._request = request
         self._path = path
         self._plain: list[dict[str, Any]] = []
         self._encoded: list[EncodedItems] = []
+        self._in_slice = 0
+
+    async def put(self, item: dict[str, Any], cost: int = 1) -> None:
+        """Add an item; if the slice is full, encode it and wait for the next one."""
+        self.add(item)
+        self._in_slice += cost
+        if self._in_slice >= SLICE_PARTITIONS:
+            self._in_slice = 0
+            self.encode()
+            await self._request.next_slice()
 
     def add(self, item: dict[str, Any]) -> None:
         self._plain.append(item)
