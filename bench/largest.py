@@ -7,7 +7,7 @@ exists. `smallest` lists the requests that are answered with the most.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from bench.admin import Topics
@@ -27,14 +27,15 @@ from suwi.wire.versions import (
 
 _ITEMS: Final = REQUEST_ITEMS_MAX - 10
 _PRODUCED_PARTITIONS: Final = 10_000
+_COMMIT_VERSION: Final = 8  # the last with names
 OFFSETS_GROUP: Final = "all-offsets"
 # These would be deleted, or replaced.
 _UNKNOWN_NAMES_ONLY: Final = {
     ApiKey.DELETE_TOPICS, ApiKey.CREATE_TOPICS, ApiKey.DELETE_RECORDS, ApiKey.OFFSET_DELETE,
     ApiKey.WRITE_TXN_MARKERS,
 }  # fmt: skip
-# They end a connection that has authenticated already, or wait for others.
-_LEFT_OUT: Final = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.ENVELOPE}
+# They end a connection that need not authenticate.
+_LEFT_OUT: Final = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 _VALUES: Final[dict[str, Any]] = {
     "validate_only": True,
     "timeout": 30_000,
@@ -69,14 +70,13 @@ class Asked(NamedTuple):
     frame: bytes
 
 
-def largest(topics: Topics) -> Iterator[Asked]:
-    """Of every API that clients may use and that has arrays."""
+def largest(topics: Topics, served: Collection[int]) -> Iterator[Asked]:
+    """Of every API that is served and has arrays, and of our own APIs that clients may use."""
+    names = b",".join(b'"%d"' % number for number in range(CLIENT_JSON_BYTES_MAX // 8))
+    for own in (ApiKey.DESCRIBE_REPLICAS, ApiKey.DESCRIBE_EVENTS):
+        yield _asked(own, "64 KiB", b'{"topics": [' + names + b"]}")
     for api in APIS.values():
-        if api.key in _LEFT_OUT:
-            continue
-        if api.key >= ApiKey.DESCRIBE_REPLICAS:
-            names = b",".join(b'"%d"' % number for number in range(CLIENT_JSON_BYTES_MAX // 8))
-            yield _asked(api.key, "64 KiB", b'{"topics": [' + names + b"]}")
+        if api.key not in served or api.key in _LEFT_OUT:
             continue
         for path in arrays_of(api.key):
             items = _PRODUCED_PARTITIONS if api.key is ApiKey.PRODUCE else _ITEMS
@@ -97,6 +97,25 @@ def largest_fields(
     described = structure(api, APIS[api].max_version, Direction.REQUEST)
     maker = _Maker(path, [] if api in _UNKNOWN_NAMES_ONLY else names, items_max)
     return maker.fields(described, (), 0), maker.items
+
+
+def commit(group: str, topics: Topics) -> bytes:
+    """A framed OffsetCommit of all partitions."""
+    fields, _ = largest_fields(ApiKey.OFFSET_COMMIT, (), (), 0)
+    version = _COMMIT_VERSION
+    offset = {"committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
+    fields |= {
+        "group_id": group,
+        "topics": [
+            {
+                "name": name,
+                "partitions": [{"partition_index": index, **offset} for index in range(count)],
+            }
+            for name, count in topics.items()
+        ],
+    }
+    header = request_header(ApiKey.OFFSET_COMMIT, version, 0, CLIENT_ID)
+    return frame(header + encode_request(ApiKey.OFFSET_COMMIT, version, fields))
 
 
 def _asked(api: ApiKey, what: str, body: bytes) -> Asked:
