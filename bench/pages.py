@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import chart
-from bench.jobs import fairness
+from bench.jobs import fairness, request_stalls
 from bench.measure import Figure
 from bench.panels import Panel, Row
 from bench.report import Results, setting, times, write_json
@@ -81,9 +81,16 @@ def _mark(met: bool | None) -> str:
 def loop_never_stalls(figure: Figure) -> bool:
     """No callback too long in any repetition; few nearly too long in the median one."""
     longest_ms = max(figure.values["callback_max_ms"])
+    if is_request(figure.job):
+        return longest_ms <= CALLBACK_MS_MAX
     return longest_ms <= CALLBACK_MS_MAX and (
         figure.median("callback_p999_ms") <= CALLBACK_P999_MS_MAX
     )
+
+
+def is_request(job: str) -> bool:
+    """Whether the job is a single request, with too few callbacks for a percentile."""
+    return job.startswith(request_stalls.JOB)
 
 
 def counts(figure: Figure) -> bool:
@@ -111,6 +118,8 @@ def _stall_tables(figures: list[Figure]) -> Iterable[str]:
         "garbage collection ms", "runs", "", "the longest",
     )  # fmt: skip
     for job, figure in watched.items():
+        if is_request(job):
+            continue
         name = worst_callback(figure)
         yield _row(
             job,
@@ -124,12 +133,34 @@ def _stall_tables(figures: list[Figure]) -> Iterable[str]:
             f"`{name}`" if name else "",
         )
     yield ""
+    yield from _request_table({job: f for job, f in watched.items() if is_request(job)})
     yield "## Outside: a small producer beside the same work"
     yield ""
     columns = ("work s", "p99.9 ms", "max ms", "control p99.9 ms", "counts")
     yield from _header("beside", *(f"{s}: {c}" for s in ("Suwi", "Kafka") for c in columns))
     for job in dict.fromkeys([*suwi, *kafka]):
-        yield _row(job, *_seen(suwi.get(job)), *_seen(kafka.get(job)))
+        if not is_request(job):
+            yield _row(job, *_seen(suwi.get(job)), *_seen(kafka.get(job)))
+
+
+def _request_table(figures: dict[str, Figure]) -> Iterable[str]:
+    yield "## Inside: single requests"
+    yield ""
+    yield from _header(
+        "request", "longest ms", "garbage collection ms", "CPU s", "until the reply s", "",
+        "the longest",
+    )  # fmt: skip
+    for job, figure in figures.items():
+        yield _row(
+            job.removeprefix(request_stalls.JOB),
+            _ms(figure, "callback_max_ms", max),
+            _ms(figure, "gc_max_ms", max),
+            _ms(figure, "loop_cpu_s", max),
+            _ms(figure, "work_s", max),
+            _mark(loop_never_stalls(figure)),
+            f"`{worst_callback(figure)}`" if not loop_never_stalls(figure) else "",
+        )
+    yield ""
 
 
 def _seen(figure: Figure | None) -> list[str]:
@@ -164,7 +195,7 @@ def _stall_findings(figures: list[Figure]) -> list[Finding]:
 
 
 def _stall_panels(figures: list[Figure]) -> list[Panel]:
-    jobs = list(dict.fromkeys(figure.job for figure in figures))
+    jobs = list(dict.fromkeys(figure.job for figure in figures if not is_request(figure.job)))
     return [
         Panel(
             "Longest callback of the event loop, CPU (less is better, logarithmic)",

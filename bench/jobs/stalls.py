@@ -14,7 +14,7 @@ from functools import partial
 from bench.beside import Recorders, beside, metrics_of, take_all, worst
 from bench.clients import Metrics, run_client
 from bench.homes import Home, home, made_home
-from bench.jobs import replica_stalls, startup
+from bench.jobs import replica_stalls, request_stalls, startup
 from bench.measure import Figure
 from bench.plan import STALLS, Plan, StallPlan
 from bench.processes import wait_until_idle
@@ -24,6 +24,7 @@ from bench.works import Kind, Stage, kinds_with_few, kinds_with_many, make_many
 
 _PING_TOPIC = "ping"
 _KAFKA_RESTARTS = 2
+_REQUEST_REPETITIONS = 1  # of some eighty requests; no percentile is taken
 _SETTINGS = {
     # Retention and compaction start when there is something to do, not minutes later.
     "log_retention_check_interval_ms": "1000",
@@ -41,6 +42,7 @@ def measure(plan: Plan, brokers: tuple[str, ...]) -> list[Figure]:
             figures += many.all(kinds_with_many(how_much))
             figures += many.unclean_restarts()
         if system == SUWI:
+            figures += request_stalls.measure(replace(how_much, repetitions=_REQUEST_REPETITIONS))
             figures += replica_stalls.measure(how_much)
     return figures
 

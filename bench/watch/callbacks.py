@@ -2,7 +2,8 @@
 
 `CallbackWatch.install` wraps `asyncio.Handle._run`, through which a loop runs everything: readable
 sockets, timers, steps of tasks. A callback's CPU time is that of its thread, without waiting for
-the disk, for a processor or for the GIL; its wall time includes all of that.
+the disk, for a processor or for the GIL; its wall time includes all of that. Garbage collections
+are not part of the CPU time of the callback in which they happened: their longest is apart.
 A thread samples every few milliseconds what the loop is doing. It costs the loop next to nothing,
 and a callback with the name "read from a connection" gets the name of the code that took long.
 """
@@ -107,7 +108,7 @@ class CallbackWatch:
             try:
                 run(handle)
             finally:
-                cpu_s = cpu() - cpu_began_s
+                cpu_s = cpu() - cpu_began_s - self._gc_s
                 wall_s = now() - began_s
                 self._running_since = 0.0
                 section.cpu_s.append(cpu_s)
@@ -127,8 +128,6 @@ class CallbackWatch:
         name = callback_name(callback)
         if self._samples:
             name += f" in {culprit(self._samples)}"
-        if self._gc_s > cpu_s / 2:
-            name += " (garbage collection)"
         return name
 
     def _collected(self, phase: str, _info: dict[str, int]) -> None:

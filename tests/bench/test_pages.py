@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench import pages
-from bench.jobs import fairness
+from bench.jobs import fairness, request_stalls
 from bench.measure import Figure
 from bench.report import Results
 from bench.servers import KAFKA, SUWI
@@ -47,6 +47,16 @@ def test_one_long_callback_in_one_repetition_misses_the_goal() -> None:
     assert pages.loop_never_stalls(beside([5, 5, 19, 5, 5]))
     assert not pages.loop_never_stalls(beside([5, 5, 21, 5, 5]))
     assert not pages.loop_never_stalls(beside([5] * 5, p999_ms=11))
+
+
+def test_a_single_request_is_judged_by_its_longest_callback_in_a_table_of_its_own() -> None:
+    figure = beside([19], p999_ms=19)
+    figure.job = request_stalls.JOB + "Metadata: all topics"
+    assert pages.loop_never_stalls(figure)
+    lines = list(pages._stall_tables([figure]))
+    (row,) = (line for line in lines if "all topics" in line)
+    assert row.startswith("| Metadata: all topics | 19.0 | 0.0 |")
+    assert lines.index(row) > lines.index("## Inside: single requests")
 
 
 def test_the_longest_callback_of_all_repetitions_is_named() -> None:

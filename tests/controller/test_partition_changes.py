@@ -73,7 +73,7 @@ def test_preferred_leader_elections_are_limited_per_decision() -> None:
 def test_only_the_shards_that_change_are_written() -> None:
     image = image_of(a=[led_by(B1, B2)] * 2500)
     changed = led_by(B1, B2)._replace(leader=B2)
-    puts = shard_puts(image, {tp("a", 1000): changed, tp("a", 1999): changed})
+    puts = list(shard_puts(image, {tp("a", 1000): changed, tp("a", 1999): changed}))
     assert [put.key for put in puts] == ["partitions/a/1"]
     states = decode_shard(puts[0].value)
     assert len(states) == 1000

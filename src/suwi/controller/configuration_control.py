@@ -106,6 +106,9 @@ class ConfigurationControl:
     ) -> None:
         """Change settings of a topic, of one broker (of all if `name` is empty), or of a consumer
         group, which need not exist yet. `replace` removes those not in `alterations`."""
+        if resource is Resource.TOPIC and name not in self._follower.image.topics:
+            # Not a decision: a request may name thousands that do not exist.
+            raise _unknown(name)
 
         async def change() -> None:
             writes, configs, rules_changed = self._plans[resource](name, alterations, replace)
@@ -125,7 +128,7 @@ class ConfigurationControl:
         image = self._follower.image
         topic = image.topics.get(name)
         if topic is None:
-            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+            raise _unknown(name)
         keys = {name: declared for name, (_, declared) in TOPIC_KEYS.items()}
         configs = _altered({} if replace else topic.configs, alterations, keys)
         with _invalid_config():
@@ -201,7 +204,11 @@ class ConfigurationControl:
         if before.get(_MIN_ISR) == after.get(_MIN_ISR):
             return []
         image = self._follower.image
-        return shard_puts(image, without_elr(image, topics))
+        return list(shard_puts(image, without_elr(image, topics)))
+
+
+def _unknown(topic: str) -> UnknownTopicOrPartition:
+    return UnknownTopicOrPartition(f"topic {topic!r} does not exist")
 
 
 def _affects_elections(

@@ -5,7 +5,7 @@ rules of topics have changed;
 `elect_preferred_all` elects preferred leaders; `shard_puts` makes the store entries.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from suwi.controller.elections import (
@@ -26,9 +26,14 @@ from suwi.metadata.image import (
     partitions_of,
 )
 from suwi.metadata.store import Put
-from suwi.model.ids import NodeId, TopicPartition
+from suwi.model.ids import NodeId, PartitionIndex, TopicPartition
 
 RulesOf = Callable[[Topic], Rules]
+
+
+SLICE_PARTITIONS = 100
+"""How many are decided in one iteration of the event loop."""
+_DECIDED_AT_ONCE_MAX = 1000
 
 
 @dataclass(slots=True)
@@ -70,6 +75,18 @@ class PartitionChanges:
                     insync_min = rules_of(topic).insync_min
                     if complete(state, live, insync_min=insync_min) is not state:
                         self.states[tp] = state
+
+
+def pieces(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
+    """Each is a decision of its own, so that no other decision waits for all of them."""
+    for first in range(0, len(partitions), _DECIDED_AT_ONCE_MAX):
+        yield partitions[first : first + _DECIDED_AT_ONCE_MAX]
+
+
+def all_partitions(image: ClusterImage) -> Iterator[TopicPartition]:
+    for topic in image.topics.values():
+        for index in range(len(topic.partitions)):
+            yield TopicPartition(topic.name, PartitionIndex(index))
 
 
 def compute_changes(
@@ -116,24 +133,22 @@ def awaiting_positions(image: ClusterImage) -> dict[TopicPartition, PartitionSta
     }
 
 
-def shard_puts(image: ClusterImage, states: Mapping[TopicPartition, PartitionState]) -> list[Put]:
-    """The store entries that set these partition states."""
+def shard_puts(
+    image: ClusterImage, states: Mapping[TopicPartition, PartitionState]
+) -> Iterator[Put]:
+    """The store entries that set these partition states, each made when it is asked for."""
     by_topic: dict[str, dict[int, PartitionState]] = {}
     for tp, state in states.items():
         by_topic.setdefault(tp.topic, {})[tp.partition] = state
-    return [
-        Put(key, value)
-        for name, changed in by_topic.items()
-        for key, value in _changed_shards(image.topics[name], changed).items()
-    ]
-
-
-def _changed_shards(topic: Topic, changed: Mapping[int, PartitionState]) -> dict[str, bytes]:
-    partitions = list(topic.partitions)
-    for index, state in changed.items():
-        partitions[index] = state
-    shards = sorted({index // SHARD_PARTITIONS for index in changed})
-    return encode_shards(topic._replace(partitions=tuple(partitions)), shards)
+    for name, changed in by_topic.items():
+        topic = image.topics[name]
+        partitions = list(topic.partitions)
+        for index, state in changed.items():
+            partitions[index] = state
+        after = topic._replace(partitions=tuple(partitions))
+        for shard in sorted({index // SHARD_PARTITIONS for index in changed}):
+            for key, value in encode_shards(after, [shard]).items():
+                yield Put(key, value)
 
 
 def without_elr(image: ClusterImage, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:

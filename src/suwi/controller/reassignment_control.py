@@ -9,10 +9,11 @@ Invariant: what is known of a reassignment is in the store, so the next controll
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 from suwi.controller.elections import Election
 from suwi.controller.metadata_writer import MetadataWriter
-from suwi.controller.partition_changes import PartitionChanges
+from suwi.controller.partition_changes import SLICE_PARTITIONS, PartitionChanges, pieces
 from suwi.controller.reassignments import (
     cancel,
     check_target,
@@ -21,6 +22,7 @@ from suwi.controller.reassignments import (
     replicas_on,
 )
 from suwi.controller.replication_control import ReplicationControl
+from suwi.env.slices import in_slices
 from suwi.metadata.deletions import delete_deletions
 from suwi.metadata.image import BROKER_CONFIGS, ClusterImage, PartitionState
 from suwi.metadata.metadata_follower import MetadataFollower
@@ -34,6 +36,8 @@ from suwi.model.errors import (
 from suwi.model.ids import NodeId, TopicPartition
 
 log = logging.getLogger(__name__)
+
+_SEEN_AT_ONCE = 1000
 
 Targets = Mapping[TopicPartition, Sequence[int] | None]
 """The new replicas of each partition, or None to cancel its reassignment."""
@@ -51,17 +55,27 @@ class ReassignmentControl:
         self, targets: Targets, *, allow_replication_factor_change: bool = True
     ) -> dict[TopicPartition, BrokerError | None]:
         """Start, override or cancel reassignments. Returns the result of each."""
-        return await self._writer.run_exclusively(
-            lambda: self._reassign(targets, allow_replication_factor_change)
-        )
+        image = self._follower.image
+        results: dict[TopicPartition, BrokerError | None] = {}
+        present = []
+        async for tp in in_slices(targets, SLICE_PARTITIONS):
+            if image.partition(tp) is None:
+                results[tp] = UnknownTopicOrPartition(f"{tp} does not exist")
+            else:
+                present.append(tp)
+        for piece in pieces(present):
+            decide = partial(self._reassign, piece, targets, allow_replication_factor_change)
+            results |= await self._writer.run_exclusively(decide)
+        return results
 
     async def _reassign(
-        self, targets: Targets, allow_factor_change: bool
+        self, partitions: Sequence[TopicPartition], targets: Targets, allow_factor_change: bool
     ) -> dict[TopicPartition, BrokerError | None]:
         image = self._follower.image
         decided = PartitionChanges()
-        results: dict[TopicPartition, BrokerError | None] = dict.fromkeys(targets)
-        for tp, target in targets.items():
+        results: dict[TopicPartition, BrokerError | None] = dict.fromkeys(partitions)
+        async for tp in in_slices(partitions, SLICE_PARTITIONS):
+            target = targets[tp]
             try:
                 state = image.partition(tp)
                 if state is None:
@@ -85,11 +99,12 @@ class ReassignmentControl:
                 log.info("reassignment started", extra={**facts, "target": targets[tp]})
         return results
 
-    def in_progress(
+    async def in_progress(
         self, asked: Mapping[str, Collection[int]] | None = None
     ) -> dict[TopicPartition, PartitionState]:
         """The partitions that are being reassigned: of all topics, or those `asked` for."""
-        return reassignments(self._follower.image, asked)
+        found = in_slices(reassignments(self._follower.image, asked), _SEEN_AT_ONCE)
+        return {each[0]: each[1] async for each in found if each is not None}
 
     async def unregister(self, node: NodeId) -> None:
         """A broker that has stopped, and has no replicas, will not return.

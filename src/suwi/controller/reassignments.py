@@ -12,7 +12,7 @@ starts a new leader epoch, so that no fetch that a removed replica has sent coun
 again with an empty log.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from suwi.metadata.image import ClusterImage, PartitionState, partitions_of
 from suwi.model.errors import (
@@ -146,15 +146,19 @@ def _assign(
 
 def reassignments(
     image: ClusterImage, asked: Mapping[str, Collection[int]] | None
-) -> dict[TopicPartition, PartitionState]:
-    """The partitions that are being reassigned: of all topics, or those `asked` for."""
-    names = image.topics if asked is None else [name for name in asked if name in image.topics]
-    return {
-        tp: state
-        for name in names
-        for tp, state in partitions_of(image.topics[name])
-        if state.is_reassigning and (asked is None or tp.partition in asked[name])
-    }
+) -> Iterator[tuple[TopicPartition, PartitionState] | None]:
+    """The partitions that are being reassigned: of all topics, or those `asked` for.
+
+    None for each one that is looked at and is not, so that the caller can go in slices.
+    """
+    for name in image.topics if asked is None else asked:
+        topic = image.topics.get(name)
+        if topic is None:
+            yield None
+            continue
+        for tp, state in partitions_of(topic):
+            is_meant = asked is None or tp.partition in asked[name]
+            yield (tp, state) if state.is_reassigning and is_meant else None
 
 
 def replicas_on(image: ClusterImage, node: NodeId) -> list[TopicPartition]:

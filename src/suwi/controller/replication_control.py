@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -34,11 +35,14 @@ from suwi.controller.events import (
 )
 from suwi.controller.metadata_writer import MetadataWriter
 from suwi.controller.partition_changes import (
+    SLICE_PARTITIONS,
     PartitionChanges,
     RulesOf,
+    all_partitions,
     awaiting_positions,
     compute_changes,
     elect_preferred_all,
+    pieces,
     shard_puts,
 )
 from suwi.controller.proposed_isr import ProposedIsr, check_sender, validate
@@ -49,6 +53,7 @@ from suwi.controller.replica_state_query import (
     lost_at_least,
 )
 from suwi.env import Clock
+from suwi.env.slices import in_slices
 from suwi.metadata.deletions import delete_deletions
 from suwi.metadata.image import (
     LIVE,
@@ -74,6 +79,7 @@ from suwi.model.ids import NO_NODE, NodeId, PartitionIndex, TopicPartition
 log = logging.getLogger(__name__)
 
 _PREFERRED_AT_ONCE_MAX = 1000
+_SHARDS_AT_ONCE = 4
 _PREFERRED_PAUSE_S = 1.0
 """Hazard Z16: clients find the new leaders of one piece before the next piece moves."""
 _LOSSES_REPORTED_MAX = 50
@@ -243,23 +249,38 @@ class ReplicationControl:
     ) -> dict[TopicPartition, BrokerError | None]:
         """Serve ElectLeaders; `requested` None: all partitions. Returns the result of each."""
         answers = await self._query_awaited() if unclean else {}
-        return await self._writer.run_exclusively(lambda: self._elect(requested, unclean, answers))
+        image = self._follower.image
+        asked = all_partitions(image) if requested is None else requested
+        results: dict[TopicPartition, BrokerError | None] = {}
+        present = []
+        async for tp in in_slices(asked, SLICE_PARTITIONS):
+            if image.partition(tp) is None:
+                results[tp] = UnknownTopicOrPartition(f"{tp} does not exist")
+            else:
+                present.append(tp)
+        for piece in pieces(present):
+            decide = partial(self._elect, piece, unclean, answers)
+            results |= await self._writer.run_exclusively(decide)
+        if requested is None:
+            results = {
+                tp: error
+                async for tp, error in in_slices(results.items(), SLICE_PARTITIONS)
+                if not isinstance(error, ElectionNotNeeded)
+            }
+        return results
 
     async def _elect(
-        self, requested: Sequence[TopicPartition] | None, unclean: bool, answers: Answers
+        self, requested: Sequence[TopicPartition], unclean: bool, answers: Answers
     ) -> dict[TopicPartition, BrokerError | None]:
         image = self._follower.image
         decided = PartitionChanges()
         results: dict[TopicPartition, BrokerError | None] = {}
-        for tp in _all_partitions(image) if requested is None else requested:
+        async for tp in in_slices(requested, SLICE_PARTITIONS):
             try:
                 state, election = self._elected(image, tp, unclean, answers.get(tp, {}))
                 decided.states[tp] = state
                 decided.elections[tp] = election
                 results[tp] = None
-            except ElectionNotNeeded as error:
-                if requested is not None:
-                    results[tp] = error
             except BrokerError as error:
                 results[tp] = error
         await self.write(decided)
@@ -349,7 +370,7 @@ class ReplicationControl:
         check_sender(image, sender, broker_epoch)
         decided = PartitionChanges()
         results: list[TopicPartition | BrokerError] = []
-        for topic_id, index, proposal in proposals:
+        async for topic_id, index, proposal in in_slices(proposals, SLICE_PARTITIONS):
             try:
                 topic = image.topics_by_id.get(topic_id)
                 if topic is None:
@@ -430,7 +451,10 @@ class ReplicationControl:
                 replicas, brokers or image.unfenced_brokers, _LOSSES_TIMEOUT_S
             )
         events = self._losses(decided, answers or {})
-        writes = [*shard_puts(image, decided.states), *operations(image, events), *registrations]
+        writes: list[Operation] = [
+            put async for put in in_slices(shard_puts(image, decided.states), _SHARDS_AT_ONCE)
+        ]
+        writes += [*operations(image, events), *registrations]
         if not writes:
             return
         await self._writer.write(writes)
@@ -478,11 +502,3 @@ def _log_elections(decided: PartitionChanges) -> None:
             "leader elected",
             extra={"partition": str(tp), "election": election.value, **facts},
         )
-
-
-def _all_partitions(image: ClusterImage) -> list[TopicPartition]:
-    return [
-        TopicPartition(topic.name, PartitionIndex(index))
-        for topic in image.topics.values()
-        for index in range(len(topic.partitions))
-    ]

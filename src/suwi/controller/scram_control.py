@@ -4,10 +4,13 @@ Invariant: the store has salted hashes only, with at least the iterations that t
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import chain, islice
 from typing import NamedTuple
 
 from suwi.controller.metadata_writer import MetadataWriter, check_fits
+from suwi.env.slices import in_slices
 from suwi.metadata.image import encode_scram, scram_key
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import Delete, Operation, Put
@@ -31,6 +34,9 @@ log = logging.getLogger(__name__)
 
 _USER_CHARACTERS_MAX = 1024
 _SALT_BYTES_MAX = 1024
+_CHANGES_AT_ONCE = 1000
+_USERS_AT_ONCE = 50
+_USERS_DECIDED_AT_ONCE = 1000
 
 
 class Deletion(NamedTuple):
@@ -72,20 +78,29 @@ class ScramControl(ScramDirectory):
     async def alter(
         self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
     ) -> dict[str, BrokerError | None]:
-        """Change users; returns the result of each. A user with one invalid change is unchanged."""
-        return await self._writer.run_exclusively(lambda: self._alter(deletions, upsertions))
+        """Change users; returns the result of each. A user with one invalid change is unchanged.
 
-    async def _alter(
-        self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
-    ) -> dict[str, BrokerError | None]:
+        Some users at a time are a decision of their own, so that no other decision waits for all.
+        """
         results: dict[str, BrokerError | None] = {}
         changes_by_user: dict[str, list[Deletion | Upsertion]] = {}
-        for deletion in deletions:
-            changes_by_user.setdefault(deletion.user, []).append(deletion)
-        for upsertion in upsertions:
-            changes_by_user.setdefault(upsertion.user, []).append(upsertion)
+        asked = chain[Deletion | Upsertion](deletions, upsertions)
+        async for change in in_slices(asked, _CHANGES_AT_ONCE):
+            changes_by_user.setdefault(change.user, []).append(change)
+        rest = iter(changes_by_user.items())
+        while users := dict(islice(rest, _USERS_DECIDED_AT_ONCE)):
+            try:
+                results |= await self._writer.run_exclusively(partial(self._alter, users))
+            except BrokerError as error:
+                results |= dict.fromkeys(users, error)
+        return results
+
+    async def _alter(
+        self, changes_by_user: Mapping[str, Sequence[Deletion | Upsertion]]
+    ) -> dict[str, BrokerError | None]:
+        results: dict[str, BrokerError | None] = {}
         operations: list[Operation] = []
-        for user, changes in changes_by_user.items():
+        async for user, changes in in_slices(changes_by_user.items(), _USERS_AT_ONCE):
             try:
                 operations.append(self._altered(user, changes))
             except BrokerError as error:

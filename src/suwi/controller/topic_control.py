@@ -11,9 +11,10 @@ from uuid import UUID
 
 from suwi.controller.internal_topics import check_can_be_deleted, check_can_grow, check_configs
 from suwi.controller.metadata_writer import MetadataWriter, check_fits
-from suwi.controller.placement import place, sites_of
+from suwi.controller.placement import Site, place, sites_of
 from suwi.controller.topic_names import check_collision, check_topic_name
 from suwi.env import Random
+from suwi.env.slices import in_slices
 from suwi.metadata.deletions import put_deletion
 from suwi.metadata.image import (
     SHARD_PARTITIONS,
@@ -71,10 +72,11 @@ class TopicControl:
 
     async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         """Create a topic; returns when this broker's image has it. Raises a `BrokerError`."""
+        self._check_new(new, self._follower.image)
         return await self._writer.run_exclusively(lambda: self._create(new, validate_only))
 
     async def _create(self, new: NewTopic, validate_only: bool) -> Topic:
-        topic = self._decide(new, self._follower.image)
+        topic = await self._decide(new, self._follower.image)
         head = Put(TOPICS + topic.name, encode_topic(topic), ABSENT)
         check_fits(head)
         if validate_only:
@@ -94,10 +96,14 @@ class TopicControl:
         head = Put(TOPICS + topic.name, encode_topic(topic), ABSENT)
         await self._writer.run_exclusively(lambda: self._writer.write([*shards, head]))
 
-    def _decide(self, new: NewTopic, image: ClusterImage) -> Topic:
+    def _check_new(self, new: NewTopic, image: ClusterImage) -> None:
+        """Also before the decision: a request may name thousands that cannot be created."""
         check_topic_name(new.name)
         if new.name in image.topics:
             raise TopicAlreadyExists(f"topic {new.name!r} already exists")
+
+    async def _decide(self, new: NewTopic, image: ClusterImage) -> Topic:
+        self._check_new(new, image)
         check_collision(new.name, image.topics)
         if any(value is None for value in new.configs.values()):
             raise InvalidConfig("a topic's configuration cannot be null")
@@ -106,16 +112,13 @@ class TopicControl:
         except BadConfig as error:
             raise InvalidConfig(str(error)) from None
         check_configs(new.name, new.configs, config, before=self._defaults)
-        states = [
-            PartitionState(replicas[0], LeaderEpoch(0), 0, replicas, replicas)
-            for replicas in self._replicas(new, image)
-        ]
+        states = await _new_states(await self._replicas(new, image))
         return Topic(new.name, TopicId(self._random.uuid()), dict(new.configs), tuple(states))
 
-    def _replicas(self, new: NewTopic, image: ClusterImage) -> list[tuple[NodeId, ...]]:
+    async def _replicas(self, new: NewTopic, image: ClusterImage) -> list[tuple[NodeId, ...]]:
         brokers = list(image.unfenced_brokers)
         if new.assignments:
-            return _check_assignments(new.assignments, brokers)
+            return await _check_assignments(new.assignments, brokers)
         if new.partitions < 1:
             raise InvalidPartitions("a topic needs at least one partition")
         if new.partitions > PARTITIONS_MAX:
@@ -125,7 +128,9 @@ class TopicControl:
         start = self._random.below(max(len(brokers), 1))
         shift = self._random.below(max(len(brokers), 1))
         sites = sites_of(image.unfenced_brokers.values())
-        return place(sites, new.partitions, new.replication_factor, start=start, shift=shift)
+        return await _place(
+            sites, range(new.partitions), new.replication_factor, start=start, shift=shift
+        )
 
     async def add_partitions(
         self,
@@ -136,6 +141,8 @@ class TopicControl:
         validate_only: bool = False,
     ) -> None:
         """Increase the number of a topic's partitions to `count`."""
+        if name not in self._follower.image.topics:
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
         await self._writer.run_exclusively(
             lambda: self._add_partitions(name, count, assignments, validate_only)
         )
@@ -159,8 +166,9 @@ class TopicControl:
             )
         if count > PARTITIONS_MAX:
             raise InvalidPartitions(f"a topic has at most {PARTITIONS_MAX} partitions")
-        added = self._replicas_of_added(topic, count - present, assignments, image)
-        states = [PartitionState(r[0], LeaderEpoch(0), 0, r, r) for r in added]
+        states = await _new_states(
+            await self._replicas_of_added(topic, count - present, assignments, image)
+        )
         grown = Topic(name, topic.id, topic.configs, (*topic.partitions, *states))
         if validate_only:
             return
@@ -168,7 +176,7 @@ class TopicControl:
         await self._writer.write([*shards, Put(TOPICS + name, encode_topic(grown))])
         log.info("partitions added", extra={"topic": name, "partitions": count})
 
-    def _replicas_of_added(
+    async def _replicas_of_added(
         self,
         topic: Topic,
         count: int,
@@ -181,30 +189,25 @@ class TopicControl:
             start = self._random.below(max(len(brokers), 1))
             first = len(topic.partitions)
             sites = sites_of(image.unfenced_brokers.values())
-            return place(sites, count, factor, first_partition=first, start=start)
+            return await _place(sites, range(first, first + count), factor, start=start)
         if len(assignments) != count:
             raise InvalidReplicaAssignment(
                 f"{count} partitions are to be added, but {len(assignments)} are assigned"
             )
-        chosen = _check_assignments(dict(enumerate(assignments)), brokers)
+        chosen = await _check_assignments(dict(enumerate(assignments)), brokers)
         if len(chosen[0]) != factor:
             raise InvalidReplicaAssignment(f"the topic's replication factor is {factor}")
         return chosen
 
     async def delete(self, name: str | None, topic_id: UUID | None) -> Topic:
         """Delete a topic by name or id. Raises a `BrokerError`."""
+        # Also before the decision: a request may name thousands that do not exist.
+        _find(self._follower.image, name, topic_id)
         return await self._writer.run_exclusively(lambda: self._delete(name, topic_id))
 
     async def _delete(self, name: str | None, topic_id: UUID | None) -> Topic:
         image = self._follower.image
-        if name is not None:
-            topic = image.topics.get(name)
-            if topic is None:
-                raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
-        else:
-            topic = image.topics_by_id.get(topic_id) if topic_id else None
-            if topic is None:
-                raise UnknownTopicId(f"no topic has the id {topic_id}")
+        topic = _find(image, name, topic_id)
         check_can_be_deleted(topic.name)
         shards = range(shard_count(topic))
         operations: list[Operation] = [
@@ -215,6 +218,43 @@ class TopicControl:
         await self._writer.write(operations)
         log.info("topic deleted", extra={"topic": topic.name})
         return topic
+
+
+def _find(image: ClusterImage, name: str | None, topic_id: UUID | None) -> Topic:
+    if name is not None:
+        topic = image.topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+    else:
+        topic = image.topics_by_id.get(topic_id) if topic_id else None
+        if topic is None:
+            raise UnknownTopicId(f"no topic has the id {topic_id}")
+    return topic
+
+
+async def _place(
+    sites: Sequence[Site],
+    indexes: range,
+    replication_factor: int,
+    *,
+    start: int,
+    shift: int = 0,
+) -> list[tuple[NodeId, ...]]:
+    """As `place`; yields to the event loop after each shard."""
+    placed: list[tuple[NodeId, ...]] = []
+    async for first in in_slices(indexes[::SHARD_PARTITIONS], 1):
+        count = min(SHARD_PARTITIONS, indexes.stop - first)
+        placed += place(
+            sites, count, replication_factor, first_partition=first, start=start, shift=shift
+        )
+    return placed
+
+
+async def _new_states(placed: Sequence[tuple[NodeId, ...]]) -> list[PartitionState]:
+    return [
+        PartitionState(replicas[0], LeaderEpoch(0), 0, replicas, replicas)
+        async for replicas in in_slices(placed, SHARD_PARTITIONS)
+    ]
 
 
 async def _shard_puts(topic: Topic, first: int = 0) -> list[Put]:
@@ -236,7 +276,7 @@ def _deletion_puts(image: ClusterImage, topic: Topic) -> list[Put]:
     return [put_deletion(node, image.deletions.get(node, {}), topic.id) for node in sorted(offline)]
 
 
-def _check_assignments(
+async def _check_assignments(
     assignments: Mapping[int, Sequence[int]], brokers: Sequence[NodeId]
 ) -> list[tuple[NodeId, ...]]:
     if sorted(assignments) != list(range(len(assignments))):
@@ -244,7 +284,7 @@ def _check_assignments(
     sizes = {len(replicas) for replicas in assignments.values()}
     if len(sizes) != 1 or 0 in sizes:
         raise InvalidReplicaAssignment("every partition needs the same number of replicas, not 0")
-    for index, replicas in assignments.items():
+    async for index, replicas in in_slices(assignments.items(), SHARD_PARTITIONS):
         if len(set(replicas)) < len(replicas):
             raise InvalidReplicaAssignment(f"partition {index} names a broker twice")
         not_live = [broker for broker in replicas if broker not in brokers]

@@ -3,7 +3,6 @@
 AlterConfigs replaces all settings of a resource; IncrementalAlterConfigs changes the named ones.
 """
 
-from collections import Counter
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -11,9 +10,13 @@ from kio.schema.errors import ErrorCode
 from suwi.controller.configuration_control import Alteration, AlterOperation, Resource
 from suwi.controller.controller_api import ControllerApi
 from suwi.handlers.errors import error_of, reply
+from suwi.handlers.slices import SlicedItems, times_named
 from suwi.model.errors import BrokerError, InvalidRequest
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
+
+_SETTINGS_MAX = 1000
+"""Of one resource: none has that many. A decision does not go in slices."""
 
 
 class AlterConfigs:
@@ -23,18 +26,20 @@ class AlterConfigs:
 
     async def __call__(self, request: Request) -> Reply:
         asked = request.message
-        times_named = Counter((r.resource_type, r.resource_name) for r in asked.resources)
-        responses = []
+        times = await times_named(
+            request, ((r.resource_type, r.resource_name) for r in asked.resources)
+        )
+        responses = SlicedItems(request, ("responses",))
         for resource in asked.resources:
             key = (resource.resource_type, resource.resource_name)
             error, message = ErrorCode.none, None
             try:
-                if times_named[key] > 1:
+                if times[key] > 1:
                     raise InvalidRequest(f"{resource.resource_name!r} is named more than once")
-                await self._alter(resource, asked.validate_only)
+                await self._alter(request, resource)
             except BrokerError as problem:
                 error, message = error_of(problem)
-            responses.append(
+            await responses.put(
                 {
                     "error_code": error,
                     "error_message": message,
@@ -42,9 +47,11 @@ class AlterConfigs:
                     "resource_name": resource.resource_name,
                 }
             )
-        return reply(request, {"throttle_time": 0, "responses": responses})
+        return reply(request, {"throttle_time": 0, "responses": responses.take()})
 
-    async def _alter(self, resource: Any, validate_only: bool) -> None:
+    async def _alter(self, request: Request, resource: Any) -> None:
+        if len(resource.configs) > _SETTINGS_MAX:
+            raise InvalidRequest(f"{len(resource.configs)} settings are more than there are")
         alterations = [
             Alteration(config.name, self._operation(config), config.value)
             for config in resource.configs
@@ -56,7 +63,7 @@ class AlterConfigs:
             resource.resource_name,
             alterations,
             replace=not self._incremental,
-            validate_only=validate_only,
+            validate_only=request.message.validate_only,
         )
 
     def _operation(self, config: Any) -> AlterOperation:

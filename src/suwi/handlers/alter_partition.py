@@ -13,6 +13,7 @@ from suwi.controller.controller_api import ControllerApi
 from suwi.controller.proposed_isr import ANY_EPOCH, ProposedIsr
 from suwi.controller.replication_control import TopicProposal
 from suwi.handlers.errors import error_of, reply
+from suwi.handlers.slices import SlicedResponse, by_topic, sliced
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_NODE, NO_TOPIC_ID, NodeId
@@ -29,12 +30,12 @@ class AlterPartition:
     async def __call__(self, request: Request) -> Reply:
         asked = request.message
         sender = NodeId(asked.broker_id)
+        named = ((topic, each) for topic in asked.topics for each in topic.partitions)
         proposals = [
             TopicProposal(
                 topic.topic_id or NO_TOPIC_ID, p.partition_index, _proposal(p, request.version)
             )
-            for topic in asked.topics
-            for p in topic.partitions
+            async for topic, p in sliced(request, named)
         ]
         try:
             results = await self._controller.partitions.propose(
@@ -43,21 +44,18 @@ class AlterPartition:
         except BrokerError as error:
             code, _ = error_of(error)
             return reply(request, {"throttle_time": 0, "error_code": code, "topics": ()})
-        topics: dict[Any, list[dict[str, Any]]] = {}
-        for proposal, result in zip(proposals, results, strict=True):
-            answer = _answer(proposal, result)
-            topics.setdefault(proposal.topic_id, []).append(answer)
-        return reply(
-            request,
-            {
-                "throttle_time": 0,
-                "error_code": ErrorCode.none,
-                "topics": [
-                    {"topic_id": topic_id, "partitions": partitions}
-                    for topic_id, partitions in topics.items()
-                ],
-            },
-        )
+        answers = {
+            (proposal.topic_id, proposal.partition): _answer(proposal, result)
+            async for proposal, result in sliced(request, zip(proposals, results, strict=True))
+        }
+        response = SlicedResponse(request)
+        for topic_id, partitions in (await by_topic(request, answers.items())).items():
+            if response.begin_topic(topic_id=topic_id):
+                await request.next_slice()
+            for _, answer in partitions:
+                if response.add(answer):
+                    await request.next_slice()
+        return response.reply(error_code=ErrorCode.none)
 
 
 def _proposal(asked: Any, version: int) -> ProposedIsr:

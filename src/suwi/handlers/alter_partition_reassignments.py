@@ -7,7 +7,8 @@ from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_api import ControllerApi
 from suwi.handlers.deadline import deadline_of, in_time
-from suwi.handlers.errors import error_of, reply
+from suwi.handlers.errors import error_of
+from suwi.handlers.slices import SlicedResponse, by_topic, sliced
 from suwi.model.errors import BrokerError
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.net.answers import Reply
@@ -21,12 +22,10 @@ class AlterPartitionReassignments:
     async def __call__(self, request: Request) -> Reply:
         asked = request.message
         allows_change = getattr(asked, "allow_replication_factor_change", True)
+        named = ((topic.name, each) for topic in asked.topics for each in topic.partitions)
         targets = {
-            TopicPartition(topic.name, PartitionIndex(partition.partition_index)): (
-                partition.replicas
-            )
-            for topic in asked.topics
-            for partition in topic.partitions
+            TopicPartition(name, PartitionIndex(partition.partition_index)): partition.replicas
+            async for name, partition in sliced(request, named)
         }
         error, message = ErrorCode.none, None
         results: dict[TopicPartition, BrokerError | None] = {}
@@ -37,21 +36,15 @@ class AlterPartitionReassignments:
                 )
         except BrokerError as problem:
             error, message = error_of(problem)
-        topics: dict[str, list[dict[str, object]]] = {}
-        for tp, result in results.items():
-            code, text = (ErrorCode.none, None) if result is None else error_of(result)
-            topics.setdefault(tp.topic, []).append(
-                {"partition_index": tp.partition, "error_code": code, "error_message": text}
-            )
-        return reply(
-            request,
-            {
-                "throttle_time": 0,
-                "allow_replication_factor_change": allows_change,
-                "error_code": error,
-                "error_message": message,
-                "responses": [
-                    {"name": name, "partitions": partitions} for name, partitions in topics.items()
-                ],
-            },
+        response = SlicedResponse(request, arrays=("responses", "partitions"))
+        for topic, partitions in (await by_topic(request, results.items())).items():
+            if response.begin_topic(name=topic):
+                await request.next_slice()
+            for index, result in partitions:
+                code, text = (ErrorCode.none, None) if result is None else error_of(result)
+                fields = {"partition_index": index, "error_code": code, "error_message": text}
+                if response.add(fields):
+                    await request.next_slice()
+        return response.reply(
+            allow_replication_factor_change=allows_change, error_code=error, error_message=message
         )

@@ -5,6 +5,7 @@ from kio.schema.errors import ErrorCode
 from suwi.controller.controller_api import ControllerApi
 from suwi.controller.scram_control import Deletion, Upsertion
 from suwi.handlers.errors import error_of, reply
+from suwi.handlers.slices import SlicedItems, sliced
 from suwi.model.errors import BrokerError
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
@@ -16,7 +17,10 @@ class AlterUserScramCredentials:
 
     async def __call__(self, request: Request) -> Reply:
         asked = request.message
-        deletions = [Deletion(change.name, change.mechanism) for change in asked.deletions]
+        deletions = [
+            Deletion(change.name, change.mechanism)
+            async for change in sliced(request, asked.deletions)
+        ]
         upsertions = [
             Upsertion(
                 change.name,
@@ -25,15 +29,15 @@ class AlterUserScramCredentials:
                 change.salt,
                 change.salted_password,
             )
-            for change in asked.upsertions
+            async for change in sliced(request, asked.upsertions)
         ]
         try:
             results = await self._controller.scram.alter(deletions, upsertions)
         except BrokerError as error:
             users = [*(d.user for d in deletions), *(u.user for u in upsertions)]
             results = dict.fromkeys(users, error)
-        answers = []
+        answers = SlicedItems(request, ("results",))
         for user, problem in results.items():
             code, message = (ErrorCode.none, None) if problem is None else error_of(problem)
-            answers.append({"user": user, "error_code": code, "error_message": message})
-        return reply(request, {"throttle_time": 0, "results": answers})
+            await answers.put({"user": user, "error_code": code, "error_message": message})
+        return reply(request, {"throttle_time": 0, "results": answers.take()})

@@ -1,15 +1,18 @@
 """CreatePartitions v0-v3. Adds partitions to a topic; partitions are never removed."""
 
-from collections import Counter
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_api import ControllerApi
 from suwi.handlers.deadline import deadline_of, in_time
 from suwi.handlers.errors import error_of, reply
+from suwi.handlers.slices import SlicedItems, times_named
 from suwi.model.errors import BrokerError, InvalidRequest
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
+
+_ANSWERED: Final = 0  # in place of how often a topic is named
 
 
 class CreatePartitions:
@@ -18,13 +21,16 @@ class CreatePartitions:
 
     async def __call__(self, request: Request) -> Reply:
         asked = request.message
-        times_named = Counter(topic.name for topic in asked.topics)
-        results = {}
+        times = await times_named(request, (topic.name for topic in asked.topics))
+        results = SlicedItems(request, ("results",))
         deadline_s = deadline_of(request)
         for topic in asked.topics:
             error, message = ErrorCode.none, None
             try:
-                if times_named[topic.name] > 1:
+                if times[topic.name] == _ANSWERED:
+                    continue
+                if times[topic.name] > 1:
+                    times[topic.name] = _ANSWERED
                     raise InvalidRequest(f"topic {topic.name!r} is named more than once")
                 assignments = topic.assignments
                 async with in_time(deadline_s):
@@ -36,9 +42,5 @@ class CreatePartitions:
                     )
             except BrokerError as problem:
                 error, message = error_of(problem)
-            results[topic.name] = {
-                "name": topic.name,
-                "error_code": error,
-                "error_message": message,
-            }
-        return reply(request, {"throttle_time": 0, "results": list(results.values())})
+            await results.put({"name": topic.name, "error_code": error, "error_message": message})
+        return reply(request, {"throttle_time": 0, "results": results.take()})

@@ -1,6 +1,5 @@
 """CreateTopics v2-v7. v4: -1 means the broker's default. v5: configs in the response. v7: ids."""
 
-from collections import Counter
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -11,6 +10,7 @@ from suwi.controller.topic_control import NewTopic
 from suwi.handlers.config_fields import setting_fields
 from suwi.handlers.deadline import deadline_of, in_time
 from suwi.handlers.errors import error_of, reply
+from suwi.handlers.slices import SlicedItems, sliced, times_named
 from suwi.metadata.image import Topic
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError, InvalidConfig, InvalidRequest, PolicyViolation
@@ -20,6 +20,7 @@ from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
 
 _DEFAULT = -1
+_ANSWERED = 0  # in place of how often a topic is named
 # Applies to requests with several topics, as in Kafka: the response has all settings of each.
 _PARTITIONS_PER_REQUEST_MAX = 10_000
 
@@ -39,23 +40,28 @@ class CreateTopics:
 
     async def __call__(self, request: Request) -> Reply:
         asked = request.message
-        times_named = Counter(topic.name for topic in asked.topics)
-        partitions = sum(map(self._partitions, asked.topics))
+        times = await times_named(request, (topic.name for topic in asked.topics))
+        partitions = 0
+        async for topic in sliced(request, asked.topics):
+            partitions += self._partitions(topic)
         is_too_large = len(asked.topics) > 1 and partitions > _PARTITIONS_PER_REQUEST_MAX
-        answers = {}
+        answers = SlicedItems(request, ("topics",))
         deadline_s = deadline_of(request)
         for topic in asked.topics:
             refusal: BrokerError | None = None
-            if times_named[topic.name] > 1:
+            if times[topic.name] > 1:
+                times[topic.name] = _ANSWERED
                 refusal = InvalidRequest(f"topic {topic.name!r} is named more than once")
+            elif times[topic.name] == _ANSWERED:
+                continue
             elif is_too_large:
                 refusal = PolicyViolation(
-                    f"one request creates at most {_PARTITIONS_PER_REQUEST_MAX} partitions"
+                    f"topics of one request have at most {_PARTITIONS_PER_REQUEST_MAX} partitions "
+                    "together"
                 )
-            answers[topic.name] = await self._create(
-                topic, refusal, asked.validate_only, deadline_s
-            )
-        return reply(request, {"throttle_time": 0, "topics": list(answers.values())})
+            answer = await self._create(topic, refusal, asked.validate_only, deadline_s)
+            await answers.put(answer, 1 + len(answer["configs"]))
+        return reply(request, {"throttle_time": 0, "topics": answers.take()})
 
     def _partitions(self, asked: Any) -> int:
         return len(asked.assignments) or _or_default(

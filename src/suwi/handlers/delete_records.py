@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.topic_names import INTERNAL_TOPICS
-from suwi.handlers.errors import error_of, reply
+from suwi.handlers.errors import error_of
+from suwi.handlers.slices import SlicedResponse, sliced
 from suwi.model.errors import (
     BrokerError,
     InvalidTopic,
@@ -44,16 +45,22 @@ class DeleteRecords:
     async def __call__(self, request: Request) -> Reply:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + request.message.timeout.total_seconds()
-        # First all leaders, without waiting; then wait for the followers.
+        # First all leaders, without waiting for followers; then the followers.
         begun = [
-            (topic.name, [self._begin(topic.name, asked) for asked in topic.partitions])
-            for topic in request.message.topics
+            self._begin(topic.name, asked)
+            async for topic, asked in sliced(
+                request,
+                ((topic, asked) for topic in request.message.topics for asked in topic.partitions),
+            )
         ]
-        topics = [
-            {"name": name, "partitions": [await _finish(part, until_s) for part in partitions]}
-            for name, partitions in begun
-        ]
-        return reply(request, {"throttle_time": 0, "topics": topics})
+        response, deleted = SlicedResponse(request), iter(begun)
+        for topic in request.message.topics:
+            if response.begin_topic(name=topic.name):
+                await request.next_slice()
+            for _ in topic.partitions:
+                if response.add(await _finish(next(deleted), until_s)):
+                    await request.next_slice()
+        return response.reply()
 
     def _begin(self, topic: str, asked: Any) -> _Deleted | dict[str, Any]:
         try:

@@ -1,6 +1,6 @@
 """DeleteTopics v1-v6. v6: topics by name or by topic id."""
 
-from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -9,6 +9,7 @@ from kio.schema.errors import ErrorCode
 from suwi.controller.controller_api import ControllerApi
 from suwi.handlers.deadline import deadline_of, in_time
 from suwi.handlers.errors import error_of, reply
+from suwi.handlers.slices import SlicedItems, times_named
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError, InvalidRequest, TopicDeletionDisabled
 from suwi.model.ids import NO_TOPIC_ID
@@ -25,31 +26,33 @@ class DeleteTopics:
         self._config = config
 
     async def __call__(self, request: Request) -> Reply:
-        responses = []
+        responses = SlicedItems(request, ("responses",))
         deadline_s = deadline_of(request)
-        for (name, topic_id), times_named in Counter(_asked(request)).items():
+        asked = await times_named(request, _asked(request))
+        for (name, topic_id), times in asked.items():
             try:
-                if times_named > 1:
-                    raise InvalidRequest(f"a topic is named {times_named} times")
+                if times > 1:
+                    raise InvalidRequest(f"a topic is named {times} times")
                 if not self._config.delete_topic_enable:
                     raise _disabled(request.version)
                 if (name is None) == (topic_id is None):
                     raise InvalidRequest("name a topic either by its name or by its id")
                 async with in_time(deadline_s):
                     topic = await self._controller.topics.delete(name, topic_id)
-                responses.append(_answer(topic.name, topic.id, ErrorCode.none, None))
+                answer = _answer(topic.name, topic.id, ErrorCode.none, None)
             except BrokerError as error:
-                responses.append(_answer(name, topic_id, *error_of(error)))
-        return reply(request, {"throttle_time": 0, "responses": responses})
+                answer = _answer(name, topic_id, *error_of(error))
+            await responses.put(answer)
+        return reply(request, {"throttle_time": 0, "responses": responses.take()})
 
 
-def _asked(request: Request) -> list[tuple[str | None, UUID | None]]:
+def _asked(request: Request) -> Iterator[tuple[str | None, UUID | None]]:
     if request.version < _TOPIC_IDS_FROM:
-        return [(name, None) for name in request.message.topic_names]
-    return [
+        return ((name, None) for name in request.message.topic_names)
+    return (
         (topic.name, None if topic.topic_id == NO_TOPIC_ID else topic.topic_id)
         for topic in request.message.topics
-    ]
+    )
 
 
 def _disabled(version: int) -> BrokerError:

@@ -10,7 +10,8 @@ from suwi.controller.configuration_control import Resource
 from suwi.controller.topic_names import check_topic_name
 from suwi.handlers.config_fields import described_fields
 from suwi.handlers.errors import error_of
-from suwi.handlers.image_replies import ImageReplies, Steps
+from suwi.handlers.image_replies import SLICE_UNITS, ImageReplies, Pieces, Steps
+from suwi.handlers.slices import counting
 from suwi.metadata.image import ClusterImage
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError, InvalidRequest, UnknownTopicOrPartition
@@ -18,7 +19,7 @@ from suwi.model.ids import NodeId
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
-from suwi.wire.codec import encode_items, encode_response, join_items
+from suwi.wire.codec import encode_items, encode_response
 
 _RESOURCE_UNITS: Final = 2  # cost of a resource without its settings; see `image_replies.Steps`
 
@@ -39,8 +40,12 @@ class DescribeConfigs:
     def _encode(self, request: Request, image: ClusterImage) -> Steps:
         asked = request.message
         view = ConfigView(image, self._config, self._node_id)
-        times_named = Counter((r.resource_type, r.resource_name) for r in asked.resources)
-        pieces = []
+        times_named: Counter[tuple[int, str]] = Counter()
+        for _ in counting(
+            times_named, ((r.resource_type, r.resource_name) for r in asked.resources)
+        ):
+            yield SLICE_UNITS
+        pieces = Pieces()
         for resource in asked.resources:
             error, message, settings = ErrorCode.none, None, list[Setting]()
             try:
@@ -67,9 +72,9 @@ class DescribeConfigs:
                     if wanted is None or setting.name in wanted
                 ],
             }
-            pieces.append(encode_items(request.api_key, request.version, ("results",), [result]))
+            pieces.add(encode_items(request.api_key, request.version, ("results",), [result]))
             yield _RESOURCE_UNITS + len(settings)
-        fields = {"throttle_time": 0, "results": join_items(pieces)}
+        fields = {"throttle_time": 0, "results": pieces.all()}
         return encode_response(request.api_key, request.version, fields)
 
     def _settings(self, resource: Any, view: ConfigView, image: ClusterImage) -> list[Setting]:

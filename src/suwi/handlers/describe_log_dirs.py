@@ -11,7 +11,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.handlers.errors import reply
-from suwi.handlers.slices import SlicedResponse
+from suwi.handlers.slices import SlicedResponse, sliced
 from suwi.log.log_directory import LogDirectory
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import TopicPartition
@@ -31,18 +31,18 @@ class DescribeLogDirs:
 
     async def __call__(self, request: Request) -> Reply:
         asked = request.message.topics
-        wanted = None
+        wanted: dict[str, set[int]] | None = None
         if asked is not None:
-            wanted = {
-                TopicPartition(topic.topic, index) for topic in asked for index in topic.partitions
-            }
+            wanted = {}
+            async for topic in sliced(request, asked):
+                wanted.setdefault(topic.topic, set()).update(topic.partitions)
         found: dict[str, Sizes] = {}
         closed: dict[str, list[TopicPartition]] = {}
         for number, partition in enumerate(self._replicas):
             if number % _REPLICAS_AT_ONCE == 0:
                 await request.next_slice()
             tp = partition.partition
-            if wanted is not None and tp not in wanted:
+            if wanted is not None and tp.partition not in wanted.get(tp.topic, ()):
                 continue
             try:
                 path = self._replicas.directories.directory_of(tp, is_new=False).path

@@ -6,7 +6,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.handlers.errors import error_of
-from suwi.handlers.slices import Sliced, SlicedResponse, in_slices
+from suwi.handlers.slices import Sliced, SlicedResponse, counting, in_slices
 from suwi.model.errors import InvalidRequest
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
@@ -21,18 +21,19 @@ class DescribeProducers:
         return in_slices(request, self._answer(request))
 
     def _answer(self, request: Request) -> Sliced:
-        times_named = Counter(
+        times: Counter[tuple[str, int]] = Counter()
+        asked = (
             (topic.name, index)
             for topic in request.message.topics
             for index in topic.partition_indexes
         )
+        yield from counting(times, asked)
         response = SlicedResponse(request)
         for topic in request.message.topics:
             if response.begin_topic(name=topic.name):
                 yield
             for index in topic.partition_indexes:
-                times = times_named[topic.name, index]
-                described = self._describe(topic.name, index, times)
+                described = self._describe(topic.name, index, times[topic.name, index])
                 if response.add(described, 1 + len(described["active_producers"])):
                     yield
         return response.reply()

@@ -1,5 +1,7 @@
 """DescribeTopicPartitions v0. Topics and partitions, with paging (KIP-966)."""
 
+from collections.abc import Generator, Iterator
+from heapq import merge
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -8,12 +10,14 @@ from suwi.controller.topic_names import INTERNAL_TOPICS, check_topic_name
 from suwi.handlers import authorized_operations
 from suwi.handlers.errors import error_of, reply
 from suwi.handlers.metadata import partition_fields
+from suwi.handlers.slices import Sliced, SlicedResponse, in_slices
 from suwi.metadata.image import ClusterImage, Topic
 from suwi.model.errors import BrokerError, InvalidRequest, UnknownTopicOrPartition
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
 
+_SORTED_AT_ONCE = 2000
 _PARTITIONS_MAX = 2000  # max.request.partition.size.limit
 
 
@@ -22,62 +26,43 @@ class DescribeTopicPartitions:
         self._replicas = replicas
 
     def __call__(self, request: Request) -> Answer:
-        asked, image = request.message, self._replicas.image
-        cursor = asked.cursor
-        names = sorted(topic.name for topic in asked.topics) or sorted(image.topics)
-        first = 0
-        if cursor is not None:
-            names = [name for name in names if name >= cursor.topic_name]
-            first = cursor.partition_index
-            if first < 0:
-                return self._refuse(request, InvalidRequest("the cursor's partition is negative"))
+        cursor = request.message.cursor
+        if cursor is not None and cursor.partition_index < 0:
+            return self._refuse(request, InvalidRequest("the cursor's partition is negative"))
+        return in_slices(request, self._answer(request))
+
+    def _answer(self, request: Request) -> Sliced:
+        asked, image, cursor = request.message, self._replicas.image, request.message.cursor
+        names = [topic.name for topic in asked.topics] or list(image.topics)
         left = max(1, min(asked.response_partition_limit, _PARTITIONS_MAX))
-        topics: list[dict[str, Any]] = []
+        response = SlicedResponse(request)
         next_cursor = None
-        for name in names:
-            begin = first if cursor is not None and name == cursor.topic_name else 0
+        for name in (yield from _sorting(names)):
+            begin = 0
+            if cursor is not None and name <= cursor.topic_name:
+                if name < cursor.topic_name:
+                    if response.count():
+                        yield
+                    continue
+                begin = cursor.partition_index
             if left == 0:
                 next_cursor = {"topic_name": name, "partition_index": begin}
                 break
-            described = self._describe(name, begin, left, image)
-            topics.append(described)
-            left -= len(described["partitions"])
-            topic = image.topics.get(name)
-            end = begin + len(described["partitions"])
-            if topic is not None and end < len(topic.partitions):
-                next_cursor = {"topic_name": name, "partition_index": end}
+            topic, fields = _find(name, image)
+            if response.begin_topic(name=name, **fields):
+                yield
+            states = () if topic is None else topic.partitions[begin : begin + left]
+            for index, state in enumerate(states, begin):
+                described = partition_fields(index, state, image)
+                if response.add(
+                    {**described, "eligible_leader_replicas": state.elr, "last_known_elr": ()}
+                ):
+                    yield
+            left -= len(states)
+            if topic is not None and begin + len(states) < len(topic.partitions):
+                next_cursor = {"topic_name": name, "partition_index": begin + len(states)}
                 break
-        return reply(request, {"throttle_time": 0, "topics": topics, "next_cursor": next_cursor})
-
-    def _describe(self, name: str, begin: int, limit: int, image: ClusterImage) -> dict[str, Any]:
-        try:
-            check_topic_name(name)
-            topic: Topic | None = image.topics.get(name)
-            if topic is None:
-                raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
-        except BrokerError as error:
-            return {
-                "error_code": error_of(error)[0],
-                "name": name,
-                "topic_id": None,
-                "partitions": [],
-            }
-        partitions = [
-            {
-                **partition_fields(index, state, image),
-                "eligible_leader_replicas": state.elr,
-                "last_known_elr": (),
-            }
-            for index, state in enumerate(topic.partitions[begin : begin + limit], begin)
-        ]
-        return {
-            "error_code": ErrorCode.none,
-            "name": name,
-            "topic_id": topic.id,
-            "is_internal": name in INTERNAL_TOPICS,
-            "partitions": partitions,
-            "topic_authorized_operations": authorized_operations.on_topic(True),
-        }
+        return response.reply(next_cursor=next_cursor)
 
     def _refuse(self, request: Request, error: BrokerError) -> Answer:
         refused: dict[str, Any] = {
@@ -87,3 +72,30 @@ class DescribeTopicPartitions:
             "partitions": [],
         }
         return reply(request, {"throttle_time": 0, "topics": [refused], "next_cursor": None})
+
+
+def _sorting(names: list[str]) -> Generator[None, None, Iterator[str]]:
+    """Sorts in slices; the sorted parts are merged as the names are taken."""
+    parts = []
+    for first in range(0, len(names), _SORTED_AT_ONCE):
+        if first:
+            yield
+        parts.append(sorted(names[first : first + _SORTED_AT_ONCE]))
+    return merge(*parts)
+
+
+def _find(name: str, image: ClusterImage) -> tuple[Topic | None, dict[str, Any]]:
+    """A topic, and the fields of its answer."""
+    try:
+        check_topic_name(name)
+        topic = image.topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+    except BrokerError as error:
+        return None, {"error_code": error_of(error)[0], "topic_id": None}
+    return topic, {
+        "error_code": ErrorCode.none,
+        "topic_id": topic.id,
+        "is_internal": name in INTERNAL_TOPICS,
+        "topic_authorized_operations": authorized_operations.on_topic(True),
+    }

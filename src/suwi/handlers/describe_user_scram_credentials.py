@@ -6,7 +6,8 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.scram_control import ScramDirectory
-from suwi.handlers.errors import error_of, reply
+from suwi.handlers.errors import error_of
+from suwi.handlers.slices import Sliced, counting, in_slices, list_in_slices
 from suwi.model.errors import BrokerError, DuplicateResource, ResourceNotFound
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
@@ -18,24 +19,21 @@ class DescribeUserScramCredentials:
         self._directory = directory
 
     def __call__(self, request: Request) -> Answer:
-        asked = [user.name for user in request.message.users or ()]
-        names = list(dict.fromkeys(asked)) if asked else self._directory.users()
-        repeated = {name for name, count in Counter(asked).items() if count > 1}
-        return reply(
-            request,
-            {
-                "throttle_time": 0,
-                "error_code": ErrorCode.none,
-                "error_message": None,
-                "results": [self._describe(name, repeated) for name in names],
-            },
-        )
+        return in_slices(request, self._answer(request))
 
-    def _describe(self, name: str, repeated: set[str]) -> dict[str, Any]:
+    def _answer(self, request: Request) -> Sliced:
+        times: Counter[str] = Counter()
+        yield from counting(times, (user.name for user in request.message.users or ()))
+        names = list(times) or self._directory.users()
+        described = (self._describe(name, times[name]) for name in names)
+        fields = {"error_code": ErrorCode.none, "error_message": None}
+        return (yield from list_in_slices(request, "results", described, fields))
+
+    def _describe(self, name: str, times_named: int) -> dict[str, Any]:
         error, message = ErrorCode.none, None
         credentials = self._directory.credentials(name)
         try:
-            if name in repeated:
+            if times_named > 1:
                 raise DuplicateResource(f"user {name!r} is named more than once")
             if not credentials:
                 raise ResourceNotFound(f"there is no SCRAM user {name!r}")

@@ -1,12 +1,11 @@
 """ElectLeaders v0-v2: preferred leader elections. v1: unclean elections (KIP-460)."""
 
-from typing import Any
-
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_api import ControllerApi
 from suwi.handlers.deadline import deadline_of, in_time
-from suwi.handlers.errors import error_of, reply
+from suwi.handlers.errors import error_of
+from suwi.handlers.slices import SlicedResponse, by_topic, sliced
 from suwi.model.errors import BrokerError, InvalidRequest
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.net.answers import Reply
@@ -22,7 +21,7 @@ class ElectLeaders:
 
     async def __call__(self, request: Request) -> Reply:
         kind = getattr(request.message, "election_type", _PREFERRED)
-        asked = _asked(request.message.topic_partitions)
+        asked = await _asked(request)
         try:
             if kind not in (_PREFERRED, _UNCLEAN):
                 raise InvalidRequest(f"election type {kind} is unknown")
@@ -30,42 +29,32 @@ class ElectLeaders:
                 results = await self._controller.partitions.elect(asked, unclean=kind == _UNCLEAN)
         except BrokerError as error:
             results = dict.fromkeys(asked or (), error)
-            return _reply(request, results, error_of(error)[0])
-        return _reply(request, results, ErrorCode.none)
+            return await _reply(request, results, error_of(error)[0])
+        return await _reply(request, results, ErrorCode.none)
 
 
-def _asked(topics: Any) -> list[TopicPartition] | None:
+async def _asked(request: Request) -> list[TopicPartition] | None:
+    topics = request.message.topic_partitions
     if topics is None:
         return None
-    partitions = (
-        TopicPartition(topic.topic, PartitionIndex(index))
-        for topic in topics
-        for index in topic.partitions
-    )
-    return list(dict.fromkeys(partitions))
+    named = ((topic.topic, index) for topic in topics for index in topic.partitions)
+    distinct = {
+        TopicPartition(name, PartitionIndex(index)): None
+        async for name, index in sliced(request, named)
+    }
+    return list(distinct)
 
 
-def _reply(
+async def _reply(
     request: Request, results: dict[TopicPartition, BrokerError | None], code: ErrorCode
 ) -> Reply:
-    topics: dict[str, list[dict[str, Any]]] = {}
-    for tp, error in results.items():
-        partition_code, message = (ErrorCode.none, None) if error is None else error_of(error)
-        topics.setdefault(tp.topic, []).append(
-            {
-                "partition_id": tp.partition,
-                "error_code": partition_code,
-                "error_message": message,
-            }
-        )
-    return reply(
-        request,
-        {
-            "throttle_time": 0,
-            "error_code": code,
-            "replica_election_results": [
-                {"topic": topic, "partition_result": partitions}
-                for topic, partitions in topics.items()
-            ],
-        },
-    )
+    response = SlicedResponse(request, arrays=("replica_election_results", "partition_result"))
+    for topic, partitions in (await by_topic(request, results.items())).items():
+        if response.begin_topic(topic=topic):
+            await request.next_slice()
+        for index, error in partitions:
+            partition_code, message = (ErrorCode.none, None) if error is None else error_of(error)
+            fields = {"partition_id": index, "error_code": partition_code}
+            if response.add({**fields, "error_message": message}):
+                await request.next_slice()
+    return response.reply(error_code=code)

@@ -14,8 +14,9 @@ from kio.schema.errors import ErrorCode
 from suwi.handlers.delayed_fetch import DelayedFetch
 from suwi.handlers.fetch_in_slices import LargeFetch
 from suwi.handlers.fetch_job import Job
-from suwi.handlers.fetch_sessions import FetchSessions, asked_partitions
+from suwi.handlers.fetch_sessions import FetchSession, FetchSessions, asked_partitions
 from suwi.handlers.fetch_source import FetchSource
+from suwi.handlers.slices import sliced
 from suwi.model.errors import BrokerError
 from suwi.net.answers import Answer, Exclusive, Reply
 from suwi.net.dispatch import Request
@@ -30,6 +31,7 @@ from suwi.wire.fetch_versions import SESSIONS_FROM, TOPIC_IDS_FROM
 _WAIT_MS_MAX = 300_000
 LARGE_PARTITIONS = 128
 """A fetch of more partitions is done in slices: `fetch_in_slices.py`."""
+_LISTED_AT_ONCE = 4_000
 
 
 class Fetch:
@@ -60,11 +62,15 @@ class Fetch:
             )
         except BrokerError as error:
             return Reply(encode_fetch_response(version, [], error_code=error.code))
-        partitions = session.asked() if session is not None else list(asked_partitions(asked))
+        if session is not None:
+            size = len(session.partitions)
+        else:
+            size = sum([len(topic.partitions) for topic in asked.topics])
+        if size > LARGE_PARTITIONS:
+            return Exclusive(self._answer_large(request, asked, session, is_full))
+        partitions = list(asked_partitions(asked) if session is None else session.asked())
         listener = request.client.listener
         job = Job(self._source, version, listener, asked, session, is_full, partitions)
-        if len(partitions) > LARGE_PARTITIONS:
-            return Exclusive(LargeFetch(job, min(asked.max_wait_ms, _WAIT_MS_MAX) / 1000).answer())
         read_pass = job.read()
         if read_pass.needs_recheck:
             return Exclusive(job.recheck_and_reply(read_pass))
@@ -72,6 +78,15 @@ class Fetch:
             return job.reply(read_pass)
         wait_ms = min(asked.max_wait_ms, _WAIT_MS_MAX)
         return Exclusive(DelayedFetch(job, wait_ms / 1000, has_news=read_pass.has_news).promise)
+
+    async def _answer_large(
+        self, request: Request, asked: FetchRequest, session: FetchSession | None, is_full: bool
+    ) -> Reply:
+        all_partitions = asked_partitions(asked) if session is None else session.asked()
+        partitions = [each async for each in sliced(request, all_partitions, _LISTED_AT_ONCE)]
+        listener = request.client.listener
+        job = Job(self._source, request.version, listener, asked, session, is_full, partitions)
+        return await LargeFetch(job, min(asked.max_wait_ms, _WAIT_MS_MAX) / 1000).answer()
 
 
 def _refuse_unauthenticated_follower(version: int, asked: FetchRequest) -> Reply:

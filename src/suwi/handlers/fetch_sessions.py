@@ -67,8 +67,9 @@ class FetchSession:
                 self.partitions.pop((topic_key, index), None)
         return len(self.partitions) - before
 
-    def asked(self) -> list[tuple[PartitionKey, FetchPartition]]:
-        return [(key, cached.asked) for key, cached in self.partitions.items()]
+    def asked(self) -> Iterator[tuple[PartitionKey, FetchPartition]]:
+        """All partitions as they are now; may be taken in slices."""
+        return ((key, cached.asked) for key, cached in list(self.partitions.items()))
 
     def changed(self, key: PartitionKey, fetched: FetchedPartition, *, has_records: bool) -> bool:
         """Whether the response must include this partition; remembers what is sent."""

@@ -13,6 +13,8 @@ from typing import Final, TypeAlias
 from suwi.metadata.image import ClusterImage
 from suwi.net.answers import Exclusive, Reply
 from suwi.net.dispatch import Request
+from suwi.wire.codec import join_items
+from suwi.wire.encoder import EncodedItems
 
 Steps: TypeAlias = Generator[int, None, bytes]
 """Builds the body of a reply; yields the cost of each piece, in units of about 5 µs."""
@@ -22,6 +24,7 @@ SLICE_UNITS: Final = 400
 _CACHED_BYTES_MAX: Final = 8 * 1024 * 1024
 _ENTRY_BYTES: Final = 300  # overhead of the dictionary and the objects
 _KEY_BYTES_MAX: Final = 64 * 1024
+_PIECES_JOINED: Final = 500
 
 
 class ImageReplies:
@@ -96,6 +99,23 @@ class ImageReplies:
         while self._cached_bytes > self._bytes_max:
             oldest = next(iter(self._cached))
             self._cached_bytes -= _size_bytes(oldest, self._cached.pop(oldest))
+
+
+class Pieces:
+    """The encoded items of an array, in few pieces: many would take long to join at the end."""
+
+    def __init__(self) -> None:
+        self._joined: list[EncodedItems] = []
+        self._pieces: list[EncodedItems] = []
+
+    def add(self, piece: EncodedItems) -> None:
+        self._pieces.append(piece)
+        if len(self._pieces) == _PIECES_JOINED:
+            self._joined.append(join_items(self._pieces))
+            self._pieces = []
+
+    def all(self) -> EncodedItems:
+        return join_items([*self._joined, *self._pieces])
 
 
 async def run_sliced(steps: Steps) -> bytes:

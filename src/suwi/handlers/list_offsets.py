@@ -5,14 +5,13 @@ Until it has reached the start of the leader's epoch, consumers get OFFSET_NOT_A
 """
 
 import asyncio
-from collections import Counter
 from enum import Enum
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from suwi.handlers.errors import error_of
-from suwi.handlers.slices import SlicedResponse
+from suwi.handlers.slices import SlicedResponse, times_named
 from suwi.log.time_lookup import batch_at_time, batch_of_max_timestamp, reading_timestamps
 from suwi.model.errors import (
     InvalidRequest,
@@ -72,7 +71,9 @@ class ListOffsets:
         for topic in request.message.topics:
             if response.begin_topic(name=topic.name):
                 await request.next_slice()
-            times_asked = Counter(asked.partition_index for asked in topic.partitions)
+            times_asked = await times_named(
+                request, (asked.partition_index for asked in topic.partitions)
+            )
             for asked in topic.partitions:
                 times = times_asked[asked.partition_index]
                 if response.add(await self._answer(request, topic.name, asked, times)):

@@ -4,7 +4,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_api import ControllerApi
 from suwi.handlers.errors import error_of
-from suwi.handlers.slices import SlicedResponse
+from suwi.handlers.slices import SlicedResponse, sliced
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import BrokerError
 from suwi.model.ids import TopicPartition
@@ -20,11 +20,14 @@ class ListPartitionReassignments:
         asked = request.message.topics
         wanted = None
         if asked is not None:
-            wanted = {topic.name: frozenset(topic.partition_indexes) for topic in asked}
+            wanted = {
+                topic.name: frozenset(topic.partition_indexes)
+                async for topic in sliced(request, asked)
+            }
         error, message = ErrorCode.none, None
         found: dict[TopicPartition, PartitionState] = {}
         try:
-            found = self._controller.reassignments.in_progress(wanted)
+            found = await self._controller.reassignments.in_progress(wanted)
         except BrokerError as problem:
             error, message = error_of(problem)
         response = SlicedResponse(request)

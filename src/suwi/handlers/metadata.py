@@ -21,7 +21,8 @@ from suwi.controller.topic_control import NewTopic
 from suwi.controller.topic_names import INTERNAL_TOPICS, check_topic_name
 from suwi.handlers import authorized_operations
 from suwi.handlers.errors import error_of
-from suwi.handlers.image_replies import ImageReplies, Key, Steps, run_sliced
+from suwi.handlers.image_replies import ImageReplies, Key, Pieces, Steps, run_sliced
+from suwi.handlers.slices import sliced
 from suwi.metadata.image import BrokerInfo, ClusterImage, PartitionState, Topic
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import (
@@ -43,6 +44,7 @@ from suwi.wire.encoder import EncodedItems
 
 _ALLOW_AUTO_CREATION_FROM = 4
 _PARTITIONS_PER_PIECE: Final = 200
+_TOPICS_AT_ONCE: Final = 500
 _TOPIC_UNITS: Final = 2  # cost of a topic without its partitions; see `image_replies.Steps`
 
 CreateTopic: TypeAlias = Callable[[NewTopic, Request], Awaitable[object]]
@@ -82,10 +84,22 @@ class Metadata:
         if cached is not None:
             return cached  # it exists only if no topic had to be created
         if not _asks_for_all(request) and self._may_create(request):
-            missing = _missing(request, image)
+            if len(request.message.topics) > _TOPICS_AT_ONCE:
+                return Exclusive(self._answer_many(request, key))
+            missing = [name for name in _missing(request, image) if name is not None]
             if missing:
                 return Exclusive(self._create_and_reply(request, missing))
         return self._replies.build(key, image, self._encode(request, {}, image))
+
+    async def _answer_many(self, request: Request, key: Key | None) -> Reply | NoReply:
+        image = self._replicas.image
+        looked_up = sliced(request, _missing(request, image), _TOPICS_AT_ONCE)
+        missing = {name: None async for name in looked_up if name is not None}
+        if missing:
+            return await self._create_and_reply(request, list(missing))
+        image = self._replicas.image
+        answer = self._replies.build(key, image, self._encode(request, {}, image))
+        return answer if isinstance(answer, Reply) else await answer.reply
 
     def _may_create(self, request: Request) -> bool:
         return self._config.auto_create_topics_enable and (
@@ -117,15 +131,18 @@ class Metadata:
         self, request: Request, failed: Mapping[str, BrokerError], image: ClusterImage
     ) -> Steps:
         """The body of the reply; `failed` has the errors of topics that could not be created."""
-        pieces = []
+        pieces = Pieces()
         for asked, found in _found(request, failed, image):
+            if found is None:
+                yield 1
+                continue
             if isinstance(found, Topic):
                 piece = yield from self._describe(found, request, image)
             else:
                 piece = self._refuse(asked, found, request)
-            pieces.append(piece)
+            pieces.add(piece)
             yield _TOPIC_UNITS
-        return self._encode_whole(request, image, join_items(pieces))
+        return self._encode_whole(request, image, pieces.all())
 
     def _refuse(self, asked: Any, error: BrokerError, request: Request) -> EncodedItems:
         name, topic_id = asked.name, _id_of(asked)
@@ -241,28 +258,33 @@ def _topics(image: ClusterImage, request: Request) -> Iterator[Topic]:
             yield topic
 
 
-def _missing(request: Request, image: ClusterImage) -> list[str]:
-    """The requested names of missing topics that may be auto-created."""
-    return [
-        topic.name
-        for topic in _distinct(request.message.topics)
-        if _id_of(topic) is None
-        and topic.name is not None
-        and topic.name not in image.topics
-        # Coordinators create the internal topics, with their own number of partitions.
-        and topic.name not in INTERNAL_TOPICS
-    ]
+def _missing(request: Request, image: ClusterImage) -> Iterator[str | None]:
+    """The requested names of missing topics that may be auto-created; None for any other topic."""
+    for topic in _distinct(request.message.topics):
+        may_be_created = (
+            topic is not None
+            and _id_of(topic) is None
+            and topic.name is not None
+            and topic.name not in image.topics
+            # Coordinators create the internal topics, with their own number of partitions.
+            and topic.name not in INTERNAL_TOPICS
+        )
+        yield topic.name if may_be_created else None
 
 
 def _found(
     request: Request, failed: Mapping[str, BrokerError], image: ClusterImage
-) -> Iterator[tuple[Any, Topic | BrokerError]]:
-    """Each requested topic, or the error that says why it cannot be returned."""
+) -> Iterator[tuple[Any, Topic | BrokerError | None]]:
+    """Each requested topic, or the error that says why it cannot be returned; None for repetitions
+    of a topic."""
     if _asks_for_all(request):
         for topic in image.topics.values():
             yield None, topic
         return
     for asked in _distinct(request.message.topics):
+        if asked is None:
+            yield None, None
+            continue
         try:
             yield asked, failed.get(asked.name) or _find(asked, image)
         except BrokerError as error:
@@ -283,9 +305,14 @@ def _find(asked: Any, image: ClusterImage) -> Topic:
     return topic
 
 
-def _distinct(asked: Sequence[Any]) -> list[Any]:
-    """Each topic once, as in Kafka: a few bytes in the request return all its partitions."""
-    return list({_id_of(topic) or topic.name: topic for topic in asked}.values())
+def _distinct(asked: Sequence[Any]) -> Iterator[Any]:
+    """Each topic once, as in Kafka: a few bytes in the request return all its partitions. None for
+    each repetition, so that many can be skipped in slices."""
+    seen: set[UUID | str | None] = set()
+    for topic in asked:
+        key = _id_of(topic) or topic.name
+        yield None if key in seen else topic
+        seen.add(key)
 
 
 def _id_of(asked: Any) -> UUID | None:

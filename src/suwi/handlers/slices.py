@@ -7,8 +7,11 @@ Slices are counted in partitions, not in time, so that simulation runs are deter
 Invariant: nothing else runs between two yields; state is checked again after each.
 """
 
-from collections.abc import Generator, Iterable, Mapping
-from typing import Any, TypeAlias
+from collections import Counter
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping
+from itertools import islice
+from typing import Any, TypeAlias, TypeVar
+from uuid import UUID
 
 from suwi.handlers.errors import reply
 from suwi.net.answers import Exclusive, Reply
@@ -18,6 +21,12 @@ from suwi.wire.encoder import EncodedItems
 
 SLICE_PARTITIONS = 128
 """About a millisecond if each partition takes ten microseconds."""
+
+_COUNTED_AT_ONCE = 2_000
+
+_Item = TypeVar("_Item")
+_Key = TypeVar("_Key")
+_Topic = TypeVar("_Topic", str, UUID)
 
 Sliced: TypeAlias = Generator[None, None, Reply]
 
@@ -30,6 +39,43 @@ def in_slices(request: Request, work: Sliced) -> Reply | Exclusive:
         answer: Reply = done.value
         return answer
     return Exclusive(request.connection.slices.run(work), waits_for_slices_only=True)
+
+
+async def sliced(
+    request: Request, items: Iterable[_Item], size: int = SLICE_PARTITIONS
+) -> AsyncIterator[_Item]:
+    """Each item, for handlers that await; after `size` of them the next slice is waited for."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % size == 0:
+            await request.next_slice()
+
+
+async def times_named(request: Request, keys: Iterable[_Key]) -> Counter[_Key]:
+    """How often each is named, for handlers that answer each once or refuse what is repeated."""
+    counted: Counter[_Key] = Counter()
+    for _ in counting(counted, keys):
+        await request.next_slice()
+    return counted
+
+
+def counting(counted: Counter[_Key], keys: Iterable[_Key]) -> Generator[None, None, None]:
+    """Counts in slices: a generator that yields after each."""
+    rest = iter(keys)
+    while some := list(islice(rest, _COUNTED_AT_ONCE)):
+        counted.update(some)
+        if len(some) == _COUNTED_AT_ONCE:
+            yield
+
+
+async def by_topic(
+    request: Request, results: Iterable[tuple[tuple[_Topic, int], _Item]]
+) -> dict[_Topic, list[tuple[int, _Item]]]:
+    """What became of partitions, topic by topic, in the order of their first appearance."""
+    topics: dict[_Topic, list[tuple[int, _Item]]] = {}
+    async for (topic, index), result in sliced(request, results):
+        topics.setdefault(topic, []).append((index, result))
+    return topics
 
 
 def list_in_slices(
@@ -107,13 +153,26 @@ class SlicedResponse:
 
 
 class SlicedItems:
-    """The items of an array; those of earlier slices are already encoded."""
+    """The items of an array; those of earlier slices are already encoded.
+
+    A handler that awaits adds them with `await put(item)`.
+    """
 
     def __init__(self, request: Request, path: tuple[str, ...]) -> None:
         self._request = request
         self._path = path
         self._plain: list[dict[str, Any]] = []
         self._encoded: list[EncodedItems] = []
+        self._in_slice = 0
+
+    async def put(self, item: dict[str, Any], cost: int = 1) -> None:
+        """Add an item; if the slice is full, encode it and wait for the next one."""
+        self.add(item)
+        self._in_slice += cost
+        if self._in_slice >= SLICE_PARTITIONS:
+            self._in_slice = 0
+            self.encode()
+            await self._request.next_slice()
 
     def add(self, item: dict[str, Any]) -> None:
         self._plain.append(item)

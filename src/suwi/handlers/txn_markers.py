@@ -20,13 +20,13 @@ from suwi.controller.topic_names import INTERNAL_TOPICS
 from suwi.coordinator.decision import Token
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.env import Clock
+from suwi.env.slices import in_slices
 from suwi.handlers.errors import error_of
 from suwi.handlers.slices import SLICE_PARTITIONS
 from suwi.metadata.store import Unavailable
 from suwi.model.errors import BrokerError, InvalidRequest, InvalidTopic
 from suwi.model.ids import ProducerId, TopicPartition
 from suwi.replica.partition_transactions import TxnMarker
-from suwi.replica.replica_log import ReplicaLog, wait_until_ready
 from suwi.replica.replica_manager import ReplicaManager
 
 _READY_TIMEOUT_S: Final = 3.0
@@ -136,7 +136,10 @@ class TxnMarkers:
         self, asked: Iterable[tuple[TxnMarker, Iterable[TopicPartition]]]
     ) -> list[Errors]:
         """As `append_markers`, for each marker; all are appended before any is waited for."""
-        markers = [(marker, list(dict.fromkeys(partitions))) for marker, partitions in asked]
+        markers = [
+            (marker, [tp async for tp in in_slices(dict.fromkeys(partitions), SLICE_PARTITIONS)])
+            async for marker, partitions in in_slices(asked, SLICE_PARTITIONS)
+        ]
         results = await self._append_all(markers)
         fenced = [
             (number, [tp for tp, code in errors.items() if code is _FENCED])
@@ -171,10 +174,6 @@ class TxnMarkers:
         until_s = asyncio.get_running_loop().time() + _COMMIT_TIMEOUT_S
         return await self._wait(tp, marker, outcome, until_s)
 
-    async def wait_until_ready(self, partitions: Iterable[TopicPartition]) -> None:
-        """Until the logs of those that this broker leads can be used, or for a while."""
-        await wait_until_ready(self._led(partitions), _READY_TIMEOUT_S)
-
     async def _append_all(
         self, markers: list[tuple[TxnMarker, list[TopicPartition]]]
     ) -> list[Errors]:
@@ -191,9 +190,25 @@ class TxnMarkers:
             appended.append(outcomes)
         until_s = asyncio.get_running_loop().time() + _COMMIT_TIMEOUT_S
         return [
-            {tp: await self._wait(tp, marker, outcome, until_s) for tp, outcome in outcomes.items()}
-            for (marker, _), outcomes in zip(markers, appended, strict=True)
+            {
+                tp: await self._wait(tp, marker, outcome, until_s)
+                async for tp, outcome in in_slices(outcomes.items(), SLICE_PARTITIONS)
+            }
+            async for (marker, _), outcomes in in_slices(
+                zip(markers, appended, strict=True), SLICE_PARTITIONS
+            )
         ]
+
+    async def wait_until_ready(self, partitions: Iterable[TopicPartition]) -> None:
+        """Until the logs of those that this broker leads can be used, or for a while. The others
+        are refused by `_append`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_READY_TIMEOUT_S):
+                async for tp in in_slices(partitions, SLICE_PARTITIONS):
+                    with suppress(BrokerError):
+                        log = self._replicas.leader_of(tp.topic, tp.partition).replica_log
+                        if not log.prepare():
+                            await log.wait_for_preparation()
 
     async def _wait(
         self, tp: TopicPartition, marker: TxnMarker, outcome: _Outcome, until_s: float
@@ -204,14 +219,6 @@ class TxnMarkers:
             self._uncommitted[key] = outcome
             outcome.when_done(lambda: self._uncommitted.pop(key))
         return code
-
-    def _led(self, asked: Iterable[TopicPartition]) -> list[ReplicaLog]:
-        """The logs of those that this broker leads; the others are refused by `_append`."""
-        led = []
-        for tp in asked:
-            with suppress(BrokerError):
-                led.append(self._replicas.leader_of(tp.topic, tp.partition).replica_log)
-        return led
 
     def _append(self, tp: TopicPartition, marker: TxnMarker) -> _Outcome:
         """Append a marker, unless this is the next attempt for one that waits to be committed."""

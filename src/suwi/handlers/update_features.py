@@ -1,5 +1,6 @@
 """UpdateFeatures v0-v2. v1: upgrade types, validate only. v2: one result for all updates."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -8,6 +9,7 @@ from suwi.controller.controller_api import ControllerApi
 from suwi.controller.feature_control import FeatureUpdate, UpgradeType
 from suwi.handlers.deadline import deadline_of, in_time
 from suwi.handlers.errors import error_of, reply
+from suwi.handlers.slices import sliced
 from suwi.model.errors import BrokerError
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
@@ -20,7 +22,7 @@ class UpdateFeatures:
         self._controller = controller
 
     async def __call__(self, request: Request) -> Reply:
-        updates = _updates(request)
+        updates = [update async for update in sliced(request, _updates(request))]
         validate_only = getattr(request.message, "validate_only", False)
         code, message = ErrorCode.none, None
         try:
@@ -28,6 +30,7 @@ class UpdateFeatures:
                 await self._controller.features.update(updates, validate_only=validate_only)
         except BrokerError as error:
             code, message = error_of(error)
+        # There are few features, so that few updates can succeed.
         results = [
             {"feature": update.feature, "error_code": code, "error_message": message}
             for update in updates
@@ -37,14 +40,11 @@ class UpdateFeatures:
         return reply(request, {**fields, "results": results})
 
 
-def _updates(request: Request) -> list[FeatureUpdate]:
-    if request.version >= _UPGRADE_TYPE_FROM:
-        return [
-            FeatureUpdate(update.feature, update.max_version_level, update.upgrade_type)
-            for update in request.message.feature_updates
-        ]
+def _updates(request: Request) -> Iterator[FeatureUpdate]:
     kinds = (UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE)
-    return [
-        FeatureUpdate(update.feature, update.max_version_level, kinds[update.allow_downgrade])
-        for update in request.message.feature_updates
-    ]
+    for update in request.message.feature_updates:
+        if request.version >= _UPGRADE_TYPE_FROM:
+            kind = update.upgrade_type
+        else:
+            kind = kinds[update.allow_downgrade]
+        yield FeatureUpdate(update.feature, update.max_version_level, kind)

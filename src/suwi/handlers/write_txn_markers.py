@@ -3,10 +3,14 @@
 Sent by transaction coordinators, and by administrators to end one hanging transaction.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 from kio.schema.errors import ErrorCode
 
 from suwi.handlers.errors import reply
 from suwi.handlers.hanging_transactions import HangingTransactions
+from suwi.handlers.slices import SlicedItems, SlicedResponse, by_topic, sliced
 from suwi.handlers.txn_markers import TxnMarkers
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.net.answers import Exclusive, Reply
@@ -33,12 +37,11 @@ class WriteTxnMarkers:
                     getattr(marker, "transaction_version", 0),
                 ),
                 [
-                    TopicPartition(topic.name, PartitionIndex(index))
-                    for topic in marker.topics
-                    for index in topic.partition_indexes
+                    TopicPartition(name, PartitionIndex(index))
+                    async for name, index in sliced(request, _named(marker))
                 ],
             )
-            for marker in request.message.markers
+            async for marker in sliced(request, request.message.markers)
         ]
         is_of_broker = request.client.is_peer
         results = await (
@@ -46,21 +49,20 @@ class WriteTxnMarkers:
         )
         # By producer: a request may have several markers of one, and the response has one entry.
         by_producer: dict[int, dict[TopicPartition, ErrorCode]] = {}
-        for (marker, _), errors in zip(asked, results, strict=True):
+        async for (marker, _), errors in sliced(request, zip(asked, results, strict=True)):
             by_producer.setdefault(marker.producer_id, {}).update(errors)
-        return reply(
-            request,
-            {
-                "markers": [
-                    {"producer_id": producer_id, "topics": _by_topic(errors)}
-                    for producer_id, errors in by_producer.items()
-                ]
-            },
-        )
+        markers = SlicedItems(request, ("markers",))
+        topics = SlicedResponse(request, ("markers",))
+        for producer_id, errors in by_producer.items():
+            for name, partitions in (await by_topic(request, errors.items())).items():
+                if topics.begin_topic(name=name):
+                    await request.next_slice()
+                for index, error in partitions:
+                    if topics.add({"partition_index": index, "error_code": error}):
+                        await request.next_slice()
+            await markers.put({"producer_id": producer_id, "topics": topics.topics()})
+        return reply(request, {"markers": markers.take()})
 
 
-def _by_topic(errors: dict[TopicPartition, ErrorCode]) -> list[dict[str, object]]:
-    topics: dict[str, list[dict[str, object]]] = {}
-    for (name, index), error in errors.items():
-        topics.setdefault(name, []).append({"partition_index": index, "error_code": error})
-    return [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
+def _named(marker: Any) -> Iterator[tuple[str, int]]:
+    return ((topic.name, index) for topic in marker.topics for index in topic.partition_indexes)

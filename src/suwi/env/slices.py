@@ -1,0 +1,21 @@
+"""Long work on the event loop, a slice in each of its iterations.
+
+Slices are counted in items, not in time, so that simulation runs are deterministic.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
+
+
+async def in_slices(items: Iterable[_Item], size: int) -> AsyncIterator[_Item]:
+    """Each item; the event loop runs after every `size` of them.
+
+    State may change then: `items` must not iterate over what changes.
+    """
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % size == 0:
+            await asyncio.sleep(0)
