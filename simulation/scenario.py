@@ -17,7 +17,7 @@ from simulation.checkers.copies import broken_copies
 from simulation.checkers.group_offsets import broken_offsets
 from simulation.checkers.groups import broken_generations
 from simulation.fault_kinds import KINDS
-from simulation.fault_plan import FaultPlan
+from simulation.fault_plan import DAMAGE_LOG, FaultPlan
 from simulation.group_history import GroupHistory
 from simulation.group_workload import GroupWorkload
 from simulation.history import History, Outcome
@@ -46,6 +46,11 @@ _GROUP_CHANCE = 0.25
 _REASSIGN_CHANCE = 0.25
 _COPIERS_CHANCE = 1 / 6
 _PINS_GONE_WITHIN_S = 10.0
+_SCRUBBING_CHANCE = 0.25
+_SCRUBBING = {
+    "log.scrubber.io.max.bytes.per.second": "1000000",
+    "log.scrubber.interval.ms": "1000",
+}
 
 _SETTINGS = {
     "replica.lag.time.max.ms": "2500",
@@ -167,6 +172,8 @@ class Scenario:
         if self.long_cut is None:
             is_cut = simulation.random.stream("long cut").chance(_LONG_CUT_CHANCE)
             self.long_cut = is_cut and not shape.coordinates  # Half an hour of a group is too much.
+        scrubs = simulation.random.stream("scrubbing").chance(_SCRUBBING_CHANCE)
+        scrubs |= DAMAGE_LOG in (options.kinds or ())
         self.cluster = SimCluster(
             simulation,
             brokers=self.shape.brokers,
@@ -176,6 +183,7 @@ class Scenario:
                 **group_workload.SETTINGS,
                 **transaction_workload.SETTINGS,
                 **(long_network_partition.SETTINGS if self.long_cut else {}),
+                **(_SCRUBBING if scrubs else {}),
             },
         )
         usual_s = TROUBLE_OF_COPIERS_S if shape.copiers else TROUBLE_S
@@ -197,6 +205,8 @@ class Scenario:
                 *(f"m{number}" for number in range(1, shape.members + 1)),
                 *(f"t{number}" for number in range(1, shape.copiers + 1)),
             ],
+            # A reassignment may leave so few replicas that none can be replaced.
+            scrubs=scrubs and not shape.reassigns,
         )
         self.groups = GroupHistory()
         self.copies = Copies()
@@ -310,6 +320,8 @@ class Scenario:
         for log, state in self.monitor.world.states.items():
             if state.leader == NO_NODE:
                 return f"{log} has no leader: {state}"
+            if self.plan.damages_left():
+                return f"the damaged logs of {self.plan.damages_left()} were not replaced"
             if state.is_reassigning:
                 return f"{log} is still being reassigned: {state}"
             if set(state.isr) != set(state.replicas):
