@@ -1,12 +1,18 @@
-"""Faults of a simulated cluster's disks: full, slow, and calls that fail.
+"""Faults of a simulated cluster's disks: full, slow, calls that fail, and damaged files.
 
 After some the broker is restarted, as an operator would do. After others it continues: one call
 fails and the next one works, or one path cannot be used for a while.
 """
 
 import errno
+from itertools import pairwise
 
+from simulation.checkers.facts import LogId, Rules
 from simulation.fault_plan import FaultPlan
+from suwi.log import checkpoints, names
+from suwi.metadata.image import PartitionState
+from suwi.model.ids import NO_NODE
+from suwi.records.batch import HEADER_BYTES, batches
 from suwi.sim.cluster import DATA, SimNode
 from suwi.sim.faults import Fault, Operation
 
@@ -91,6 +97,75 @@ async def deny_access(plan: FaultPlan) -> None:
     plan.say(f"{node.name} may access {path} again")
     for fault in planned:
         node.machine.disk.faults.remove(fault)
+
+
+async def damage_log(plan: FaultPlan) -> None:
+    """A byte of a record in a closed, synced segment of one replica changes. All other replicas are
+    in sync, and enough of them that this one can be replaced."""
+    if not plan.scrubs or plan.damages_left() or not plan.all_have_power():
+        return
+    world = plan.monitor.world
+    places = [
+        (log, node)
+        for log, state in world.states.items()
+        for node in state.replicas
+        if _can_be_replaced(state, world.rules_of(log))
+        and not log.name.topic.startswith("__")  # `shard_watch` reads those from the disk.
+    ]
+    if not places:
+        return
+    log, node_id = plan.random.choice(places)
+    node = plan.free(node_id)
+    found = _records_of_closed_segments(node, log) if node is not None else []
+    if node is None or not found:
+        return
+    path, position = plan.random.choice(found)
+    content = bytes(node.machine.disk.peek(path)[: position + 1])
+    damaged = content[:-1] + bytes([content[-1] ^ 0xFF])
+    plan.say(f"{log} of {node.name} is damaged in {path} at {position}")
+    node.machine.disk.overwrite(path, damaged[-1:], position)
+
+    def is_left() -> bool:
+        try:
+            return bytes(node.machine.disk.peek(path)[: position + 1]) == damaged
+        except FileNotFoundError:
+            return False
+
+    plan.damaged[node.id] = is_left
+
+
+def _can_be_replaced(state: PartitionState, rules: Rules) -> bool:
+    return (
+        set(state.isr) == set(state.replicas)
+        and state.leader != NO_NODE
+        and not state.is_reassigning
+        and not rules.unclean_election
+        and len(state.isr) > max(1, rules.min_insync_replicas)
+    )
+
+
+def _records_of_closed_segments(node: SimNode, log: LogId) -> list[tuple[str, int]]:
+    """The file and the position of the records of each batch that a recovery would not read."""
+    disk = node.machine.disk
+    if node.broker is None:
+        return []
+    found: list[tuple[str, int]] = []
+    for partition in node.broker.replicas:
+        if partition.partition != log.name or not partition.is_open:
+            continue
+        path = f"{DATA}/{names.RECOVERY_POINTS}"
+        synced = (checkpoints.read_offsets(disk, path) or {}).get(log.name, 0)
+        partition_log = partition.log_as_it_is
+        for segment, following in pairwise(partition_log.segments(partition_log.start_offset)):
+            if following.base_offset <= synced:
+                content = disk.peek(segment.log_path)
+                found += [
+                    (segment.log_path, position + HEADER_BYTES)
+                    for position, header in batches(content)
+                    if header.size_bytes > HEADER_BYTES
+                    and header.base_offset >= partition_log.start_offset
+                ]
+    return found
 
 
 def _fail_once(plan: FaultPlan, node: SimNode) -> Fault:

@@ -3,7 +3,8 @@
 `FaultPlan.run` injects faults for a while, `heal` removes all of them. Each run draws the kinds of
 faults it has (a run with few kinds reaches deeper states than one with all of them), and chooses
 leaders and the controller more often than other brokers.
-Invariant: power losses stay within the budget in which no acknowledged record may be lost.
+Invariant: power losses and damaged logs stay within the budget in which no acknowledged record may
+be lost.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from suwi.sim.cluster import SimCluster, SimNode
 from suwi.sim.random import SimRandom
 
 FAIL_TASK = "fail task"
+DAMAGE_LOG = "damage log"
 _START_AGAIN_S = 0.5
 _WANTED_CHANCE = 0.5
 _AT_ONCE_MAX = 3
@@ -42,11 +44,13 @@ class FaultPlan:
         tasks: Sequence[str] = tuple(UNITS),
         power_losses: str = "budget",
         clients: Sequence[str] = ("c1", "c2"),
+        scrubs: bool = False,
     ) -> None:
         """`scripts` are the kinds of faults that are drawn, by name; `more_scripts` are others that
         may be `wanted`: every other fault is one of those. `tasks` may fail. `power_losses`:
         "budget", or "any" if every message is synced before it is acknowledged. `clients` are the
-        machines that clients run on."""
+        machines that clients run on. `scrubs`: damaged logs are found and replaced."""
+        self.scrubs = scrubs
         self.cluster = cluster
         self.monitor = monitor
         self.random = random
@@ -60,6 +64,8 @@ class FaultPlan:
         self._under_way: dict[asyncio.Task[None], None] = {}
         self._without_power: set[NodeId] = set()
         """Nodes that lost power and are not back in every ISR."""
+        self.damaged: dict[NodeId, Callable[[], bool]] = {}
+        """Whose log has been damaged, with a function that says whether it still is."""
         self.is_healing = False
         self.tasks = list(tasks)
         self._scripts = {**scripts, **more_scripts}
@@ -245,6 +251,8 @@ class FaultPlan:
     def may_lose_power(self, node: SimNode) -> bool:
         """Whether the budget allows it: at most min.insync.replicas - 1 replicas of a partition
         lose power before the others are back in sync."""
+        if self.damages_left():
+            return False  # Another replica may be the only one with the damaged records.
         if self._power_losses == "any":
             return True
         world = self.monitor.world
@@ -259,7 +267,15 @@ class FaultPlan:
             if set(state.isr) != set(state.replicas) or state.leader == NO_NODE:
                 return False
         # A replica through which nothing is committed has nothing to lose.
-        return not held or all(self._is_back(other) for other in self._without_power)
+        return not held or self.all_have_power()
+
+    def damages_left(self) -> list[NodeId]:
+        self.damaged = {node: is_left for node, is_left in self.damaged.items() if is_left()}
+        return list(self.damaged)
+
+    def all_have_power(self) -> bool:
+        """Whether no replica may still miss records after a power loss."""
+        return all(self._is_back(node) for node in self._without_power)
 
     def _is_back(self, node_id: NodeId) -> bool:
         """Whether it is in sync again, in its new incarnation, so that nothing is missing."""

@@ -19,8 +19,10 @@ from suwi.broker.broker import Broker
 from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.group.offset_manager import OffsetManager
 from suwi.log.directory_state import DirectoryState
+from suwi.log.log_segments import LogSegments
 from suwi.log.partition_log import PartitionLog
 from suwi.log.producer_state import ProducerStates
+from suwi.log.segment_check import SegmentCheck
 from suwi.model.errors import KafkaStorageError, NotEnoughReplicas
 from suwi.model.ids import NO_NODE, NodeId
 from suwi.replica.partition import Partition
@@ -317,6 +319,8 @@ _TAPS: tuple[tuple[Any, str, Callable[[_Original, _Happened], _Original]], ...] 
     (PartitionLog, "remove_oldest", _removes),
     (PartitionLog, "replace", _after("compaction")),
     (PartitionLog, "roll", _if_changed("log roll", lambda log, *_: len(log.segments()))),
+    (SegmentCheck, "_check_some", _after("scrubbing")),
+    (LogSegments, "add_damage", _after("damaged segment")),
     (ProducerStates, "expire", _if_changed("producer id expiry", lambda all_, *_: len(all_.all()))),
     (
         OffsetManager,

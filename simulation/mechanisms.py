@@ -120,7 +120,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "compaction", Kind.WORK, "segments are replaced by a cleaned one", {"compacts": True}
     ),
     Mechanism("log roll", Kind.WORK, "a segment is finished and the next one begun"),
-    Mechanism("scrubbing", Kind.WORK, "a closed segment is read by the scrubber", is_there=False),
+    Mechanism("scrubbing", Kind.WORK, "a closed segment is read by the scrubber", {"scrubs": True}),
     Mechanism(
         "offsets expiry",
         Kind.WORK,
@@ -201,6 +201,13 @@ MECHANISMS: tuple[Mechanism, ...] = (
     ),
     Mechanism(
         "full disk", Kind.FAULT, "a write fails with ENOSPC", faults=("fill disk of a leader",)
+    ),
+    Mechanism(
+        "damaged segment",
+        Kind.FAULT,
+        "the scrubber finds a batch that does not match its checksum",
+        {"scrubs": True, "reassigns": False, **_SAFE},
+        ("damage log",),
     ),
     Mechanism("slow disk", Kind.FAULT, "a call takes long", faults=("stall disk",)),
     Mechanism(

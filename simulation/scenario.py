@@ -17,7 +17,7 @@ from simulation.checkers.copies import broken_copies
 from simulation.checkers.group_offsets import broken_offsets
 from simulation.checkers.groups import broken_generations
 from simulation.fault_kinds import KINDS, KINDS_OF_MECHANISMS
-from simulation.fault_plan import FaultPlan
+from simulation.fault_plan import DAMAGE_LOG, FaultPlan
 from simulation.group_history import GroupHistory
 from simulation.group_workload import GroupWorkload
 from simulation.history import History, Outcome
@@ -49,6 +49,7 @@ _REASSIGN_CHANCE = 0.25
 _STRANGER_CHANCE = 0.2
 _COPIERS_CHANCE = 1 / 6
 _PINS_GONE_WITHIN_S = 10.0
+_SCRUBBING_CHANCE = 0.25
 
 _SETTINGS = {
     "replica.lag.time.max.ms": "2500",
@@ -161,21 +162,30 @@ def run_seed(seed: int, options: Options | None = None) -> Run:
     return Scenario(simulation, options or Options()).run()
 
 
+def _draw(simulation: Simulation) -> Shape:
+    stream = simulation.random.stream
+    return replace(
+        draw_shape(stream("shape")),
+        **draw_group(stream("group shape")),
+        **draw_copiers(stream("transaction shape")),
+        reassigns=stream("reassignments").chance(_REASSIGN_CHANCE),
+        strangers=stream("strangers").chance(_STRANGER_CHANCE),
+        scrubs=stream("scrubbing").chance(_SCRUBBING_CHANCE),
+    )
+
+
 class Scenario:
     def __init__(self, simulation: Simulation, options: Options) -> None:
         self.simulation = simulation
         self.options = options
-        drawn = options.shape or replace(
-            draw_shape(simulation.random.stream("shape")),
-            **draw_group(simulation.random.stream("group shape")),
-            **draw_copiers(simulation.random.stream("transaction shape")),
-            reassigns=simulation.random.stream("reassignments").chance(_REASSIGN_CHANCE),
-            strangers=simulation.random.stream("strangers").chance(_STRANGER_CHANCE),
-        )
         mechanisms = named(options.mechanisms)
         if options.pairs:
             mechanisms += mechanisms_of(simulation.seed)
-        self.shape = shape = replace(drawn, **{**shape_of(mechanisms), **options.force})
+        drawn = options.shape or _draw(simulation)
+        wanted = {**shape_of(mechanisms), **options.force}
+        if DAMAGE_LOG in (options.kinds or ()):
+            wanted["scrubs"] = True
+        self.shape = shape = replace(drawn, **wanted)
         self.long_cut = options.long_cut
         if self.long_cut is None:
             is_cut = simulation.random.stream("long cut").chance(_LONG_CUT_CHANCE)
@@ -214,6 +224,8 @@ class Scenario:
                 *(f"m{number}" for number in range(1, shape.members + 1)),
                 *(f"t{number}" for number in range(1, shape.copiers + 1)),
             ],
+            # A reassignment may leave so few replicas that none can be replaced.
+            scrubs=shape.scrubs and not shape.reassigns,
         )
         self.groups = GroupHistory()
         self.copies = Copies()
@@ -327,6 +339,8 @@ class Scenario:
         for log, state in self.monitor.world.states.items():
             if state.leader == NO_NODE:
                 return f"{log} has no leader: {state}"
+            if self.plan.damages_left():
+                return f"the damaged logs of {self.plan.damages_left()} were not replaced"
             if state.is_reassigning:
                 return f"{log} is still being reassigned: {state}"
             if set(state.isr) != set(state.replicas):

@@ -83,6 +83,8 @@ class Shape:
     """The side topic is compacted."""
     unclean_side: bool = False
     """The side topic may elect unclean leaders."""
+    scrubs: bool = False
+    """Closed segments are checked all the time."""
 
     @property
     def coordinates(self) -> bool:
@@ -105,6 +107,9 @@ class Shape:
             settings["follower.replication.throttled.rate"] = str(_THROTTLED_BYTES_PER_S)
         if self.expires_offsets:
             settings["offsets.retention.check.interval.ms"] = "700"
+        if self.scrubs:
+            settings["log.scrubber.io.max.bytes.per.second"] = "1000000"
+            settings["log.scrubber.interval.ms"] = "1000"
         return settings
 
     def topic_configs(self) -> dict[str, str]:

@@ -9,8 +9,12 @@ class Watermarks(Checker):
         self._empty: set[tuple[LogId, int, str]] = set()
 
     def on_truncated(self, world: World, replica: Replica, removed: list[Batch]) -> None:
-        if world.rules_of(replica.log).unclean_election and not replica.leads:
-            # What an unclean election has lost is truncated, even if it was committed.
+        state = world.states.get(replica.log)
+        # A damaged log is discarded, but only by a replica that is not needed any more.
+        is_out = state is not None and replica.node not in (*state.isr, *state.elr)
+        # What an unclean election has lost is truncated, even if it was committed.
+        is_lost = world.rules_of(replica.log).unclean_election
+        if (is_lost or is_out) and not replica.leads:
             self._highest.pop((replica.log, replica.leader_epoch, replica.incarnation), None)
 
     def on_replica(self, world: World, replica: Replica, appended: list[Batch]) -> None:

@@ -110,19 +110,14 @@ def test_a_damaged_leader_hands_over_and_is_fetched_anew(seed: int) -> None:
     run(scenario, seed, SCRUBBING)
 
 
-@pytest.mark.parametrize("replicas", [[1], [1, 2]])
-def test_the_last_copy_is_kept_and_only_the_damaged_range_is_refused(replicas: list[int]) -> None:
-    """With two replicas, both of which min.insync.replicas needs, none can be spared either."""
-
+def test_the_last_copy_is_kept_and_only_the_damaged_range_is_refused() -> None:
     async def scenario(cluster: SimCluster) -> None:
-        await filled(cluster, replicas, min_insync_replicas=str(len(replicas)))
-        for number in replicas:
-            damage(cluster, number, 10 + 3 * number)
-        await until(lambda: all(damages_found(cluster, number) for number in replicas))
-        before = [content_of(cluster, number) for number in replicas]
+        await filled(cluster, [1])
+        damage(cluster, 1, 13)
+        await until(lambda: bool(damages_found(cluster, 1)))
+        before = content_of(cluster, 1)
         await asyncio.sleep(20)
-        assert [content_of(cluster, number) for number in replicas] == before
-        assert set(state(cluster).isr) == set(replicas)
+        assert content_of(cluster, 1) == before
         assert state(cluster).leader == 1
         connection = await PeerConnection.open("b1", PORT)
         for offset in range(len(VALUES)):
@@ -131,6 +126,32 @@ def test_the_last_copy_is_kept_and_only_the_damaged_range_is_refused(replicas: l
             assert is_damaged == (offset == 13)
         await connection.close()
         assert await write(cluster, 1, [b"more"]) == ErrorCode.none
+
+    run(scenario, 1, SCRUBBING)
+
+
+@pytest.mark.parametrize("damaged", [[1], [1, 2]])
+def test_a_copy_that_cannot_be_spared_is_kept_in_sync_but_does_not_lead(
+    damaged: list[int],
+) -> None:
+    """min.insync.replicas needs both."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2], min_insync_replicas="2")
+        for number in damaged:
+            damage(cluster, number, 10 + 3 * number)
+        await until(lambda: all(damages_found(cluster, number) for number in damaged))
+        before = [content_of(cluster, number) for number in (1, 2)]
+        await asyncio.sleep(20)
+        epoch = state(cluster).leader_epoch
+        assert set(state(cluster).isr) == {1, 2}
+        if damaged == [1]:
+            assert state(cluster).leader == 2
+            assert await values_from(2) == VALUES
+        await asyncio.sleep(60)
+        assert state(cluster).leader_epoch == epoch, "they do not hand over again and again"
+        assert [content_of(cluster, number) for number in (1, 2)] == before
+        assert await write(cluster, state(cluster).leader, [b"more"]) == ErrorCode.none
 
     run(scenario, 1, SCRUBBING)
 
@@ -204,7 +225,7 @@ def step_of(
 def test_the_steps_of_a_damaged_replica() -> None:
     assert step_of(1, 1, (1, 2)) is Step.RESIGN
     assert step_of(1, 1, (1,)) is Step.KEEP
-    assert step_of(1, 1, (1, 2), insync_min=2) is Step.KEEP
+    assert step_of(1, 1, (1, 2), insync_min=2) is Step.HAND_OVER
     assert step_of(2, 1, (1, 2)) is Step.LEAVE
     assert step_of(2, 1, (1, 2), insync_min=2) is Step.KEEP
     assert step_of(2, 1, (1, 2, 3), insync_min=2) is Step.LEAVE

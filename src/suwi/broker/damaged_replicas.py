@@ -1,6 +1,7 @@
 """Replaces replicas whose logs are damaged, if the partition has enough others in sync.
 
-`step_all` runs every second for the partitions that have damage. A leader resigns first. A follower
+`step_all` runs every second for the partitions that have damage. A leader resigns first, also if
+no replica can be spared: it stays in sync then, and all records can be read. A follower
 stops fetching and leaves the ISR, which starts a new leader epoch: a fetch that it sent before can
 then not bring it back. When the image shows that, it discards its log and fetches it anew; the old
 files are set aside until it is in sync again, because a replica that it copies from may be damaged
@@ -12,22 +13,28 @@ min.insync.replicas other members of the ISR, and this replica is not among them
 import asyncio
 import logging
 from enum import Enum, auto
+from math import inf
 
 from suwi.log.log_directories import LogDirectories
 from suwi.log.sync_threads import in_sync_thread
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, TopicPartition
+from suwi.replica.leader_replica import LeaderReplica
 from suwi.replica.leader_state import UNKNOWN_EPOCH, Proposal
 from suwi.replica.partition import Partition
 from suwi.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)
 
+_HAND_OVER_S_MIN = 600.0
+
 
 class Step(Enum):
     KEEP = auto()
     """Too few others: the damaged range stays unreadable, and the replica stays as it is."""
+    HAND_OVER = auto()
+    """As KEEP, but another member can lead, so that all records are readable."""
     RESIGN = auto()
     LEAVE = auto()
     DISCARD = auto()
@@ -39,7 +46,7 @@ def next_step(
     """What a damaged replica does next. `stopped_in`: it has fetched nothing in later epochs."""
     others = [member for member in state.isr if member != node]
     if len(others) < max(1, min(insync_min, state.replication_factor)):
-        return Step.KEEP
+        return Step.HAND_OVER if others and state.leader == node else Step.KEEP
     if state.leader == node:
         return Step.RESIGN
     if state.leader not in others:
@@ -57,6 +64,7 @@ class DamagedReplicas:
         self._node_id = node_id
         self._directories = directories
         self._replicas = replicas
+        self._handed_over_s: dict[TopicPartition, float] = {}
 
     async def step_all(self) -> None:
         for directory in self._directories.usable():
@@ -86,8 +94,10 @@ class DamagedReplicas:
         insync_min = replica_log.config.min_insync_replicas
         step = next_step(self._node_id, state, insync_min, replica_log.fetch_stopped_in)
         extra = {"partition": str(partition.partition), "epoch": state.leader_epoch}
-        if step is Step.KEEP:
+        if step in (Step.KEEP, Step.HAND_OVER):
             replica_log.fetch_stopped_in = None
+            if step is Step.HAND_OVER and partition.leader_replica is not None:
+                self._hand_over(partition.partition, partition.leader_replica)
             return
         is_first = replica_log.fetch_stopped_in is None
         if is_first:
@@ -106,6 +116,13 @@ class DamagedReplicas:
             log.warning("damaged log discarded, fetching it anew", extra=extra)
             partition.follower.discard_damaged()
             replica_log.fetch_stopped_in = None
+
+    def _hand_over(self, tp: TopicPartition, leader: LeaderReplica) -> None:
+        """Not often: the other replica may be damaged too, or be elected again by preference."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._handed_over_s.get(tp, -inf) >= _HAND_OVER_S_MIN:
+            self._handed_over_s[tp] = now_s
+            leader.resign("the log is damaged")
 
     async def _remove_set_aside(self, tp: TopicPartition) -> None:
         """The new copy is in sync: the damaged files are not needed any longer."""

@@ -31,6 +31,8 @@ class Uncleanable(NamedTuple):
     """A log that the cleaner skips, and the reason."""
 
     log: PartitionLog
+    generation: int
+    """Of the log: after a truncation, or when it was fetched anew, it is tried again."""
     reason: str
 
 
@@ -121,9 +123,12 @@ class LogCleaner:
                 return None
             partition_log = partition.log
             known = self.uncleanable.get(tp)
-            if known is not None and known.log is partition_log:
+            if known is not None and (known.log, known.generation) == (
+                partition_log,
+                partition_log.generation,
+            ):
                 return None
-            self.uncleanable.pop(tp, None)  # The topic was deleted and created again.
+            self.uncleanable.pop(tp, None)
             partition_log.check()
             if partition_log.damages:
                 return None  # Merged segments would hide that records are missing.
@@ -183,7 +188,9 @@ class LogCleaner:
                     directory.state.failed(error)
 
     def _mark_uncleanable(self, partition_log: PartitionLog, error: Exception) -> None:
-        self.uncleanable[partition_log.partition] = Uncleanable(partition_log, str(error))
+        self.uncleanable[partition_log.partition] = Uncleanable(
+            partition_log, partition_log.generation, str(error)
+        )
         if isinstance(error, CorruptMessage):
             partition_log.directory.found_damage(f"it cannot be compacted: {error}")
         # Records without a key, written before the topic was compacted, are not a bug.

@@ -107,9 +107,8 @@ class LogRepair:
         yield from _copied(source, position, size_bytes)
 
     def _empty_batch(self, source: File, damage: Damage) -> bytearray:
-        epoch: int = self._epochs.epoch_at(damage.first)
-        if epoch < 0:
-            epoch = _epoch_from(source, damage.end_position)
+        known = self._epochs.epoch_at(damage.first)
+        epoch = known if known >= 0 else _epoch_from(source, damage.end_position)
         return build_batch(
             [], base_offset=damage.first, last_offset=damage.end - 1, leader_epoch=epoch
         )

@@ -7,6 +7,7 @@ also change the transcript of their hazard.
 
 from tests.sim.mutants import (
     controller,
+    damage,
     faults,
     groups,
     log,
@@ -26,6 +27,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *faults.MUTANTS,
     *groups.MUTANTS,
     *reassignments.MUTANTS,
+    *damage.MUTANTS,
     *transactions.MUTANTS,
     *tasks.MUTANTS,
 )

@@ -1,0 +1,48 @@
+"""What the replacement of damaged replicas can get wrong."""
+
+from typing import Any
+
+from simulation.scenario import Options
+from suwi.broker import damaged_replicas
+from suwi.broker.damaged_replicas import Step, next_step
+from suwi.controller import proposed_isr
+from tests.sim.mutants.mutant import FAULT, Mutant
+
+
+def _discards_at_once(node: Any, state: Any, *_: Any) -> Step:
+    return Step.KEEP if state.leader == node else Step.DISCARD
+
+
+def _discards_in_any_epoch(node: Any, state: Any, insync_min: int, stopped_in: Any) -> Step:
+    stopped_before = None if stopped_in is None else stopped_in - 1
+    return next_step(node, state, insync_min, stopped_before)
+
+
+_without_damaged = proposed_isr._without_damaged
+
+
+def _leaves_in_the_same_epoch(state: Any, *proposed: Any) -> Any:
+    return _without_damaged(state, *proposed)._replace(leader_epoch=state.leader_epoch)
+
+
+_FORCE = {"members": 0, "copiers": 0, "reassigns": False, "churns": False}
+
+MUTANTS = (
+    Mutant(
+        "discards-while-in-sync",
+        FAULT,
+        "a damaged follower discards its log before it has left the ISR",
+        ((damaged_replicas, "next_step", _discards_at_once),),
+        options=Options(kinds=["damage log"], force=_FORCE),
+    ),
+    Mutant(
+        "discards-in-the-same-epoch",
+        FAULT,
+        "a damaged follower leaves the ISR without a new leader epoch: a late fetch brings it back",
+        (
+            (damaged_replicas, "next_step", _discards_in_any_epoch),
+            (proposed_isr, "_without_damaged", _leaves_in_the_same_epoch),
+        ),
+        options=Options(kinds=["damage log", "freeze", "slow"], force=_FORCE),
+    ),
+)
