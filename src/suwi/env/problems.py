@@ -37,6 +37,10 @@ class ProblemKind(Enum):
         "damaged-batch",
         "stop the broker that has it, run `suwi doctor --data`, and do what it says",
     )
+    START_OFFSETS_LOST = (
+        "start-offsets-lost",
+        "repeat DeleteRecords where it was used; the next start finds the file written again",
+    )
     NO_DESCRIPTORS = (
         "no-descriptors",
         "raise the broker's limit of open files (ulimit -n, LimitNOFILE) and restart it",
