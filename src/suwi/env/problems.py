@@ -35,7 +35,7 @@ class ProblemKind(Enum):
     )
     DAMAGED_BATCH = (
         "damaged-batch",
-        "stop the broker that has it, run `suwi doctor --data`, and do what it says",
+        "check the disk; another in-sync replica replaces it, without one: `suwi repair segments`",
     )
     START_OFFSETS_LOST = (
         "start-offsets-lost",

@@ -213,6 +213,8 @@ def _finding_first_to_recover(
         first = max(len(reached) - 1, 0)
     for number, segment in enumerate(segments[:first]):
         if not segment.txn_index.is_sane(segment.base_offset):
+            path = segment.txn_index.path
+            log.warning("transaction index damaged, rebuilding it", extra={"path": path})
             return number
         if _lacks_indexes(segment, config):
             yield from _rebuilding(segment, own)
