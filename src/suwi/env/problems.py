@@ -33,6 +33,10 @@ class ProblemKind(Enum):
         "topic-id-unreadable",
         "stop the broker and run `suwi repair partition-metadata` as the reason says",
     )
+    START_OFFSETS_LOST = (
+        "start-offsets-lost",
+        "repeat DeleteRecords where it was used; the next start finds the file written again",
+    )
     NO_DESCRIPTORS = (
         "no-descriptors",
         "raise the broker's limit of open files (ulimit -n, LimitNOFILE) and restart it",

@@ -82,7 +82,7 @@ class LogDirectory:
         self.was_clean = self._disk.exists(self._at(names.CLEAN_SHUTDOWN))
         self.is_new = not self._disk.exists(self._at(names.META_PROPERTIES))
         self.lost_power = not self.was_clean and not self._running.is_of_this_boot()
-        self.checkpoints.read()
+        self.checkpoints.read(must_exist=self.was_clean and bool(self.found_partitions()))
         if self._running.is_unsynced():
             for partition in self.found_partitions():
                 recovery_point = self.checkpoints.recovery_point_of(partition)
@@ -92,6 +92,11 @@ class LogDirectory:
         """Read the directory's identity; a new directory gets `node_id` and `cluster_id`."""
         found = self.read_identity()
         if found is None:
+            if self.found_partitions():
+                log.warning(
+                    "meta.properties missing, writing it again",
+                    extra={"dir": self.path, "broker": node_id, "cluster": cluster_id},
+                )
             found = write_identity(
                 self._disk,
                 self._at(names.META_PROPERTIES),
@@ -260,6 +265,7 @@ class LogDirectory:
                     raise UnreadableTopicId(partition, self.dir_of(partition), topic_id)
                 self.set_aside(partition)
                 return True
+            log.warning("topic id missing, writing it again", extra={"path": path})
             # Not in a thread: a new topic could have this name before it is done.
             checkpoints.write_topic_id(self._disk, path, topic_id, sync=True)
             return False

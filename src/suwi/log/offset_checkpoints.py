@@ -4,16 +4,28 @@ Changes are noted in memory first; a job writes a whole file, possibly in a thre
 Invariant: a file is never overwritten with older offsets.
 """
 
+import logging
 import threading
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from suwi.env import Disk
+from suwi.env.problems import ProblemKind
 from suwi.log import checkpoints, names
 from suwi.log.directory_state import DirectoryState
 from suwi.log.partition_log import PartitionLog
 from suwi.log.sliced_work import Job, Steps
 from suwi.model.ids import Offset, TopicPartition
+
+log = logging.getLogger(__name__)
+
+_EFFECTS_OF_LOSS = {
+    names.RECOVERY_POINTS: "after an unclean stop whole logs are checked",
+    names.LOG_START_OFFSETS: "records that were deleted with DeleteRecords may be readable again",
+    names.CLEANER_OFFSETS: "compacted logs are compacted from their start",
+    names.HIGH_WATERMARKS: "followers learn their high watermarks again",
+}
+_WRITTEN_BY_STOP = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS)
 
 
 class Due(NamedTuple):
@@ -49,18 +61,25 @@ class OffsetCheckpoints:
         self._newest: dict[str, tuple[int, dict[TopicPartition, Offset]]] = {}
         self._written: dict[str, int] = {}
 
-    def read(self) -> None:
-        """Read the checkpoint files."""
-        for name in (
-            names.RECOVERY_POINTS,
-            names.LOG_START_OFFSETS,
-            names.CLEANER_OFFSETS,
-            names.HIGH_WATERMARKS,
-        ):
-            found = checkpoints.read_offsets(self._disk, f"{self._path}/{name}") or {}
+    def read(self, *, must_exist: bool) -> None:
+        """Read the checkpoint files. `must_exist`: after a clean stop those that a stop writes are
+        there, if the directory has partitions."""
+        for name, effect in _EFFECTS_OF_LOSS.items():
+            path = f"{self._path}/{name}"
+            found = checkpoints.read_offsets(self._disk, path)
+            if found is None:
+                is_lost = must_exist and name in _WRITTEN_BY_STOP
+                if is_lost or self._disk.exists(path):
+                    self._lost(name, path, effect)
+                found = {}
             self._in_checkpoints.update(found)
             self._offsets[name].clear()
             self._offsets[name].update(found)
+
+    def _lost(self, name: str, path: str, effect: str) -> None:
+        log.warning("checkpoint lost or damaged", extra={"path": path, "effect": effect})
+        if name == names.LOG_START_OFFSETS:
+            self._state.problems.report(ProblemKind.START_OFFSETS_LOST, path, effect)
 
     # -- offsets -------------------------------------------------------------------------------
 

@@ -83,6 +83,8 @@ def opening_log(
     epochs = LeaderEpochCache(saved_epochs)
     first = yield from _finding_first_to_recover(segments, config, options, own)
     if _lacks_epochs(saved_epochs, segments, options):
+        if saved_epochs is None:
+            log.warning("leader epochs missing, reading the log", extra={"path": epochs_path})
         first = 0
     producers = None
     if first is not None:
@@ -97,6 +99,8 @@ def opening_log(
     epochs_file.write_if_possible()
     if producers is None:
         first_base = segments[0].base_offset
+        if end > first_base and end not in snapshots:
+            log.warning("producer snapshot missing, reading the log", extra={"path": directory})
         producers = yield from loading_producers(
             files, directory, segments, first_base, end, snapshots
         )
@@ -221,6 +225,8 @@ def _finding_first_to_recover(
         first = max(len(reached) - 1, 0)
     for number, segment in enumerate(segments[:first]):
         if not segment.txn_index.is_sane(segment.base_offset):
+            path = segment.txn_index.path
+            log.warning("transaction index damaged, rebuilding it", extra={"path": path})
             return number
         if _lacks_indexes(segment, config):
             yield from _rebuilding(segment, own)

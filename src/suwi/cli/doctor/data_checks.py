@@ -1,6 +1,7 @@
 """Checks of a data directory, of a stopped or a running broker. They change nothing.
 
-`check_data` runs the functions of the table `_CHECKS`. Segments are not read: `suwi dump` does.
+`check_data` runs the functions of the table `_CHECKS`; those of a stopped broker's logs, which read
+every batch, are in `log_checks.py`.
 """
 
 import os
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from suwi.cli.doctor.finding import ERROR, WARNING, Finding
+from suwi.cli.doctor.log_checks import check_logs
 from suwi.cli.dump.command import SMALL_FILES
 from suwi.cli.dump.findings import Damage
 from suwi.cli.output import size_text
@@ -21,9 +23,13 @@ _UNFINISHED = (names.CLEANED, names.SWAP, names.DELETED)
 
 class Found(NamedTuple):
     path: str
-    disk: Disk
+    env: Env
     entries: tuple[str, ...]
     is_in_use: bool
+
+    @property
+    def disk(self) -> Disk:
+        return self.env.disk
 
     def at(self, name: str) -> str:
         return f"{self.path}/{name}"
@@ -37,7 +43,7 @@ def check_data(path: str, env: Env) -> Iterator[Finding]:
         problem = error.strerror or str(error)
         yield Finding(ERROR, path, problem, "check the path and its permissions")
         return
-    found = Found(path, disk, entries, _is_in_use(disk, path, entries))
+    found = Found(path, env, entries, _is_in_use(disk, path, entries))
     for check in _CHECKS:
         yield from check(found)
 
@@ -99,9 +105,9 @@ def _small_files(found: Found) -> Iterator[Finding]:
     for directory in (found.path, *map(found.at, partitions)):
         for name, (kind, read) in SMALL_FILES.items():
             path = f"{directory}/{name}"
-            if not found.disk.exists(path):
-                continue
             try:
+                if not found.disk.exists(path):
+                    continue
                 damages = [each.text for each in read(path) if isinstance(each, Damage)]
             except OSError as error:
                 damages = [error.strerror or str(error)]
@@ -115,6 +121,12 @@ def _remedy(directory: str, name: str) -> str:
     if name == names.META_PROPERTIES:
         return "restore it from a backup"
     return "stop the broker and remove the file: the next start makes it from the logs"
+
+
+def _logs(found: Found) -> Iterator[Finding]:
+    if not found.is_in_use:  # A running broker scrubs its logs itself.
+        was_killed = names.CLEAN_SHUTDOWN not in found.entries
+        yield from check_logs(found.path, found.env, was_killed=was_killed)
 
 
 def _leftovers(found: Found) -> Iterator[Finding]:
@@ -132,8 +144,8 @@ def _leftovers(found: Found) -> Iterator[Finding]:
     unfinished = [
         f"{entry}/{name}"
         for entry in found.entries
-        if names.parse_partition_dir_name(entry) is not None and found.disk.is_dir(found.at(entry))
-        for name in found.disk.list_dir(found.at(entry))
+        if names.parse_partition_dir_name(entry) is not None
+        for name in _names_in(found, entry)
         if name.endswith(_UNFINISHED)
     ]
     if deleted or unfinished:
@@ -144,6 +156,13 @@ def _leftovers(found: Found) -> Iterator[Finding]:
             f"{(deleted + unfinished)[0]}",
             "nothing to do: the next start finishes or removes them",
         )
+
+
+def _names_in(found: Found, entry: str) -> list[str]:
+    try:
+        return found.disk.list_dir(found.at(entry)) if found.disk.is_dir(found.at(entry)) else []
+    except OSError:
+        return []  # `_logs` reports it.
 
 
 def _space(found: Found) -> Iterator[Finding]:
@@ -178,6 +197,7 @@ _CHECKS: tuple[Callable[[Found], Iterator[Finding]], ...] = (
     _identity,
     _last_stop,
     _small_files,
+    _logs,
     _leftovers,
     _space,
     _permissions,
