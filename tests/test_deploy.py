@@ -30,7 +30,9 @@ DEPLOY = ROOT / "deploy"
 YAML = sorted(DEPLOY.rglob("*.yaml"))
 UNITS = sorted(DEPLOY.rglob("*.service.j2"))
 _METRIC = re.compile(r"\b(?:suwi|process)_[a-z_]+\b")
-_COMMAND = re.compile(r"\bsuwi (?:serve|status|doctor|topics|consume|produce|cluster)\b[^\n'\"`]*")
+_COMMAND = re.compile(
+    r"\bsuwi (?:serve|status|doctor|topics|groups|configs|consume|produce|cluster)\b[^\n'\"`]*"
+)
 _SUFFIXES = re.compile(r"_(?:bucket|count|sum)$")
 
 
@@ -102,7 +104,9 @@ def test_every_command_and_option_exists() -> None:
     assert {name for name, _ in found} >= {
         "compose.yaml",
         "kubernetes/suwi.yaml",
+        "README.md",
         "kubernetes/consumer.yaml",
+        "kubernetes/consumer-autoscaled.yaml",
         "ansible/roles/suwi/tasks/wait.yaml",
         "ansible/roles/suwi/templates/suwi.service.j2",
     }
@@ -175,6 +179,39 @@ def test_the_example_consumer_is_a_static_member_with_the_name_of_its_pod() -> N
     (container,) = stateful_set("consumer.yaml")["spec"]["template"]["spec"]["containers"]
     words = container["command"]
     assert words[words.index("--instance-id") + 1] == "$(POD_NAME)"
+
+
+def test_the_autoscaled_consumer_is_scaled_by_what_it_requests_and_leaves_its_group() -> None:
+    consumer, scaler = documents(DEPLOY / "kubernetes/consumer-autoscaled.yaml")
+    target = scaler["spec"]["scaleTargetRef"]
+    assert (target["kind"], target["name"]) == (consumer["kind"], consumer["metadata"]["name"])
+    assert "replicas" not in consumer["spec"]
+    labels = consumer["spec"]["template"]["metadata"]["labels"]
+    assert consumer["spec"]["selector"]["matchLabels"] == labels
+    (container,) = consumer["spec"]["template"]["spec"]["containers"]
+    (metric,) = scaler["spec"]["metrics"]
+    assert metric["resource"]["name"] in container["resources"]["requests"]
+    # A static member would keep its partitions for a session after it has been taken away.
+    assert "--instance-id" not in container["command"]
+    assert "kill -INT 1" in container["lifecycle"]["preStop"]["exec"]["command"]
+    (broker,) = stateful_set("suwi.yaml")["spec"]["template"]["spec"]["containers"]
+    given = {e["name"]: e.get("value") for e in broker["env"]}
+    assert scaler["spec"]["maxReplicas"] == int(given["SUWI_NUM_PARTITIONS"])
+
+
+def test_the_registry_of_compose_is_optional_pinned_and_reaches_all_brokers() -> None:
+    (compose,) = documents(DEPLOY / "compose.yaml")
+    registry = compose["services"]["registry"]
+    assert registry["profiles"] == ["registry"]
+    assert re.fullmatch(r".+:\d+\.\d+\.\d+", registry["image"])
+    brokers = {name for name in compose["services"] if name.startswith("broker-")}
+    addresses = registry["environment"]["KARAPACE_BOOTSTRAP_URI"].split(",")
+    assert {address.partition(":")[0] for address in addresses} == brokers
+    assert set(registry["depends_on"]) == brokers
+    for address in addresses:
+        listeners = compose["services"][address.partition(":")[0]]["environment"]
+        assert f"INTERNAL://{address}" in listeners["SUWI_ADVERTISED_LISTENERS"]
+    assert all(port.startswith("127.0.0.1:") for port in registry["ports"])
 
 
 def rendered(template: Path, **facts: Any) -> str:

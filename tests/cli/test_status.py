@@ -5,17 +5,23 @@ import json
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from suwi.cli.local_cluster import find_target
+from suwi.cli.options import DEFAULT_BROKER, DEFAULT_DATA
 from suwi.cli.status import Wanted, problems, sections
 from suwi.client.cluster_status import ALIVE, BrokerStatus, ClusterStatus, DiskStatus
 from suwi.client.zookeeper_servers import ServerStatus, ask_servers, parse_connect
+from suwi.local_cluster.layout import ClusterState, Layout, write_state
+from suwi.local_cluster.process import ProcessState, spawn
 from suwi.testing import Cluster
 from suwi.testing.ports import Reservation
 from tests.broker_process import environment
@@ -23,6 +29,7 @@ from tests.cli.support import COMMAND, Suwi
 from tests.testing.clients import send, until
 
 TOPIC = "water"
+_UNREACHABLE = 2
 WANTED = Wanted(lag_min=1000, timeout_s=5)
 
 
@@ -254,3 +261,27 @@ def test_a_full_disk_is_shown_as_full() -> None:
     ((columns, (row,), _),) = [s for s in sections(status, [], WANTED) if not isinstance(s, str)]
     cells = dict(zip(columns.split(), row, strict=True))
     assert (cells["Used"], cells["Free"]) == ("100 %", "0 B")
+
+
+def test_the_local_cluster_of_this_directory_is_found_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeper = spawn(
+        (sys.executable, "-c", "import time; time.sleep(600)"), str(tmp_path / "log"), {}
+    )
+    data = tmp_path / DEFAULT_DATA
+    data.mkdir()
+    monkeypatch.chdir(tmp_path)
+    try:
+        with Cluster(brokers=1) as running:
+            port = int(running.bootstrap_servers.rpartition(":")[2])
+            layout = Layout(1, 0, "127.0.0.1:1", port, has_links=False)
+            write_state(str(data), ClusterState(layout, {"broker-1": sleeper}))
+            assert f":{port} " in Suwi("").ok("status")
+            assert Suwi("")("doctor").exit_code != _UNREACHABLE
+            assert find_target(None, None, None).broker == running.bootstrap_servers
+            assert find_target(None, "b:1", None).broker == "b:1"
+    finally:
+        sleeper.send(signal.SIGKILL)
+    until(lambda: sleeper.state is ProcessState.DEAD)
+    assert find_target(None, None, None).broker == DEFAULT_BROKER

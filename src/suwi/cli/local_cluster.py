@@ -1,6 +1,6 @@
 """Implementation of `suwi cluster start`, `stop`, `status` and the faults."""
 
-import os
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -12,7 +12,8 @@ from suwi.cli.output import Failure, count_text, document, flush, say, table
 from suwi.cli.session import guarded
 from suwi.local_cluster import removal
 from suwi.local_cluster.cluster import ClusterError, LocalCluster
-from suwi.local_cluster.layout import FILE, Layout, broker_name, read_state
+from suwi.local_cluster.layout import Layout, broker_name, read_state
+from suwi.local_cluster.process import ProcessState
 from suwi.local_cluster.zookeeper import CannotRun
 
 _COLUMNS = ("Process", "Pid", "State", "Port", "Leaders", "Role")
@@ -86,8 +87,9 @@ def _changed(known: Layout, given: Given) -> Layout:
 
 
 def find_target(data: str | None, broker: str | None, command_config: str | None) -> Target:
-    """A given local cluster, a given broker, or the local cluster in the default directory."""
-    if data is None and broker is None and not os.path.exists(os.path.join(DEFAULT_DATA, FILE)):
+    """A given local cluster, a given broker, or the local cluster in the default directory while
+    it runs."""
+    if data is None and broker is None and not _runs(DEFAULT_DATA):
         broker = DEFAULT_BROKER
     if broker is not None:
         return Target(broker, command_config)
@@ -100,6 +102,16 @@ def find_target(data: str | None, broker: str | None, command_config: str | None
     if code:
         raise typer.Exit(code)
     return Target(found[0], command_config)
+
+
+def _runs(data: str) -> bool:
+    """Whether a broker of the local cluster in this directory runs."""
+    with contextlib.suppress(ValueError):
+        state = read_state(data)
+        if state is not None:
+            brokers = map(broker_name, state.layout.broker_ids)
+            return any(state.process_state(name) is not ProcessState.DEAD for name in brokers)
+    return False
 
 
 def stop(data: str) -> None:

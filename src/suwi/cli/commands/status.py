@@ -5,13 +5,12 @@ from typing import Annotated
 import typer
 
 from suwi.cli.options import (
-    DEFAULT_BROKER,
-    Broker,
     CommandConfig,
     Json,
-    Target,
     broker_option,
 )
+
+_DEFAULT = "Default: the local cluster in suwi-cluster while it runs, else 127.0.0.1:9092."
 
 Timeout = Annotated[
     float,
@@ -34,7 +33,10 @@ def status(
     ] = None,
     timeout: Timeout = 5.0,
     json: Json = False,
-    broker: Broker = DEFAULT_BROKER,
+    broker: Annotated[
+        str | None,
+        broker_option(f"A broker of the cluster; several separated by commas. {_DEFAULT}"),
+    ] = None,
     command_config: CommandConfig = None,
 ) -> None:
     """Show the health of the cluster: brokers, partitions, groups, events, disks.
@@ -44,11 +46,12 @@ def status(
     under-replicated or offline. 2: no broker responds. Groups that are behind and past events
     are shown and do not count.
     """
+    from suwi.cli.local_cluster import find_target
     from suwi.cli.status import Wanted, show
 
     # The health of one broker is asked for often, by probes: without the groups.
     wanted = Wanted(lag if node is None else None, timeout, brokers, node)
-    show(Target(broker, command_config), wanted, watch=watch, json=json)
+    show(find_target(None, broker, command_config), wanted, watch=watch, json=json)
 
 
 def doctor(
@@ -63,22 +66,23 @@ def doctor(
     timeout: Timeout = 5.0,
     json: Json = False,
     broker: Annotated[
-        str | None, broker_option("Check the running cluster of this broker.")
+        str | None, broker_option(f"Check the running cluster of this broker. {_DEFAULT}")
     ] = None,
     command_config: CommandConfig = None,
 ) -> None:
     """Check a configuration, a data directory or a running cluster, and say what to do.
 
-    Without --config and --data, the cluster at SUWI_BROKER or 127.0.0.1:9092 is checked; with them,
-    only if --broker names it. Nothing is changed.
+    Without --config and --data, a running cluster is checked; with them, only if --broker names it.
+    Nothing is changed.
 
     Exit code 0: nothing was found. 1: something was found. 2: no broker responds.
     """
     from suwi.cli.doctor.command import check
+    from suwi.cli.local_cluster import find_target
 
     source = context.get_parameter_source("broker")
     is_given = source is not None and source.name == "COMMANDLINE"
     target = None
     if is_given or not (config or data):
-        target = Target(DEFAULT_BROKER if broker is None else broker, command_config)
+        target = find_target(None, broker, command_config)
     check(target, config, data or [], timeout_s=timeout, json=json)
