@@ -37,6 +37,9 @@ EXPECTED_ERRORS = {
     ),
     "kind=directory-offline": ("failing syncs",),
     "kind=disk-full": ("full disk", "full disk in a roll"),
+    "kind=damaged-batch": ("damaged segment",),
+    "kind=no-descriptors": ("no descriptors",),
+    "kind=connections-refused": ("no descriptors",),
     "no space left on": ("full disk", "full disk in a roll"),
 }
 """Errors in a broker's log, each with the faults that it reports; others are complaints."""

@@ -42,6 +42,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 _MOVE_S = 90.0
 _FAILS_S = 60.0
 _HEALTHY_S = 120.0
+_DAMAGED_BYTES = 16
 _STEP_MS = 40 * 60_000
 """Less than an hour: a broker refuses records that are newer than that by its clock."""
 _SQUAT = """
@@ -85,7 +86,11 @@ class ProcessCluster:
     """Processes in network namespaces, on disks that can fail, where this machine allows both."""
 
     # So that a slow or cut off follower leaves the ISR during its fault.
-    settings: ClassVar = {"replica.lag.time.max.ms": "4000"}
+    settings: ClassVar = {
+        "replica.lag.time.max.ms": "4000",
+        "log.scrubber.io.max.bytes.per.second": "20000000",
+        "log.scrubber.interval.ms": "2000",
+    }
 
     def __init__(self, directory: Path, port: int, say: Callable[[str], None]) -> None:
         has_hosts = hosts.why_unavailable() is None
@@ -303,17 +308,36 @@ class ProcessCluster:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
         self.restart(broker)
 
+    def damage_segment(self, broker: int) -> None:
+        """Change bytes in the middle of a closed segment. Returns when the broker has noticed."""
+        found = [
+            segment
+            for partition in sorted(self.files(broker).glob(f"{self._topic}-*"))
+            for segment in sorted(partition.glob("*.log"))[:-1]
+            if segment.stat().st_size
+        ]
+        if not found:
+            return
+        noticed = self._times_noticed(broker, "kind=damaged-batch")
+        before = noticed()
+        with found[len(found) // 2].open("r+b") as segment:
+            middle = os.fstat(segment.fileno()).st_size // 2
+            kept = os.pread(segment.fileno(), _DAMAGED_BYTES, middle)
+            os.pwrite(segment.fileno(), bytes(byte ^ 0xFF for byte in kept), middle)
+        why_not = f"broker {broker} goes on with a damaged segment"
+        self._wait(lambda: self.local.wait(lambda: noticed() > before, _FAILS_S, why_not))
+
     def fail_syncs(self, broker: int) -> None:
         """Returns when it has noticed. It must not use the disk any more until its restart."""
-        log = Path(self.local.log_path(broker_name(broker)))
-
-        def times_noticed() -> int:
-            return log.read_text(errors="replace").count("kind=directory-offline")
-
-        before = times_noticed()
+        noticed = self._times_noticed(broker, "kind=directory-offline")
+        before = noticed()
         self._disks[broker].exhaust()
         why_not = f"broker {broker} goes on with a disk that cannot sync"
-        self._wait(lambda: self.local.wait(lambda: times_noticed() > before, _FAILS_S, why_not))
+        self._wait(lambda: self.local.wait(lambda: noticed() > before, _FAILS_S, why_not))
+
+    def _times_noticed(self, broker: int, text: str) -> Callable[[], int]:
+        log = Path(self.local.log_path(broker_name(broker)))
+        return lambda: log.read_text(errors="replace").count(text)
 
     def repair_disk(self, broker: int) -> None:
         self.lose_power(broker)

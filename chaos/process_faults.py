@@ -46,6 +46,8 @@ PROCESS_KINDS: dict[str, Kind] = {
     "kill in a reassignment": Kind(
         Target.move_and_kill, Target.restart, (0.1, 3.0), needs_sync=True
     ),
+    # Meanwhile another replica must be in sync: the damaged one is discarded and copied again.
+    "damaged segment": Kind(Target.damage_segment, nothing, (0.0, 0.0), needs_sync=True),
     "taken port": Kind(Target.take_port, Target.free_port, (0.1, 1.0), needs_sync=True),
     "clock step": Kind(Target.step_clock, Target.step_clock_back, (1.0, 6.0)),
     "no descriptors": Kind(Target.use_up_descriptors, Target.free_descriptors, (1.0, 6.0)),
