@@ -17,7 +17,7 @@ from simulation.checkers.copies import broken_copies
 from simulation.checkers.group_offsets import broken_offsets
 from simulation.checkers.groups import broken_generations
 from simulation.fault_kinds import KINDS
-from simulation.fault_plan import DAMAGE_LOG, FaultPlan
+from simulation.fault_plan import FaultPlan
 from simulation.group_history import GroupHistory
 from simulation.group_workload import GroupWorkload
 from simulation.history import History, Outcome
@@ -166,14 +166,13 @@ class Scenario:
             **draw_group(simulation.random.stream("group shape")),
             **draw_copiers(simulation.random.stream("transaction shape")),
             reassigns=simulation.random.stream("reassignments").chance(_REASSIGN_CHANCE),
+            scrubs=simulation.random.stream("scrubbing").chance(_SCRUBBING_CHANCE),
         )
         self.shape = shape = replace(drawn, **options.force)
         self.long_cut = options.long_cut
         if self.long_cut is None:
             is_cut = simulation.random.stream("long cut").chance(_LONG_CUT_CHANCE)
             self.long_cut = is_cut and not shape.coordinates  # Half an hour of a group is too much.
-        scrubs = simulation.random.stream("scrubbing").chance(_SCRUBBING_CHANCE)
-        scrubs |= DAMAGE_LOG in (options.kinds or ())
         self.cluster = SimCluster(
             simulation,
             brokers=self.shape.brokers,
@@ -183,7 +182,7 @@ class Scenario:
                 **group_workload.SETTINGS,
                 **transaction_workload.SETTINGS,
                 **(long_network_partition.SETTINGS if self.long_cut else {}),
-                **(_SCRUBBING if scrubs else {}),
+                **(_SCRUBBING if shape.scrubs else {}),
             },
         )
         usual_s = TROUBLE_OF_COPIERS_S if shape.copiers else TROUBLE_S
@@ -206,7 +205,7 @@ class Scenario:
                 *(f"t{number}" for number in range(1, shape.copiers + 1)),
             ],
             # A reassignment may leave so few replicas that none can be replaced.
-            scrubs=scrubs and not shape.reassigns,
+            damages_logs=shape.scrubs and not shape.reassigns,
         )
         self.groups = GroupHistory()
         self.copies = Copies()

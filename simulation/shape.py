@@ -53,6 +53,8 @@ class Shape:
     """That copy records in transactions, at most one for each partition
     (`simulation/transaction_workload.py`)."""
     transaction_version: int = 2
+    scrubs: bool = False
+    """Closed segments are read again and again; logs may be damaged."""
 
     @property
     def coordinates(self) -> bool:
@@ -62,7 +64,7 @@ class Shape:
     def topic_configs(self) -> dict[str, str]:
         configs = {
             "min.insync.replicas": str(self.min_insync_replicas),
-            "segment.bytes": "4096",
+            "segment.bytes": "1024" if self.scrubs else "4096",
         }
         if self.flushes_each:
             configs["flush.messages"] = "1"

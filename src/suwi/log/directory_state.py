@@ -11,7 +11,7 @@ from collections.abc import Callable
 from suwi.env.problems import ProblemKind, Problems
 from suwi.log.segment import TornSegment
 from suwi.model.errors import KafkaStorageError
-from suwi.model.ids import TopicPartition
+from suwi.model.ids import Offset, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,8 @@ class DirectoryState:
         """How many writes failed because the disk was full."""
         self.damaged: dict[TopicPartition, None] = {}
         """The partitions whose logs have damaged or missing records."""
+        self.suspects: dict[TopicPartition, Offset] = {}
+        """Offsets that were read again and again: readers may have found the batch damaged."""
         self.set_aside: dict[TopicPartition, None] = {}
         """The partitions that have files of a damaged log (`names.DAMAGED`)."""
         self._on_offline = on_offline
