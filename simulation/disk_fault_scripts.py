@@ -102,7 +102,7 @@ async def deny_access(plan: FaultPlan) -> None:
 async def damage_log(plan: FaultPlan) -> None:
     """A byte of a record in a closed, synced segment of one replica changes. All other replicas are
     in sync, and enough of them that this one can be replaced."""
-    if not plan.scrubs or plan.damages_left() or not plan.all_have_power():
+    if not plan.damages_logs or plan.damages_left() or not plan.all_have_power():
         return
     world = plan.monitor.world
     places = [

@@ -21,7 +21,6 @@ from suwi.sim.cluster import SimCluster, SimNode
 from suwi.sim.random import SimRandom
 
 FAIL_TASK = "fail task"
-DAMAGE_LOG = "damage log"
 _START_AGAIN_S = 0.5
 _WANTED_CHANCE = 0.5
 _AT_ONCE_MAX = 3
@@ -44,13 +43,13 @@ class FaultPlan:
         tasks: Sequence[str] = tuple(UNITS),
         power_losses: str = "budget",
         clients: Sequence[str] = ("c1", "c2"),
-        scrubs: bool = False,
+        damages_logs: bool = False,
     ) -> None:
         """`scripts` are the kinds of faults that are drawn, by name; `more_scripts` are others that
         may be `wanted`: every other fault is one of those. `tasks` may fail. `power_losses`:
         "budget", or "any" if every message is synced before it is acknowledged. `clients` are the
-        machines that clients run on. `scrubs`: damaged logs are found and replaced."""
-        self.scrubs = scrubs
+        machines that clients run on. `damages_logs`: they are found and replaced."""
+        self.damages_logs = damages_logs
         self.cluster = cluster
         self.monitor = monitor
         self.random = random

@@ -17,7 +17,7 @@ from simulation.checkers.copies import broken_copies
 from simulation.checkers.group_offsets import broken_offsets
 from simulation.checkers.groups import broken_generations
 from simulation.fault_kinds import KINDS, KINDS_OF_MECHANISMS
-from simulation.fault_plan import DAMAGE_LOG, FaultPlan
+from simulation.fault_plan import FaultPlan
 from simulation.group_history import GroupHistory
 from simulation.group_workload import GroupWorkload
 from simulation.history import History, Outcome
@@ -182,10 +182,7 @@ class Scenario:
         if options.pairs:
             mechanisms += mechanisms_of(simulation.seed)
         drawn = options.shape or _draw(simulation)
-        wanted = {**shape_of(mechanisms), **options.force}
-        if DAMAGE_LOG in (options.kinds or ()):
-            wanted["scrubs"] = True
-        self.shape = shape = replace(drawn, **wanted)
+        self.shape = shape = replace(drawn, **{**shape_of(mechanisms), **options.force})
         self.long_cut = options.long_cut
         if self.long_cut is None:
             is_cut = simulation.random.stream("long cut").chance(_LONG_CUT_CHANCE)
@@ -225,7 +222,7 @@ class Scenario:
                 *(f"t{number}" for number in range(1, shape.copiers + 1)),
             ],
             # A reassignment may leave so few replicas that none can be replaced.
-            scrubs=shape.scrubs and not shape.reassigns,
+            damages_logs=shape.scrubs and not shape.reassigns,
         )
         self.groups = GroupHistory()
         self.copies = Copies()

@@ -115,7 +115,7 @@ class Shape:
     def topic_configs(self) -> dict[str, str]:
         configs = {
             "min.insync.replicas": str(self.min_insync_replicas),
-            "segment.bytes": "4096",
+            "segment.bytes": "1024" if self.scrubs else "4096",
         }
         if self.flushes_each:
             configs["flush.messages"] = "1"

@@ -38,6 +38,7 @@ UNITS = {
     "metadata follower": Unit.BROKER,
     "recovery point checkpoint": Unit.BROKER,
     CHANGE_OF_ROLE: Unit.PARTITION,
+    "check of suspect batches": Unit.WORK,
     "coordinator replay": Unit.WORK,
     "damaged replicas": Unit.WORK,
     "deferred deletion": Unit.WORK,

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from kio.schema.errors import ErrorCode
 
 from suwi.client.connection import PeerConnection
@@ -31,7 +32,7 @@ async def filled(broker: SimBroker) -> PeerConnection:
     """A topic with thirty batches, ten in each closed segment."""
     await broker.start()
     client = await broker.connect()
-    await create_topic(client, "orders", segment_bytes="1720")
+    await create_topic(client, "orders", segment_bytes="1720", retention_ms="-1")
     for number in range(RECORDS + 1):
         produced = await produce(client, "orders", [b"%0100d" % number])
         assert produced.error_code == ErrorCode.none
@@ -163,3 +164,35 @@ def test_a_read_error_that_does_not_return_is_no_damage() -> None:
         assert problems_of(broker) == []
 
     run(scenario, **SCRUBBING)
+
+
+@pytest.mark.parametrize("offset", [15, 30])
+def test_a_batch_that_a_reader_reads_again_and_again_is_checked(offset: int) -> None:
+    """In a closed segment or in the active one, a week before the next pass."""
+
+    async def scenario(broker: SimBroker) -> None:
+        client = await filled(broker)
+        await asyncio.sleep(60)
+        damage(broker, offset)
+        await asyncio.sleep(60)
+        assert problems_of(broker) == []
+        for _ in range(20):
+            await fetch_once(client, "orders", offset)
+            await fetch_once(client, "orders", 3)
+            await fetch_once(client, "orders", offset)
+        await until(lambda: bool(problems_of(broker)), limit_s=10)
+        assert problems_of(broker)[0].place == f"orders-0 offsets {offset}-{offset}"
+        assert (await fetch_once(client, "orders", offset)).error_code
+
+    run(scenario, log_scrubber_io_max_bytes_per_second="100000")
+
+
+def test_a_whole_batch_that_many_read_is_no_problem() -> None:
+    async def scenario(broker: SimBroker) -> None:
+        client = await filled(broker)
+        for _ in range(100):
+            await fetch_once(client, "orders", 15)
+        await asyncio.sleep(10)
+        assert problems_of(broker) == []
+
+    run(scenario, log_scrubber_io_max_bytes_per_second="100000")

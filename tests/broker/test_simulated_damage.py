@@ -14,7 +14,8 @@ from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId
 from suwi.sim.cluster import DATA, PORT, SimCluster
 from tests.broker.simulated import fetch_once, read_all
 from tests.broker.test_simulated_cluster import run, state, until
-from tests.broker.test_simulated_losses import create_orders, write
+from tests.broker.test_simulated_losses import create_orders, make_controller, write
+from tests.sim.mutants import find
 
 SCRUBBING = {
     "log.scrubber.io.max.bytes.per.second": "1000000",
@@ -194,6 +195,34 @@ def test_a_copy_of_a_damaged_leader_stops_before_the_damage_and_keeps_the_old_fi
         assert all(value in copies for value in VALUES)
 
     run(scenario, 3, SCRUBBING)
+
+
+def late_fetch() -> None:
+    """A fetch of the damaged follower arrives at the leader after its log is gone."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await make_controller(cluster, 2)
+        await filled(cluster, [1, 2, 3], min_insync_replicas="2")
+        whole = content_of(cluster, 1)
+        cluster.simulation.network.set_delay("b3", "b1", 5000, 5000)
+        await asyncio.sleep(1)
+        damage(cluster, 3, 15)
+        await until(lambda: 3 not in state(cluster).isr)
+        await until(lambda: bool(segments_of(cluster, 3, names.DAMAGED)))
+        for _ in range(400):
+            await asyncio.sleep(0.05)
+            is_member = 3 in state(cluster).isr
+            assert content_of(cluster, 3) == whole or not is_member
+        cluster.simulation.network.set_delay("b3", "b1", 1, 1)
+        await until(lambda: 3 in state(cluster).isr)
+
+    run(scenario, 1, SCRUBBING)
+
+
+def test_a_late_fetch_does_not_bring_a_discarded_replica_back_into_the_isr() -> None:
+    late_fetch()
+    with find("discards-in-the-same-epoch").applied(), pytest.raises(AssertionError):
+        late_fetch()
 
 
 def test_a_missing_segment_of_a_follower_is_found_when_it_restarts_and_fetched_anew() -> None:

@@ -34,7 +34,9 @@ def _check(bench: Bench, number: int) -> SegmentCheck:
     segments = bench.log.segments()
     segment, following = segments[number], segments[number + 1]
     file = bench.files.pin(segment.log_path)
-    check = SegmentCheck(SegmentFile.of(bench.log, segment, following, file))
+    check = SegmentCheck(
+        SegmentFile.of(bench.log, segment, segment.size_bytes, following.base_offset, file)
+    )
     run_steps(check.checking())
     bench.files.unpin(file)
     return check

@@ -122,6 +122,8 @@ class LogManager:
             self._running.append(
                 self._tasks.start(self.log_scrubber.run, name="log scrubber", on_failure=RESTART)
             )
+            check = self.log_scrubber.check_suspects
+            every(_DAMAGED_MS, check, "check of suspect batches", RESTART)
 
     def _start_every(
         self,

@@ -1,24 +1,29 @@
 """The log scrubber: reads the closed segments of all logs slowly, to find damage before readers do.
 
 `run` makes one pass over all logs after another. A pass starts at a random partition, so that a
-broker that is restarted often still reads all of them in time.
+broker that is restarted often still reads all of them in time. `check_suspects` checks batches that
+readers, consumers or followers, read again and again: they may have found them damaged.
 Invariant: damage is noted only if two reads found it, and in a log that has not changed meanwhile.
 """
 
 import asyncio
 import logging
+from functools import partial
+from typing import Any
 
 from suwi.broker.io_throttle import IoThrottle
-from suwi.env import Env
+from suwi.env import Env, File
+from suwi.log.batch_scan import scan_rows
 from suwi.log.damage import Damage
 from suwi.log.log_directories import LogDirectories
 from suwi.log.neighbours import missing_between
 from suwi.log.partition_log import PartitionLog
 from suwi.log.segment import Segment
 from suwi.log.segment_check import SegmentCheck, SegmentFile
+from suwi.log.sliced_work import Job
 from suwi.log.sync_threads import until_ended
 from suwi.model.broker_config import BrokerConfig
-from suwi.model.errors import BrokerError
+from suwi.model.errors import BrokerError, CorruptMessage
 from suwi.model.ids import Offset
 from suwi.replica.partition import Partition
 from suwi.replica.replica_manager import ReplicaManager
@@ -46,7 +51,6 @@ class LogScrubber:
         self._replicas = replicas
         self._stopping = stopping
         self._throttle: IoThrottle | None = None
-        self._throttle_from = 0
         self.scrubbed_bytes = 0
         self.damages_found = 0
 
@@ -61,10 +65,13 @@ class LogScrubber:
             except TimeoutError:
                 pass
 
+    def _begin_throttle(self) -> None:
+        if self._throttle is None:
+            self._throttle = IoThrottle(lambda: self._bytes_per_s, self._stopping)
+
     async def scrub_all(self) -> None:
         """Read every closed segment once."""
-        self._throttle = IoThrottle(lambda: self._bytes_per_s, self._stopping)
-        self._throttle_from = self.scrubbed_bytes
+        self._begin_throttle()
         partitions = list(self._replicas)
         first = self._env.random.below(len(partitions)) if partitions else 0
         for partition in partitions[first:] + partitions[:first]:
@@ -104,6 +111,36 @@ class LogScrubber:
                 await partition.replica_log.wait_for_preparation()
         return partition.is_open and not partition.is_closed
 
+    async def check_suspects(self) -> None:
+        """Check the batches that readers read again and again; if one is damaged, its segment."""
+        for directory in self._directories.usable():
+            suspects = dict(directory.state.suspects)
+            directory.state.suspects.clear()
+            for tp, offset in suspects.items():
+                try:
+                    await self._check_suspect(self._replicas.replica_of(*tp), offset)
+                except (OSError, BrokerError, _Changed):
+                    continue  # Deleted or truncated meanwhile.
+
+    async def _check_suspect(self, partition: Partition, offset: Offset) -> None:
+        if not partition.is_open or partition.is_closed:
+            return
+        partition_log = partition.log_as_it_is
+        end = partition_log.end_offset
+        found = partition_log.read(offset, 1, end, whole_batch=True)
+        if found is None:
+            return
+        file = await _open(partition_log, found.path)
+        try:
+            is_whole = await _in_thread(
+                partial(_is_whole_batch, file, found.position, found.size_bytes)
+            )
+        finally:
+            file.close()
+        if not is_whole and not partition.is_closed:
+            self._begin_throttle()
+            await self._scrub_segment(partition_log, partition_log.segments(offset)[0])
+
     async def _scrub_segment(self, partition_log: PartitionLog, segment: Segment) -> None:
         generation = partition_log.generation
         found = await self._check(partition_log, segment, generation)
@@ -120,16 +157,19 @@ class LogScrubber:
         self, partition_log: PartitionLog, segment: Segment, generation: int
     ) -> list[Damage]:
         following = _following(partition_log, segment, generation)
-        files = partition_log.files
-        file = files.pin(segment.log_path)
+        end_offset = following.base_offset if following is not None else partition_log.end_offset
+        size_bytes = segment.size_bytes
+        file = await _open(partition_log, segment.log_path)
         try:
-            check = SegmentCheck(SegmentFile.of(partition_log, segment, following, file))
+            frozen = SegmentFile.of(partition_log, segment, size_bytes, end_offset, file)
+            check = SegmentCheck(frozen)
             await self._run_jobs(partition_log, segment, generation, check)
         finally:
-            files.unpin(file)
-        is_short = not check.damages and check.found_end < following.base_offset
-        if is_short and not partition_log.may_have_gaps:
-            missing = missing_between(files, segment, following, partition_log.start_offset)
+            file.close()
+        is_short = not check.damages and check.found_end < end_offset
+        if is_short and following is not None and not partition_log.may_have_gaps:
+            files, start = partition_log.files, partition_log.start_offset
+            missing = missing_between(files, segment, following, start)
             return [missing] if missing is not None else []
         return check.damages
 
@@ -137,15 +177,14 @@ class LogScrubber:
         self, partition_log: PartitionLog, segment: Segment, generation: int, check: SegmentCheck
     ) -> None:
         assert self._throttle is not None
-        steps, loop = check.checking(), asyncio.get_running_loop()
+        steps = check.checking()
         try:
             job = next(steps)
             while True:
                 before_bytes = check.checked_bytes
-                result = await until_ended(loop.run_in_executor(None, job))
+                result = await _in_thread(job)
                 self.scrubbed_bytes += check.checked_bytes - before_bytes
-                read_bytes = self.scrubbed_bytes - self._throttle_from
-                if await self._throttle.wait_or_stop(read_bytes):
+                if await self._throttle.wait_or_stop(self.scrubbed_bytes):
                     raise _Changed
                 _following(partition_log, segment, generation)
                 job = steps.send(result)
@@ -155,11 +194,32 @@ class LogScrubber:
             steps.close()
 
 
-def _following(partition_log: PartitionLog, segment: Segment, generation: int) -> Segment:
-    """The next segment. Raises `_Changed` if the segment may have changed."""
+def _following(partition_log: PartitionLog, segment: Segment, generation: int) -> Segment | None:
+    """The next segment, if there is one. Raises `_Changed` if the segment may have changed."""
     if partition_log.generation != generation:
         raise _Changed
     segments = partition_log.segments(segment.base_offset)
-    if segments[0] is not segment or len(segments) == 1:
+    if segments[0] is not segment:
         raise _Changed
-    return segments[1]
+    return segments[1] if len(segments) > 1 else None
+
+
+async def _open(partition_log: PartitionLog, path: str) -> File:
+    """A file of its own: the files that readers use stay in the cache of open files."""
+    try:
+        opened: File = await _in_thread(partial(partition_log.files.disk.open, path))
+    except FileNotFoundError:
+        raise _Changed from None
+    return opened
+
+
+async def _in_thread(job: Job) -> Any:
+    return await until_ended(asyncio.get_running_loop().run_in_executor(None, job))
+
+
+def _is_whole_batch(file: File, position: int, size_bytes: int) -> bool:
+    try:
+        rows = scan_rows(file, position, position + size_bytes)
+        return next(rows, None) is not None
+    except (CorruptMessage, OSError):
+        return False

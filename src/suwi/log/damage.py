@@ -7,7 +7,9 @@ KAFKA_STORAGE_ERROR for these offsets, and all others as usual.
 
 from typing import NamedTuple
 
-from suwi.model.ids import Offset
+from suwi.model.ids import NO_OFFSET, Offset
+
+_REREADS_MANY = 8
 
 
 class Damage(NamedTuple):
@@ -28,3 +30,28 @@ class Damage(NamedTuple):
 
     def __str__(self) -> str:
         return f"offsets {self.first}-{self.end - 1}"
+
+
+class Rereads:
+    """Finds an offset that is read much more often than the others, in constant memory: a reader
+    that rejects a damaged batch reads it again and again. Many readers of one offset look the same;
+    the check of a batch is cheap."""
+
+    __slots__ = ("_count", "_offset")
+
+    def __init__(self) -> None:
+        self._offset = NO_OFFSET
+        self._count = 0
+
+    def are_many(self, offset: Offset) -> bool:
+        """Count a read. True at every eighth one of the same offset, net of reads of others."""
+        if offset == self._offset:
+            self._count += 1
+            if self._count >= _REREADS_MANY:
+                self._count = 0
+                return True
+        elif self._count > 0:
+            self._count -= 1
+        else:
+            self._offset = offset
+        return False

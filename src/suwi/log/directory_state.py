@@ -10,7 +10,7 @@ from collections.abc import Callable
 from suwi.env.problems import ProblemKind, Problems
 from suwi.log.segment import TornSegment
 from suwi.model.errors import KafkaStorageError
-from suwi.model.ids import TopicPartition
+from suwi.model.ids import Offset, TopicPartition
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
@@ -32,6 +32,8 @@ class DirectoryState:
         """How many writes failed because the disk was full."""
         self.damaged: dict[TopicPartition, None] = {}
         """The partitions whose logs have damaged or missing records."""
+        self.suspects: dict[TopicPartition, Offset] = {}
+        """Offsets that were read again and again: readers may have found the batch damaged."""
         self.set_aside: dict[TopicPartition, None] = {}
         """The partitions that have files of a damaged log (`names.DAMAGED`)."""
         self._on_offline = on_offline

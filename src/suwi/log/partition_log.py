@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from suwi.log.damage import Damage
+from suwi.log.damage import Damage, Rereads
 from suwi.log.epoch_checkpoint import EpochCheckpoint
 from suwi.log.log_durability import LogDurability
 from suwi.log.log_segments import SEGMENTS_AT_ONCE, LogSegments, must_roll
@@ -52,6 +52,7 @@ class PartitionLog:
     __slots__ = (
         "_durability",
         "_epoch_checkpoint",
+        "_rereads",
         "_segments",
         "cleaned_to",
         "config",
@@ -108,6 +109,7 @@ class PartitionLog:
         )
         for damage in damages:
             self._segments.add_damage(damage)
+        self._rereads = Rereads()
 
     # -- state ---------------------------------------------------------------------------------
 
@@ -277,9 +279,12 @@ class PartitionLog:
         if self._segments.damages:
             self._segments.check_readable(offset)
         try:
-            return self._segments.find(offset, bytes_max, limit, whole_batch)
+            found = self._segments.find(offset, bytes_max, limit, whole_batch)
         except OSError as error:
             raise self.directory.failed(error, self.generation) from error
+        if found is not None and self._rereads.are_many(offset):
+            self.state.suspects[self.partition] = offset
+        return found
 
     def aborted_between(
         self, first: Offset, end: Offset, found: LogSlice | None = None

@@ -33,24 +33,26 @@ _INDEX_ENTRY = struct.Struct(">ii")
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """A closed segment as a thread may see it: nothing in it changes."""
+    """A segment as a thread may see it: up to its present end nothing in it changes."""
 
     file: File
     base_offset: Offset
     end_offset: Offset
-    """The base offset of the next segment."""
+    """The base offset of the next segment, or the end of the log."""
     size_bytes: int
     index_path: str
     disk: Disk
     epochs: LeaderEpochCache
 
     @classmethod
-    def of(cls, log: PartitionLog, segment: Segment, following: Segment, file: File) -> Self:
+    def of(
+        cls, log: PartitionLog, segment: Segment, size_bytes: int, end_offset: Offset, file: File
+    ) -> Self:
         return cls(
             file,
             segment.base_offset,
-            following.base_offset,
-            segment.size_bytes,
+            end_offset,
+            size_bytes,
             segment.path(names.OFFSET_INDEX),
             log.files.disk,
             LeaderEpochCache(log.epochs.entries()),

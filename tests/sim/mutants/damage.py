@@ -25,7 +25,7 @@ def _leaves_in_the_same_epoch(state: Any, *proposed: Any) -> Any:
     return _without_damaged(state, *proposed)._replace(leader_epoch=state.leader_epoch)
 
 
-_FORCE = {"members": 0, "copiers": 0, "reassigns": False, "churns": False}
+_FORCE = {"scrubs": True, "members": 0, "copiers": 0, "reassigns": False, "churns": False}
 
 MUTANTS = (
     Mutant(
@@ -43,6 +43,6 @@ MUTANTS = (
             (damaged_replicas, "next_step", _discards_in_any_epoch),
             (proposed_isr, "_without_damaged", _leaves_in_the_same_epoch),
         ),
-        options=Options(kinds=["damage log", "freeze", "slow"], force=_FORCE),
+        options=Options(kinds=["damage log", "damage log", "freeze", "slow"], force=_FORCE),
     ),
 )
