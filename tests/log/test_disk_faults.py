@@ -143,16 +143,16 @@ def test_an_abort_that_could_not_be_indexed_is_indexed_before_the_next_sync() ->
     assert len(bench.disk.read_bytes(f"{bench.dir}/{0:020d}.txnindex")) == 34
 
 
-def test_epochs_that_could_not_be_written_are_written_later() -> None:
+def test_epochs_that_could_not_be_written_are_written_before_the_next_append() -> None:
     bench = Bench()
     bench.append_many(3)
     bench.sim.faults.fail("write", errno.ENOSPC, path="*leader-epoch*", times=2)
     with pytest.raises(KafkaStorageError):
         bench.log.assign_epoch(LeaderEpoch(1), Offset(3))
     bench.epoch = 1
-    bench.append_many(2)
     with pytest.raises(KafkaStorageError):
-        bench.log.sync_job()
+        bench.append()
+    bench.append_many(2)
     bench.reopen()
     assert bench.log.epochs.entries() == [(0, 0), (1, 3)]
     assert bench.disk.read_bytes(f"{bench.dir}/{names.LEADER_EPOCHS}") == b"0\n2\n0 0\n1 3\n"

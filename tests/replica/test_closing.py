@@ -3,11 +3,9 @@
 import asyncio
 import errno
 
-import pytest
-
 from suwi.log import names
 from suwi.metadata.image import PartitionState
-from suwi.model.errors import KafkaStorageError, UnknownTopicOrPartition
+from suwi.model.errors import UnknownTopicOrPartition
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
@@ -31,7 +29,9 @@ def test_a_replica_elected_while_its_broker_stops_can_still_be_closed_cleanly() 
     asyncio.run(scenario())
 
 
-def test_a_leader_whose_epoch_cannot_start_on_a_full_disk_can_still_be_closed_cleanly() -> None:
+def test_a_leader_whose_epoch_cannot_be_written_on_a_full_disk_can_still_be_closed_cleanly() -> (
+    None
+):
     """Found by the simulation: a shutdown failed, and no clean-shutdown file was written."""
 
     async def scenario() -> None:
@@ -46,8 +46,7 @@ def test_a_leader_whose_epoch_cannot_start_on_a_full_disk_can_still_be_closed_cl
         partition.make_leader(
             PartitionState(ONE, LeaderEpoch(1), 1, replicas, (ONE,)), broker_epoch=5
         )
-        with pytest.raises(KafkaStorageError):
-            assert partition.high_watermark
+        assert partition.high_watermark == 1
         for _ in range(2):
             assert (partition.log_as_it_is.end_offset, partition.watermark_as_it_is) == (1, 1)
             partition.close()

@@ -56,7 +56,15 @@ def write_epochs(disk: Disk, path: str, epochs: list[tuple[LeaderEpoch, Offset]]
 
 
 def _write_in_place(file: File, data: bytes) -> None:
-    """A crash during the write leaves a file without a version, which reads as damaged."""
+    """A crash during the write leaves a file that reads as damaged: without a version, or with more
+    lines than it says. A full disk leaves the old content."""
+    old_bytes = file.size()
+    if old_bytes < len(data):
+        try:
+            write_all(file, data[old_bytes:], old_bytes)
+        except OSError:
+            file.truncate(old_bytes)
+            raise
     file.pwrite(b"-", 0)
     write_all(file, data[1:], 1)
     if file.size() > len(data):

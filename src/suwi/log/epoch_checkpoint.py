@@ -15,15 +15,15 @@ log = logging.getLogger(__name__)
 
 
 class EpochCheckpoint:
-    __slots__ = ("_directory", "_is_written", "epochs")
+    __slots__ = ("_directory", "epochs", "is_written")
 
     def __init__(
         self, directory: PartitionDirectory, epochs: LeaderEpochCache, *, is_written: bool
     ) -> None:
-        """`is_written`: whether the file has these epochs."""
         self._directory = directory
         self.epochs = epochs
-        self._is_written = is_written
+        self.is_written = is_written
+        """Whether the file has all changes; a full disk may have prevented it."""
 
     def begin(self, epoch: LeaderEpoch, start: Offset) -> None:
         """A leader appends in `epoch` from `start` on. Raises FencedLeaderEpoch."""
@@ -36,12 +36,12 @@ class EpochCheckpoint:
     def assign(self, epoch: LeaderEpoch, start: Offset) -> None:
         """Epoch `epoch` starts at `start`; writes the file if that is new."""
         if self.epochs.assign(epoch, start):
-            self._is_written = False
+            self.is_written = False
         self.write()
 
     def write(self) -> None:
         """Write pending changes. Raises KafkaStorageError."""
-        if self._is_written:
+        if self.is_written:
             return
         directory = self._directory
         path = f"{directory.path}/{names.LEADER_EPOCHS}"
@@ -49,7 +49,7 @@ class EpochCheckpoint:
             checkpoints.write_epochs(directory.files.disk, path, self.epochs.entries())
         except OSError as error:
             raise directory.failed(error, directory.generation) from error
-        self._is_written = True
+        self.is_written = True
         directory.names_version += 1
 
     def truncate_start(self, offset: Offset) -> None:
@@ -65,7 +65,7 @@ class EpochCheckpoint:
         self._write_if_possible()
 
     def _write_if_possible(self) -> None:
-        self._is_written = False
+        self.is_written = False
         self.write_if_possible()
 
     def write_if_possible(self) -> None:

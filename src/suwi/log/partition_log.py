@@ -171,7 +171,7 @@ class PartitionLog:
             if earlier is not None:
                 return Appended(earlier.first_offset, earlier.last_offset, is_duplicate=True)
         base_offset = self._segments.end_offset
-        if epoch != self.epochs.latest:
+        if epoch != self.epochs.latest or not self._epoch_checkpoint.is_written:
             self._epoch_checkpoint.begin(epoch, base_offset)
         place(batch, base_offset, epoch)
         last_offset = self._write(batch, header, base_offset, now_ms)
