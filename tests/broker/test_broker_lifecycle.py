@@ -68,9 +68,12 @@ class World:
             view,
             lambda: broker_at(host, origin),
             lambda endpoint: PeerConnection.open(endpoint.host, endpoint.port),
-            self.epochs.append,
+            self.note_epoch,
             tasks_that_must_not_fail(),
         )
+
+    async def note_epoch(self, epoch: int) -> None:
+        self.epochs.append(epoch)
 
 
 async def listen(host: str, answers_as: Origin | None) -> None:

@@ -290,7 +290,7 @@ def test_a_partition_that_fails_while_its_broker_is_registered_is_retried(
         broker = cluster[1].broker
         assert broker is not None
         elections.failing.add(("bad", 0))
-        broker.replicas.set_broker_epoch(broker.replicas.broker_epoch)
+        await broker.replicas.set_broker_epoch(broker.replicas.broker_epoch)
         assert list(broker.replicas.failed) == [("bad", 0)]
         elections.failing.clear()
         await until(lambda: not broker.replicas.failed)
@@ -328,7 +328,7 @@ def test_a_partition_that_fails_while_its_broker_stops_leaves_no_task(
         raise Bug
 
     async def lose_session_and_stop(lifecycle: BrokerLifecycle) -> None:
-        lifecycle._clear_epoch()
+        await lifecycle._clear_epoch()
         await stop(lifecycle)
 
     async def scenario(cluster: SimCluster) -> None:

@@ -153,7 +153,7 @@ def test_a_followers_fetch_ends_when_the_log_is_not_awaited_any_more(count: int,
                 broker.world.delete("t")
                 expected = ErrorCode.unknown_topic_id
             case _:
-                broker.world.replicas.set_broker_epoch(-1)
+                broker.world.set_broker_epoch(-1)
                 expected = ErrorCode.not_leader_or_follower
         assert errors(await fetch)[7] == expected
         assert broker.watchers() == 0

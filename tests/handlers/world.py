@@ -1,7 +1,9 @@
 """Replicas of one broker on a simulated disk, for tests that call handlers directly."""
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import suppress
+from typing import Any
 from uuid import UUID
 
 from suwi.env import Env
@@ -75,7 +77,10 @@ class World:
 
     def live_as(self) -> None:
         self._follow()
-        self.replicas.set_broker_epoch(EPOCHS[HERE])
+        self.set_broker_epoch(EPOCHS[HERE])
+
+    def set_broker_epoch(self, epoch: int) -> None:
+        _all_slices_at_once(self.replicas.set_broker_epoch(epoch))
 
     def add(self, name: str, states: list[PartitionState], **configs: str) -> None:
         made = {key.replace("_", "."): value for key, value in configs.items()}
@@ -113,10 +118,14 @@ class World:
             entries |= encode_shards(topic)
             entries[TOPICS + name] = encode_topic(topic)
         old = self.replicas.image
-        applying = self.replicas.apply_image(old, self._builder.load(old.sequence + 1, entries))
-        with suppress(StopIteration):
-            while True:
-                applying.send(None)  # all slices at once
+        new = self._builder.load(old.sequence + 1, entries)
+        _all_slices_at_once(self.replicas.apply_image(old, new))
+
+
+def _all_slices_at_once(work: Coroutine[Any, Any, None]) -> None:
+    with suppress(StopIteration):
+        while True:
+            work.send(None)
 
 
 def led(*followers: NodeId, epoch: int = 0) -> PartitionState:

@@ -38,7 +38,7 @@ def test_a_broker_fetches_nothing_before_the_image_has_its_registration(monkeypa
         world = World()
         fetchers: Any = Fetchers()
         world.replicas.start_replication(fetchers, fetchers)
-        world.replicas.set_broker_epoch(EPOCHS[HERE] + 1)
+        world.set_broker_epoch(EPOCHS[HERE] + 1)
         world.add("t", [followed()] * 3)
         assert not fetchers.fetched
         monkeypatch.setattr(worlds, "EPOCHS", {**EPOCHS, HERE: EPOCHS[HERE] + 1})
@@ -58,7 +58,7 @@ def test_a_broker_that_was_registered_again_fetches_what_has_a_new_leader_epoch_
         world.replicas.start_replication(fetchers, fetchers)
         world.add("t", [followed()] * 3)
         assert len(fetchers.fetched) == 3
-        world.replicas.set_broker_epoch(EPOCHS[HERE] + 1)
+        world.set_broker_epoch(EPOCHS[HERE] + 1)
         world.elect("t", 1, followed(epoch=1))
         assert not fetchers.fetched
         monkeypatch.setattr(worlds, "EPOCHS", {**EPOCHS, HERE: EPOCHS[HERE] + 1})

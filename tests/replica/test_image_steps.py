@@ -3,15 +3,17 @@
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from suwi.model.errors import NotLeaderOrFollower
 from suwi.model.ids import TopicId, TopicPartition
 from suwi.replica.leader_state import UNKNOWN_EPOCH
 from suwi.replica.replica_manager import ReplicaManager
-from tests.handlers.world import EPOCHS, HERE, World, followed, led
+from tests.handlers.world import EPOCHS, HERE, OTHER, World, followed, led
 
 PARTITIONS = 200
 
@@ -112,17 +114,80 @@ def test_a_registration_while_an_image_is_applied_reaches_every_partition() -> N
         world = World()
         world.add("t", [led()] * PARTITIONS)
         old = world.replicas.image
-        world.replicas.set_broker_epoch(UNKNOWN_EPOCH)
+        world.set_broker_epoch(UNKNOWN_EPOCH)
         assert not world.replicas.led()
         topic = old.topics["t"]
         changed = topic._replace(partitions=(led(epoch=1),) * PARTITIONS)
         new = replace(old, sequence=old.sequence + 1, topics={"t": changed})
         applying = world.replicas.apply_image(old, new)
         applying.send(None)  # the first slice
-        world.replicas.set_broker_epoch(EPOCHS[HERE])
+        registering = asyncio.ensure_future(world.replicas.set_broker_epoch(EPOCHS[HERE]))
+        await asyncio.sleep(0)
         with suppress(StopIteration):
             while True:
                 applying.send(None)
+        await registering
         assert [each.leader_epoch for each in world.replicas.led()] == [1] * PARTITIONS
+
+    asyncio.run(scenario())
+
+
+def test_a_registration_that_is_lost_changes_the_roles_in_slices_and_at_once_serves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        world = World()
+        world.add("t", [led()] * PARTITIONS)
+        steps = noting_steps(monkeypatch)
+        by_turn: list[int] = []
+        losing = world.replicas.set_broker_epoch(UNKNOWN_EPOCH)
+        with suppress(StopIteration):
+            while True:
+                losing.send(None)
+                by_turn.append(len(steps))
+                for index in range(PARTITIONS):
+                    with pytest.raises(NotLeaderOrFollower):
+                        world.replicas.leader_of("t", index)
+        assert len(steps) == PARTITIONS
+        assert max(after - before for before, after in pairwise([0, *by_turn])) <= 32
+        assert not any(partition.is_leader for partition in world.replicas)
+
+    asyncio.run(scenario())
+
+
+def test_an_image_that_comes_while_a_registration_is_lost_is_applied_afterwards() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.add("t", [led()] * PARTITIONS)
+        old = world.replicas.image
+        changed = old.topics["t"]._replace(partitions=(followed(epoch=1),) * PARTITIONS)
+        new = replace(old, sequence=old.sequence + 1, topics={"t": changed})
+        losing = world.replicas.set_broker_epoch(UNKNOWN_EPOCH)
+        losing.send(None)  # the first slice
+        applying = asyncio.ensure_future(world.replicas.apply_image(old, new))
+        await asyncio.sleep(0)
+        assert world.replicas.image is old
+        with suppress(StopIteration):
+            while True:
+                losing.send(None)
+        await applying
+        assert {partition.leader_epoch for partition in world.replicas} == {1}
+
+    asyncio.run(scenario())
+
+
+def test_a_leader_of_an_earlier_registration_starts_anew_in_the_same_leader_epoch() -> None:
+    """Its proposals would have the old broker epoch, and be refused."""
+
+    async def scenario() -> None:
+        world = World()
+        world.add("t", [led(OTHER)])
+        partition = world.replicas.leader_of("t", 0)
+        before = partition.leader_state
+        partition.make_leader(led(OTHER), EPOCHS[HERE])
+        assert partition.leader_state is before
+        partition.make_leader(led(OTHER), EPOCHS[HERE] + 5)
+        assert partition.leader_state is not None
+        assert partition.leader_state.broker_epoch == EPOCHS[HERE] + 5
 
     asyncio.run(scenario())

@@ -35,13 +35,13 @@ def test_a_log_is_kept_until_the_image_is_newer_than_the_registration() -> None:
         world = World()
         world.add("orders", [led(OTHER)])
         world.append("orders", 0, b"a")
-        world.replicas.set_broker_epoch(UNKNOWN_EPOCH)
+        world.set_broker_epoch(UNKNOWN_EPOCH)
         world.elect("orders", 0, MOVED_AWAY)
         assert has_log(world)
         world.elect("orders", 0, led(epoch=2))
         world.live_as()
         assert world.replicas.leader_of("orders", 0).log.end_offset == 1
-        world.replicas.set_broker_epoch(UNKNOWN_EPOCH)
+        world.set_broker_epoch(UNKNOWN_EPOCH)
         world.elect("orders", 0, MOVED_AWAY._replace(leader_epoch=LeaderEpoch(3)))
         world.live_as()  # The image is newer now.
         assert not has_log(world)

@@ -10,7 +10,7 @@ Invariant: the epoch reported last belongs to a registration that is not known t
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from suwi.broker.registration import (
@@ -57,7 +57,7 @@ class BrokerLifecycle:
         store: MetadataStore,
         describe: Callable[[], OwnRegistration],
         connect: Connect,
-        on_epoch_change: Callable[[int], None],
+        on_epoch_change: Callable[[int], Awaitable[None]],
         tasks: Tasks,
     ) -> None:
         self.epoch = UNKNOWN_EPOCH
@@ -103,7 +103,7 @@ class BrokerLifecycle:
             assert self._session is not None
             if not self._session.lost.is_set():
                 return self._session
-            self._clear_epoch()
+            await self._clear_epoch()
 
     async def resign(self) -> None:
         """Resign as controller, if this session is the controller's."""
@@ -152,14 +152,14 @@ class BrokerLifecycle:
         if self._session is None:
             self._session = await self._store.open_session()
         elif self._session.lost.is_set():
-            self._clear_epoch()
+            await self._clear_epoch()
             log.warning("metadata session lost", extra={"broker": self._node_id})
             self._session = await self._store.open_session()
         elif self.epoch != UNKNOWN_EPOCH and not await self._is_registered():
-            self._clear_epoch()
+            await self._clear_epoch()
             log.warning("broker registration lost", extra={"broker": self._node_id})
         if self.epoch == UNKNOWN_EPOCH:
-            self._set_epoch(await self._register(self._session))
+            await self._set_epoch(await self._register(self._session))
 
     async def _is_registered(self) -> bool:
         if await self._has_registration():
@@ -171,17 +171,17 @@ class BrokerLifecycle:
         held = (await self._store.registrations(self._key)).get(self._key)
         return held is not None and held.epoch == self.epoch
 
-    def _set_epoch(self, epoch: int) -> None:
+    async def _set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
         self._joined.set()
         log.info("broker registered", extra={"broker": self._node_id, "epoch": epoch})
-        self._on_epoch_change(epoch)
+        await self._on_epoch_change(epoch)
 
-    def _clear_epoch(self) -> None:
+    async def _clear_epoch(self) -> None:
         if self.epoch != UNKNOWN_EPOCH:
             self.epoch = UNKNOWN_EPOCH
             self._joined.clear()
-            self._on_epoch_change(UNKNOWN_EPOCH)
+            await self._on_epoch_change(UNKNOWN_EPOCH)
 
     # -- registering -----------------------------------------------------------------------------
 

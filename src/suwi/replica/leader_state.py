@@ -74,7 +74,7 @@ class LeaderState:
         self.started_s = now_s
         """When followers could begin to fetch; later if the log had to be opened."""
         self._node_id = node_id
-        self._broker_epoch = broker_epoch
+        self.broker_epoch = broker_epoch
         self._is_proposing = False
         self.followers = {
             node: Follower(caught_up_s=now_s if node in state.isr else float("-inf"))
@@ -233,7 +233,7 @@ class LeaderState:
 
     def _epoch_of(self, node: NodeId) -> int:
         if node == self._node_id:
-            return self._broker_epoch
+            return self.broker_epoch
         return self.followers[node].broker_epoch
 
     def confirm(self, state: PartitionState) -> bool:

@@ -195,7 +195,10 @@ class Partition:
         if replica_log.closed is not None:
             return  # This broker is stopping; the controller will elect another leader.
         current = self.leader_state
-        if current is not None and current.leader_epoch == state.leader_epoch:
+        if current is not None and (current.leader_epoch, current.broker_epoch) == (
+            state.leader_epoch,
+            broker_epoch,
+        ):
             self.confirm(state)
             return
         self._begin_epoch(state)

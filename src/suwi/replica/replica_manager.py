@@ -9,7 +9,7 @@ here, listed in `failed`, and retried.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, Protocol
 from uuid import UUID
@@ -210,7 +210,12 @@ class ReplicaManager:
 
     async def _apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
         self.image = new
-        for number, step in enumerate(self._steps(old, new), start=1):
+        await self._run_in_slices(self._steps(old, new))
+
+    async def _run_in_slices(
+        self, steps: Iterable[tuple[TopicPartition, Callable[[], None]]]
+    ) -> None:
+        for number, step in enumerate(steps, start=1):
             self._isolated(*step)
             if number % _PARTITIONS_PER_SLICE == 0:
                 await asyncio.sleep(0)
@@ -326,13 +331,20 @@ class ReplicaManager:
 
     # -- registration ----------------------------------------------------------------------------
 
-    def set_broker_epoch(self, broker_epoch: int) -> None:
-        """Set after registration, or to UNKNOWN_EPOCH when it is lost: then nothing may lead."""
+    async def set_broker_epoch(self, broker_epoch: int) -> None:
+        """Set after registration, or to UNKNOWN_EPOCH when it is lost: then nothing may lead.
+
+        In slices (ADR 15). From the first call on nothing is found that this broker leads, and no
+        role that an image assigns uses the old epoch. What already waits for a partition continues
+        until its slice, as it did until the loss was noticed: a leader without a registration
+        commits nothing that its in-sync replicas do not have (hazard 9). Images wait meanwhile, so
+        the states that are applied stay those of the newest image.
+        """
         self.broker_epoch = broker_epoch
-        for topic in self.image.topics.values():
-            for step in self._topic_steps(topic):
-                self._isolated(*step)
-        self._fetch_added()
+        self._led.clear()
+        async with self._applying:
+            topics = list(self.image.topics.values())
+            await self._run_in_slices(step for topic in topics for step in self._topic_steps(topic))
 
     @property
     def _is_registered(self) -> bool:
