@@ -1,4 +1,4 @@
-"""All coordinators of three brokers are asked before a stranger's marker is written."""
+"""All coordinators of three brokers are asked before a marker of a client is written (hazard T24)."""
 
 from collections.abc import Awaitable, Callable
 

@@ -1,4 +1,5 @@
-"""WriteTxnMarkers from others than brokers: what ends a hanging transaction, and nothing else."""
+"""WriteTxnMarkers from others than brokers: what ends a hanging transaction, and nothing else
+(hazards T24 and T25)."""
 
 import asyncio
 from typing import Any
