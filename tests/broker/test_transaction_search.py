@@ -1,4 +1,4 @@
-"""All coordinators of three brokers are asked before a stranger's marker is written."""
+"""Before a marker of a client is written, all coordinators are asked (hazard T24)."""
 
 from collections.abc import Awaitable, Callable
 

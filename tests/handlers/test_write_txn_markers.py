@@ -100,7 +100,7 @@ def test_t6_the_rules_of_epochs_are_those_of_the_transaction_version() -> None:
     on_broker(scenario, **ONE_SHARD)
 
 
-def test_a_coordinator_epoch_that_no_coordinator_has_had_fences_none() -> None:
+def test_t25_a_coordinator_epoch_that_no_coordinator_has_had_fences_none() -> None:
     async def scenario(wire: Wire) -> None:
         await wire.find("bank", key_type=1)
         for topic in (TOPIC, OFFSETS):

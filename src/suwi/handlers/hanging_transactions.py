@@ -15,7 +15,6 @@ from kio.schema.errors import ErrorCode
 from suwi.handlers.errors import error_of
 from suwi.handlers.txn_markers import Coordinators, Errors, TxnMarkers
 from suwi.model.errors import (
-    BrokerError,
     ClusterAuthorizationFailed,
     InvalidProducerEpoch,
     InvalidRequest,
@@ -54,28 +53,25 @@ class HangingTransactions:
             if sum(len(partitions) for _, partitions in asked) > 1 or len(asked) > 1:
                 raise InvalidRequest("a client may end one transaction in one partition at a time")
             return [{tp: await self._abort(marker, tp) for tp in tps} for marker, tps in asked]
-        except BrokerError as error:
+        except Exception as error:
             code, reason = error_of(error)
-            for marker, partitions in asked:
-                log.info(
-                    "transaction marker of a client refused",
-                    extra={
-                        "partition": ", ".join(map(str, partitions[:10])),
-                        "producer_id": marker.producer_id,
-                        "reason": reason,
-                    },
-                )
+            extra = {"producer_id": asked[0][0].producer_id, "reason": reason}
+            log.info("transaction marker of a client refused", extra=extra)
             return [dict.fromkeys(partitions, code) for _, partitions in asked]
 
     async def _abort(self, marker: TxnMarker, tp: TopicPartition) -> ErrorCode:
         """Raises a `BrokerError`."""
+        if marker.producer_id < 0 or marker.producer_epoch < 0:
+            raise InvalidRequest("a marker needs a producer id and a producer epoch")
         if marker.commits:
             raise ClusterAuthorizationFailed("only coordinators commit transactions")
         await self._txn_markers.wait_until_ready([tp])
         found = self._open(tp, marker.producer_id)
         live, epoch_max = await self._coordinators.find(marker.producer_id, tp)
         if live:
-            raise InvalidTxnState(f"the transaction is that of {live[0]!r}, which has not ended")
+            raise InvalidTxnState(
+                f"the transaction in {tp} is that of {live[0]!r}, which has not ended"
+            )
         present = -1 if found is None else found.coordinator_epoch
         if marker.coordinator_epoch > max(epoch_max, present, 0):
             raise InvalidRequest(
