@@ -222,8 +222,12 @@ class Driver(MachineDriver[GroupCoordinatorShard]):
         for compacted_to in (0, self._random.randint(0, len(self.log)), len(self.log)):
             replayed = persisted(self.replayed(compacted_to))
             assert replayed == live, f"replay with the first {compacted_to} records compacted"
-        for group in self.machine.groups.classic.values():
+        groups = self.machine.groups.classic.values()
+        for group in groups:
             check_group(group, self.timers)
+        assert self.machine.held_without_record.total == sum(
+            group.held_bytes for group in groups if group.persisted is None
+        )
 
 
 def persisted(machine: GroupCoordinatorShard) -> dict[str, Any]:
@@ -248,6 +252,9 @@ def check_group(group: ClassicGroup, timers: dict[TimerKey, int]) -> None:
     assert group.leader_id is None or group.leader_id in members or not members
     assert set(group.pending_sync) <= set(members)
     assert not set(group.pending_members) & set(members)
+    sizes = [member.size for member in members.values()]
+    assert group.held_bytes == sum(s.held for s in sizes) + sum(map(len, group.pending_members))
+    assert group.recorded_bytes == sum(size.recorded for size in sizes)
     for member in members.values():
         assert member.awaiting_join is None or member.awaiting_sync is None
         assert ("session", group.group_id, member.member_id) in timers

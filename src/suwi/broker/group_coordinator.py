@@ -73,7 +73,10 @@ class GroupCoordinator:
             image,
             ShardContext(
                 lambda: GroupCoordinatorShard(
-                    groups, lambda: str(env.random.uuid()), lambda: self._topics
+                    groups,
+                    lambda: str(env.random.uuid()),
+                    lambda: self._topics,
+                    self._held_without_record,
                 ),
                 GROUP_RECORDS,
                 env.clock,
@@ -84,6 +87,9 @@ class GroupCoordinator:
                 self._shard_failed,
             ),
         )
+
+    def _held_without_record(self) -> int:
+        return sum(shard.machine.held_without_record.total for shard in self.runtime.active())
 
     def new_topic(self) -> NewTopic:
         """How the internal topic is made (requirement G4)."""

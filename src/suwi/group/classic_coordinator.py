@@ -27,10 +27,16 @@ from suwi.group.history import Cause, Rebalance, Trigger
 
 
 class ClassicCoordinator:
-    def __init__(self, config: ClassicGroupConfig, new_id: Callable[[], str]) -> None:
-        """`new_id` makes the random part of a member id."""
+    def __init__(
+        self,
+        config: ClassicGroupConfig,
+        new_id: Callable[[], str],
+        held_without_record: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`new_id` makes the random part of a member id. `held_without_record`: how many bytes the
+        members of all groups hold that have no record yet."""
         self._rebalances = ClassicRebalances(config.initial_rebalance_delay_ms)
-        self._joining = ClassicJoin(config, new_id, self._rebalances)
+        self._joining = ClassicJoin(config, new_id, self._rebalances, held_without_record)
 
     # -- JoinGroup -------------------------------------------------------------------------------
 
@@ -194,7 +200,7 @@ class ClassicCoordinator:
                 return ErrorCode.fenced_instance_id, None
             member_id = held_by
         elif member_id in group.pending_members:
-            group.pending_members.pop(member_id)
+            group.take_back(member_id)
             decision.cancel(session_timer(group.group_id, member_id))
             return ErrorCode.none, None
         if member_id not in group.members:
@@ -205,7 +211,7 @@ class ClassicCoordinator:
         self, group: ClassicGroup, member_id: str, now_ms: int, decision: Decision
     ) -> None:
         if member_id in group.pending_members:
-            group.pending_members.pop(member_id)
+            group.take_back(member_id)
             if group.state is ClassicState.PREPARING_REBALANCE:
                 self._rebalances.complete_if_all_joined(group, now_ms, decision)
             return

@@ -9,9 +9,10 @@ or for a sync, never for both. Each join costs the same, however many members th
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Final, NamedTuple
 
 from suwi.coordinator.decision import Token
 from suwi.group.classic_group_records import GroupMetadataValue, MemberMetadata
@@ -35,6 +36,36 @@ class Protocol:
     metadata: bytes
 
 
+class HeldBytes:
+    """What members of groups hold that have no record yet: nothing in the log bounds it."""
+
+    __slots__ = ("total",)
+
+    def __init__(self) -> None:
+        self.total = 0
+
+
+class MemberSize(NamedTuple):
+    """In bytes, about."""
+
+    held: int
+    """All protocols."""
+    recorded: int
+    """At most, in the record of the group."""
+
+
+NO_SIZE: Final = MemberSize(0, 0)
+
+
+def size_of(
+    protocols: Sequence[Protocol], member_id: str, client_id: str, instance_id: str | None
+) -> MemberSize:
+    ids = len(member_id) + len(client_id) + len(instance_id or "")
+    metadata = [len(protocol.metadata) for protocol in protocols]
+    names = sum(len(protocol.name) for protocol in protocols)
+    return MemberSize(ids + names + sum(metadata), ids + max(metadata, default=0))
+
+
 @dataclass(slots=True)
 class ClassicMember:
     member_id: str
@@ -52,6 +83,8 @@ class ClassicMember:
     awaiting_sync: Token | None = None
     stands_still_since_ms: int | None = None
     """When it first joined in the rebalance that goes on."""
+    counted: MemberSize = NO_SIZE
+    """Its size, as its group has counted it."""
 
     def metadata_for(self, protocol: str) -> bytes:
         for supported in self.protocols:
@@ -61,6 +94,10 @@ class ClassicMember:
 
     def supports(self, name: str) -> bool:
         return any(protocol.name == name for protocol in self.protocols)
+
+    @property
+    def size(self) -> MemberSize:
+        return size_of(self.protocols, self.member_id, self.client_id, self.instance_id)
 
     def value(self, protocol: str, assignment: bytes) -> MemberMetadata:
         """As it is persisted, with this assignment."""
@@ -98,6 +135,12 @@ class ClassicGroup:
     """How many members wait for the end of the join phase."""
     persisted: GroupMetadataValue | None = None
     """What the log has of this group."""
+    held_bytes: int = 0
+    """By members, and by ids that were handed out."""
+    recorded_bytes: int = 0
+    """Of the record that these members would have, at least."""
+    held_without_record: HeldBytes | None = None
+    """Where `held_bytes` counts, too, until there is a record."""
     _supported: Counter[str] = field(default_factory=Counter)
     """How many members support each protocol."""
 
@@ -140,7 +183,35 @@ class ClassicGroup:
 
     # -- members ---------------------------------------------------------------------------------
 
+    def hand_out(self, member_id: str) -> None:
+        """The id of a member that is to join."""
+        self.pending_members[member_id] = None
+        self._hold(len(member_id), 0)
+
+    def _count(self, member: ClassicMember) -> None:
+        before = member.counted
+        held, recorded = member.counted = member.size
+        self._hold(held - before.held, recorded - before.recorded)
+
+    def _hold(self, held: int, recorded: int) -> None:
+        self.held_bytes += held
+        self.recorded_bytes += recorded
+        if self.held_without_record is not None:
+            self.held_without_record.total += held
+
+    def take_back(self, member_id: str) -> None:
+        if member_id in self.pending_members:
+            del self.pending_members[member_id]
+            self._hold(-len(member_id), 0)
+
+    def release(self) -> None:
+        """It has a record, or is gone."""
+        if self.held_without_record is not None:
+            self.held_without_record.total -= self.held_bytes
+            self.held_without_record = None
+
     def add(self, member: ClassicMember) -> None:
+        self._count(member)
         if not self.members:
             self.protocol_type = member.protocol_type
         if self.leader_id is None:
@@ -148,7 +219,7 @@ class ClassicGroup:
         self.members[member.member_id] = member
         self._supported.update(protocol.name for protocol in member.protocols)
         self.joined += member.awaiting_join is not None
-        self.pending_members.pop(member.member_id, None)
+        self.take_back(member.member_id)
         if member.instance_id is not None:
             self.static[member.instance_id] = member.member_id
 
@@ -162,6 +233,7 @@ class ClassicGroup:
         self._supported.subtract(protocol.name for protocol in member.protocols)
         self._supported.update(protocol.name for protocol in protocols)
         member.protocols = protocols
+        self._count(member)
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
 
@@ -173,11 +245,12 @@ class ClassicGroup:
 
     def remove(self, member_id: str) -> ClassicMember | None:
         """The member that was removed, with the requests it waited for."""
-        self.pending_members.pop(member_id, None)
+        self.take_back(member_id)
         self.pending_sync.pop(member_id, None)
         member = self.members.pop(member_id, None)
         if member is None:
             return None
+        self._hold(-member.counted.held, -member.counted.recorded)
         if member.instance_id is not None and self.static.get(member.instance_id) == member_id:
             del self.static[member.instance_id]
         self._supported.subtract(protocol.name for protocol in member.protocols)
@@ -191,6 +264,7 @@ class ClassicGroup:
         old_id = self.static[instance_id]
         member = self.members.pop(old_id)
         member.member_id = member_id
+        self._count(member)
         self.members[member_id] = member
         self.static[instance_id] = member_id
         if old_id in self.pending_sync:
@@ -277,6 +351,7 @@ class ClassicGroup:
     def apply(self, value: GroupMetadataValue) -> None:
         """A record of this group. A member that is known keeps the requests it waits for, and the
         protocols that it could have used instead; only the one in use is in the record."""
+        self.release()
         self.persisted = value
         is_completing = self.state is ClassicState.COMPLETING_REBALANCE
         if is_completing and value.generation != self.generation:
@@ -301,6 +376,9 @@ class ClassicGroup:
                 self.static[member.instance_id] = member.member_id
         self.joined = sum(m.awaiting_join is not None for m in self.members.values())
         self._supported = Counter(p.name for m in self.members.values() for p in m.protocols)
+        self.held_bytes, self.recorded_bytes = sum(map(len, self.pending_members)), 0
+        for member in self.members.values():
+            self._count(member)
         # G15: only a whole generation is ever persisted with members.
         self.state = ClassicState.STABLE if self.members else ClassicState.EMPTY
 

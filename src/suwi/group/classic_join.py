@@ -10,7 +10,13 @@ from typing import Final, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Decision, Token
-from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState
+from suwi.group.classic_group import (
+    NO_SIZE,
+    ClassicGroup,
+    ClassicMember,
+    ClassicState,
+    size_of,
+)
 from suwi.group.classic_group_records import GroupMetadataKey
 from suwi.group.classic_messages import UNKNOWN_MEMBER, JoinRequest, JoinResponse, SyncResponse
 from suwi.group.classic_rebalance import (
@@ -27,6 +33,11 @@ from suwi.group.history import Trigger
 _NEW_MEMBER_JOIN_MS: Final = 300_000
 """Who joins for the first time sends no heartbeats before it is answered: it may be silent for so
 long, should the rebalance take longer than its session."""
+
+_PROTOCOLS_USUAL_MAX: Final = 4
+"""Members hold their metadata for each protocol that they support; the record has one of them."""
+_HELD_BYTES_MAX: Final = 64 << 20
+"""By the members of all groups of a broker that have no record yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +60,16 @@ class JoinEvent(NamedTuple):
 
 class ClassicJoin:
     def __init__(
-        self, config: ClassicGroupConfig, new_id: Callable[[], str], rebalances: ClassicRebalances
+        self,
+        config: ClassicGroupConfig,
+        new_id: Callable[[], str],
+        rebalances: ClassicRebalances,
+        held_without_record: Callable[[], int],
     ) -> None:
         self._config = config
         self._new_id = new_id
         self._rebalances = rebalances
+        self._held_without_record = held_without_record
 
     def join(self, event: JoinEvent) -> None:
         group, request, token, _, decision = event
@@ -61,6 +77,10 @@ class ClassicJoin:
         if error is ErrorCode.group_max_size_reached:
             self._turn_away(event)
             return
+        if error is not None:
+            decision.reply(token, JoinResponse(error, request.member_id))
+            return
+        error = self._too_large(group, request, decision)
         if error is not None:
             decision.reply(token, JoinResponse(error, request.member_id))
             return
@@ -91,6 +111,26 @@ class ClassicJoin:
             return check_member(group, request.member_id, request.instance_id)
         return None
 
+    def _too_large(
+        self, group: ClassicGroup, request: JoinRequest, decision: Decision
+    ) -> ErrorCode | None:
+        """G16: members that the group's record has no room for. Nothing has changed."""
+        known = group.members.get(group.static.get(request.instance_id or "", request.member_id))
+        before = known.counted if known is not None else NO_SIZE
+        after = size_of(
+            request.protocols, request.member_id, request.client_id, request.instance_id
+        )
+        held = after.held - before.held
+        recorded_bytes = group.recorded_bytes + after.recorded - before.recorded
+        if (
+            recorded_bytes > decision.batch_bytes_max
+            or group.held_bytes + held > _PROTOCOLS_USUAL_MAX * decision.batch_bytes_max
+        ):
+            return ErrorCode.group_max_size_reached
+        if group.persisted is None and self._held_without_record() + held > _HELD_BYTES_MAX:
+            return ErrorCode.coordinator_load_in_progress  # It is tried again, until others go.
+        return None
+
     def _turn_away(self, event: JoinEvent) -> None:
         """KAFKA-9885: whoever comes back too late to a full group is no member any more."""
         group, request, token, now_ms, decision = event
@@ -116,7 +156,7 @@ class ClassicJoin:
         if instance_id is not None and instance_id in group.static:
             self._replace(event, member_id)
         elif instance_id is None and request.must_know_its_id:
-            group.pending_members[member_id] = None
+            group.hand_out(member_id)
             deadline_ms = now_ms + request.session_timeout_ms
             decision.arm(session_timer(group.group_id, member_id), deadline_ms)
             decision.reply(token, JoinResponse(ErrorCode.member_id_required, member_id))
@@ -176,10 +216,10 @@ class ClassicJoin:
         token: Token,
         decision: Decision,
     ) -> None:
+        member.client_id, member.client_host = request.client_id, request.client_host
         group.update(
             member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms
         )
-        member.client_id, member.client_host = request.client_id, request.client_host
         earlier = group.await_join(member, token)
         if earlier is not None:
             # Sent again on another connection: nobody reads the first answer.
@@ -196,10 +236,10 @@ class ClassicJoin:
         self._fence(group, old, decision)
         decision.cancel(session_timer(group.group_id, old_id))
         member = group.replace_static(request.instance_id, member_id)
+        member.client_id, member.client_host = request.client_id, request.client_host
         group.update(
             member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms
         )
-        member.client_id, member.client_host = request.client_id, request.client_host
         if self._moves_nothing(group, member, subscription, decision):
             reset_session(group, member, now_ms, decision)
             # G6: after a fail-over the new id must be the one that counts.

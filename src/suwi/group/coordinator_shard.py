@@ -14,7 +14,7 @@ from suwi.coordinator.decision import Decision, Slices, TimerKey, Token, run_to_
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.group.classic_coordinator import ClassicCoordinator
-from suwi.group.classic_group import ClassicGroup, ClassicState
+from suwi.group.classic_group import ClassicGroup, ClassicState, HeldBytes
 from suwi.group.classic_group_records import GroupMetadataKey
 from suwi.group.classic_join import ClassicGroupConfig, JoinEvent
 from suwi.group.classic_messages import (
@@ -50,9 +50,15 @@ class GroupConfig(NamedTuple):
 
 class GroupCoordinatorShard:
     def __init__(
-        self, config: GroupConfig, new_id: Callable[[], str], topics: Callable[[], Topics]
+        self,
+        config: GroupConfig,
+        new_id: Callable[[], str],
+        topics: Callable[[], Topics],
+        held_by_all: Callable[[], int] | None = None,
     ) -> None:
-        """`topics` are those of the newest metadata image."""
+        """`topics` are those of the newest metadata image. `held_by_all`: the sum of
+        `held_without_record` of all shards of the broker."""
+        self.held_without_record = HeldBytes()
         self.groups = Groups()
         self.offsets = self.groups.offsets
         self.offset_requests = OffsetRequests(
@@ -60,7 +66,9 @@ class GroupCoordinatorShard:
         )
         self.config = config
         self._topics = topics
-        self._classic = ClassicCoordinator(config.classic, new_id)
+        self._classic = ClassicCoordinator(
+            config.classic, new_id, held_by_all or (lambda: self.held_without_record.total)
+        )
         self._consumer = ConsumerCoordinator(config.consumer_of, new_id)
         self._jobs: dict[TimerKey, Job] = {}
         """Work that takes long, by the timer that steps it: of a group an assignment, and the
@@ -86,7 +94,9 @@ class GroupCoordinatorShard:
             self._consumer.delete(consumer, decision)
         group = self.groups.classic.get(group_id)
         if group is None:
-            group = ClassicGroup(group_id, state_since_ms=now_ms)
+            group = ClassicGroup(
+                group_id, state_since_ms=now_ms, held_without_record=self.held_without_record
+            )
         self._classic.join(JoinEvent(group, request, token, now_ms, decision))
         if group.members or group.pending_members:
             self.groups.classic[group_id] = group
@@ -190,7 +200,9 @@ class GroupCoordinatorShard:
             self.offsets.replay(key, value, facts)
         elif isinstance(key, GroupMetadataKey):
             if value is None:
-                self.groups.classic.pop(key.group_id, None)
+                gone = self.groups.classic.pop(key.group_id, None)
+                if gone is not None:
+                    gone.release()
                 self._classic.forget(key.group_id)
                 return
             group = self.groups.classic.get(key.group_id)
@@ -231,7 +243,7 @@ class GroupCoordinatorShard:
             self._classic.forget(group_id)
             persisted = group.persisted
             if persisted is None:
-                del self.groups.classic[group_id]
+                self.groups.classic.pop(group_id).release()
             else:
                 self.groups.classic[group_id] = ClassicGroup(group_id)
                 self.groups.classic[group_id].apply(persisted)
@@ -291,5 +303,6 @@ class GroupCoordinatorShard:
         """Ids that were handed out and never used leave nothing behind (hazard G4)."""
         is_used = group.members or group.pending_members or group.persisted is not None
         if not is_used and group.state is ClassicState.EMPTY:
+            group.release()
             self.groups.classic.pop(group.group_id, None)
             self._classic.forget(group.group_id)

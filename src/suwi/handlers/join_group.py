@@ -21,6 +21,7 @@ _NO_PROTOCOL_IS_NULL_FROM = 7
 _REASON_FROM = 8
 _SKIP_ASSIGNMENT_FROM = 9
 _REASON_CHARACTERS_MAX = 255
+_PROTOCOLS_MAX = 1_000
 _NAME_BYTES_MAX = 32_767 - 1 - 36
 """A member id is made of a name and a UUID, and records have 16 bits for the length of a string."""
 
@@ -40,6 +41,8 @@ class JoinGroup:
 
         if not asked.group_id:
             return refuse(ErrorCode.invalid_group_id)
+        if len(asked.protocols) > _PROTOCOLS_MAX:
+            return refuse(ErrorCode.invalid_request)
         join = _join_request(request, asked)
         if len((join.instance_id or join.client_id).encode()) > _NAME_BYTES_MAX:
             return refuse(ErrorCode.invalid_request)
