@@ -27,7 +27,7 @@ from suwi.wire.versions import (
 
 _ITEMS: Final = REQUEST_ITEMS_MAX - 10
 _PRODUCED_PARTITIONS: Final = 10_000
-_COMMIT_VERSION: Final = 8  # the last with names
+COMMIT_VERSION: Final = 8  # the last with names
 OFFSETS_GROUP: Final = "all-offsets"
 # These would be deleted, or replaced.
 _UNKNOWN_NAMES_ONLY: Final = {
@@ -102,7 +102,7 @@ def largest_fields(
 def commit(group: str, topics: Topics) -> bytes:
     """A framed OffsetCommit of all partitions."""
     fields, _ = largest_fields(ApiKey.OFFSET_COMMIT, (), (), 0)
-    version = _COMMIT_VERSION
+    version = COMMIT_VERSION
     offset = {"committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
     fields |= {
         "group_id": group,
@@ -116,6 +116,15 @@ def commit(group: str, topics: Topics) -> bytes:
     }
     header = request_header(ApiKey.OFFSET_COMMIT, version, 0, CLIENT_ID)
     return frame(header + encode_request(ApiKey.OFFSET_COMMIT, version, fields))
+
+
+def find_coordinator(group: str) -> bytes:
+    fields = {"key_type": 0, "coordinator_keys": [group]}
+    return _asked(ApiKey.FIND_COORDINATOR, "", _encode(ApiKey.FIND_COORDINATOR, fields)).frame
+
+
+def _encode(api: ApiKey, fields: dict[str, Any]) -> bytes:
+    return encode_request(api, APIS[api].max_version, fields)
 
 
 def _asked(api: ApiKey, what: str, body: bytes) -> Asked:

@@ -141,7 +141,7 @@ def _ask_all(stage: Stage, requests: Iterable[bytes]) -> None:
                 connection.ask(request)
 
 
-def _wait(is_done: Callable[[], bool], what: str) -> None:
+def wait(is_done: Callable[[], bool], what: str) -> None:
     limit = time.monotonic() + _PATIENCE_S
     while not is_done():
         if time.monotonic() > limit:
@@ -193,7 +193,7 @@ def _expire(stage: Stage) -> None:
     """Lower the limit, wait until the log start has advanced, and until the files are gone."""
     with stage.admin() as connection:
         connection.alter(stage.topic, retention_ms="1000")
-        _wait(
+        wait(
             lambda: connection.start_offset(stage.topic) >= stage.plan.segments,
             "retention of all segments",
         )
@@ -231,7 +231,7 @@ def _compact(stage: Stage) -> None:
     with stage.admin() as connection:
         before = connection.size_bytes(stage.topic)
         connection.alter(stage.topic, cleanup_policy="compact")
-        _wait(lambda: connection.size_bytes(stage.topic) < before * 0.6, "compaction")
+        wait(lambda: connection.size_bytes(stage.topic) < before * 0.6, "compaction")
     time.sleep(1.5)
 
 

@@ -8,13 +8,21 @@ from bench.admin import Admin, Topics
 from bench.beside import Recorders, metrics_of, recorded, take_all, worst
 from bench.clients import Metrics
 from bench.homes import made_home
-from bench.largest import OFFSETS_GROUP, Asked, commit, largest, smallest
+from bench.largest import (
+    COMMIT_VERSION,
+    OFFSETS_GROUP,
+    Asked,
+    commit,
+    find_coordinator,
+    largest,
+    smallest,
+)
 from bench.measure import Figure
 from bench.plan import StallPlan
 from bench.processes import wait_until_idle
 from bench.recorders import WatchedHome, idle_heartbeat
 from bench.servers import SUWI, Server
-from bench.works import make_many, pipeline
+from bench.works import make_many, wait
 from suwi.wire.codec import read_response
 from suwi.wire.headers import read_response_header, request_header
 from suwi.wire.versions import ApiKey
@@ -52,10 +60,19 @@ def _once(server: Server, recorders: Recorders, asked: Asked) -> tuple[Metrics, 
 
 def _commit_offsets(server: Server, topics: Topics, groups: int) -> None:
     """One group for all partitions, and many groups."""
+    first = dict(list(topics.items())[:1])
     with Admin(server.address) as connection:
-        pipeline(connection, [commit(OFFSETS_GROUP, topics)])
-        first = dict(list(topics.items())[:1])
-        pipeline(connection, [commit(f"group-{number}", first) for number in range(groups)])
+        for group in [OFFSETS_GROUP, *(f"group-{number}" for number in range(groups))]:
+            request = commit(group, topics if group == OFFSETS_GROUP else first)
+            connection.ask(find_coordinator(group))  # creates the internal topic
+            wait(lambda request=request: _is_committed(connection.ask(request)), "a commit")
+
+
+def _is_committed(reply: bytes) -> bool:
+    """Whether no partition was refused: a coordinator may still be loading."""
+    _, body_at = read_response_header(ApiKey.OFFSET_COMMIT, COMMIT_VERSION, reply)
+    answer = read_response(ApiKey.OFFSET_COMMIT, COMMIT_VERSION, reply, body_at)
+    return not any(each.error_code for topic in answer.topics for each in topic.partitions)
 
 
 def _served(server: Server) -> set[int]:

@@ -18,7 +18,7 @@ from suwi.net import (
     Request,
 )
 from suwi.security.principal import ANONYMOUS, user
-from suwi.wire.codec import encode_request, encode_response, read_response
+from suwi.wire.codec import encode_refusal, encode_request, encode_response, read_response
 from suwi.wire.errors import MalformedRequest
 from suwi.wire.headers import read_response_header, request_header
 from suwi.wire.versions import APIS, SMALL_REQUEST_BYTES_MAX, ApiKey, Audience
@@ -153,7 +153,6 @@ def test_api_versions_of_an_unknown_version_is_answered_in_the_form_of_version_0
         struct.pack(">ihhih", 10, 12, -1, 1, -1),
         struct.pack(">ihhih", 10, 12, 0, 1, 500),
         heartbeat(0)[:-3] + b"\xff\xff\xff",
-        frame(ApiKey.HEARTBEAT, 0, bytes(SMALL_REQUEST_BYTES_MAX + 1)),
     ],
     ids=lambda data: f"{len(data)} bytes {data[:14].hex()}",
 )
@@ -166,6 +165,26 @@ def test_bad_bytes_close_the_connection_and_reach_no_handler(
     assert (sent, lost) == (b"", True)
     assert handlers.requests == []
     assert [record.levelname for record in caplog.records] == ["INFO"]
+
+
+def test_a_request_that_is_too_large_gets_an_error_where_the_response_has_one() -> None:
+    handlers = Handlers()
+    large = frame(ApiKey.HEARTBEAT, 0, bytes(SMALL_REQUEST_BYTES_MAX + 1))
+    sent, lost = converse(handlers.dispatcher(), large + heartbeat(0))
+    assert not lost
+    assert [request.api_key for request in handlers.requests] == [ApiKey.HEARTBEAT]
+    assert sent == struct.pack(">iihiih", 6, 7, 42, 6, 7, 0)
+    # Metadata has an error for each topic only, up to v12.
+    large = frame(ApiKey.METADATA, 12, bytes(SMALL_REQUEST_BYTES_MAX + 1))
+    assert converse(handlers.dispatcher(), large) == (b"", True)
+
+
+@pytest.mark.parametrize("api_key", [key for key in APIS if key < ApiKey.DESCRIBE_REPLICAS])
+def test_every_response_with_an_error_for_all_can_be_a_refusal(api_key: int) -> None:
+    for version in range(APIS[api_key].min_version, APIS[api_key].max_version + 1):
+        body = encode_refusal(api_key, version, 42)
+        if body is not None:
+            assert read_response(api_key, version, body).error_code == 42
 
 
 def test_a_body_that_a_handler_cannot_parse_is_the_peers_fault() -> None:

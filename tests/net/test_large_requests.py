@@ -9,7 +9,7 @@ import pytest
 from suwi.handlers.slices import in_slices
 from suwi.net import NO_REPLY, Answer, Dispatcher, Exclusive, Later, NoReply, Reply, Request
 from suwi.net.buffer_pool import BufferPool, KeptBytes
-from suwi.wire.codec import LARGE_BYTES, encode_request
+from suwi.wire.codec import LARGE_BYTES, encode_request, read_response
 from suwi.wire.fetch_request import (
     FetchPartition,
     FetchRequest,
@@ -19,7 +19,7 @@ from suwi.wire.fetch_request import (
 )
 from suwi.wire.offset_commit import decode_offset_commit_request
 from suwi.wire.primitives import SLICE_ITEMS
-from suwi.wire.versions import APIS, ApiKey
+from suwi.wire.versions import APIS, REQUEST_ITEMS_MAX, ApiKey
 from tests.net.support import connect, replies, run, settle, timeless_budget
 from tests.net.test_dispatch import frame
 
@@ -168,6 +168,28 @@ def test_a_large_request_that_is_malformed_closes_the_connection_before_the_next
     with caplog.at_level(logging.INFO):
         run(scenario)
     assert [record.levelname for record in caplog.records] == ["INFO"]
+
+
+def test_too_many_items_are_refused_with_an_error_where_the_response_has_one() -> None:
+    async def scenario() -> None:
+        handled: list[int] = []
+
+        def handle(request: Request) -> Answer:
+            handled.append(request.correlation_id)
+            return Reply([b"small"])
+
+        _, wire = connect(Dispatcher({ApiKey.LIST_GROUPS: handle, ApiKey.HEARTBEAT: handle}))
+        fields = {"states_filter": ["s"] * (REQUEST_ITEMS_MAX + 1)}
+        body = encode_request(ApiKey.LIST_GROUPS, 4, fields)
+        wire.deliver(frame(ApiKey.LIST_GROUPS, 4, body, correlation_id=1) + small())
+        await turns(50)
+        assert not wire.lost
+        assert handled == [2]
+        (_, refused), second = replies(bytes(wire.sent))
+        assert second == (2, b"small")
+        assert read_response(ApiKey.LIST_GROUPS, 4, refused, 1).error_code == 42
+
+    run(scenario)
 
 
 def test_a_client_that_disconnects_ends_the_decoding_and_frees_its_memory() -> None:

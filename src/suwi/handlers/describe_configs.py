@@ -21,6 +21,7 @@ from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.wire.codec import encode_items, encode_response
 
+_KEYS_AT_ONCE: Final = 2_000
 _RESOURCE_UNITS: Final = 2  # cost of a resource without its settings; see `image_replies.Steps`
 
 
@@ -56,7 +57,11 @@ class DescribeConfigs:
             except BrokerError as problem:
                 error, message = error_of(problem)
             keys = resource.configuration_keys
-            wanted = frozenset(keys) if keys else None  # no keys: all, as in Kafka
+            wanted = set[str]()
+            for first in range(0, len(keys or ()), _KEYS_AT_ONCE):
+                if first:
+                    yield SLICE_UNITS
+                wanted.update(keys[first : first + _KEYS_AT_ONCE])
             result = {
                 "error_code": error,
                 "error_message": message,
@@ -69,7 +74,7 @@ class DescribeConfigs:
                         documentation=getattr(asked, "include_documentation", False),
                     )
                     for setting in settings
-                    if wanted is None or setting.name in wanted
+                    if not keys or setting.name in wanted  # no keys: all, as in Kafka
                 ],
             }
             pieces.add(encode_items(request.api_key, request.version, ("results",), [result]))

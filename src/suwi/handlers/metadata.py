@@ -43,6 +43,7 @@ from suwi.wire.codec import encode_items, encode_response, join_items
 from suwi.wire.encoder import EncodedItems
 
 _ALLOW_AUTO_CREATION_FROM = 4
+_CLUSTER_OPERATIONS_UP_TO = 10
 _PARTITIONS_PER_PIECE: Final = 200
 _TOPICS_AT_ONCE: Final = 500
 _TOPIC_UNITS: Final = 2  # cost of a topic without its partitions; see `image_replies.Steps`
@@ -179,11 +180,16 @@ class Metadata:
         return encode_items(request.api_key, request.version, ("topics",), [whole])
 
     def _encode_whole(self, request: Request, image: ClusterImage, topics: EncodedItems) -> bytes:
-        asked = getattr(request.message, "include_cluster_authorized_operations", False)
+        operations = {}
+        # Only where it exists: the encoder would look for the field in all older versions.
+        if request.version <= _CLUSTER_OPERATIONS_UP_TO:
+            asked = getattr(request.message, "include_cluster_authorized_operations", False)
+            operations["cluster_authorized_operations"] = authorized_operations.on_cluster(asked)
         return encode_response(
             request.api_key,
             request.version,
             {
+                **operations,
                 "throttle_time": 0,
                 # Includes brokers that have just left, until their sessions end: librdkafka removes
                 # a missing broker before it moves the broker's partitions, and stalls for a second.
@@ -193,7 +199,6 @@ class Metadata:
                 "cluster_id": image.cluster_id,
                 "controller_id": self._controller(image),
                 "topics": topics,
-                "cluster_authorized_operations": authorized_operations.on_cluster(asked),
                 "error_code": ErrorCode.none,
             },
         )

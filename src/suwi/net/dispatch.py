@@ -8,6 +8,7 @@ exception of the decoder; broker-only APIs are called only by authenticated brok
 """
 
 import asyncio
+import logging
 import struct
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from typing import Any, Final, TypeAlias
@@ -19,17 +20,21 @@ from suwi.net.connection import Connection
 from suwi.security.principal import Principal
 from suwi.wire.codec import (
     LARGE_BYTES,
+    encode_refusal,
     encode_response,
     is_read_in_slices,
     read_request,
     reading_request,
 )
-from suwi.wire.errors import MalformedRequest
+from suwi.wire.errors import MalformedRequest, RequestTooLarge
 from suwi.wire.headers import read_request_header
 from suwi.wire.versions import APIS, ApiKey, Audience
 
+log = logging.getLogger(__name__)
+
 _UNSUPPORTED_VERSION: Final = 35
 _CLUSTER_AUTHORIZATION_FAILED: Final = 31
+_INVALID_REQUEST: Final = 42
 _CORRELATION_ID: Final = struct.Struct(">i")
 _ANSWERS: Final = (Reply, Later, Exclusive, NoReply)  # not a union, which is built on each call
 # Responses of Kafka's broker-only APIs to other clients, without the error code.
@@ -137,27 +142,32 @@ class Dispatcher:
     def __call__(self, connection: Connection, frame: memoryview) -> tuple[bytes, Answer]:
         try:
             api_key, version, correlation_id, client_id, body_at = read_request_header(frame)
-            route = self._routes.get((api_key, version))
-            if route is None:
-                return self._refuse_version(api_key, version, correlation_id)
-            handler, parsed_bytes_max, in_slices, end_of_header = route
+        except MalformedRequest as error:
+            raise CloseConnection(str(error)) from error
+        route = self._routes.get((api_key, version))
+        if route is None:
+            return self._refuse_version(api_key, version, correlation_id)
+        handler, parsed_bytes_max, in_slices, end_of_header = route
+        is_large = in_slices and len(frame) > LARGE_BYTES
+        message = None
+        try:
             if parsed_bytes_max is not None:
                 _check_size(api_key, len(frame), parsed_bytes_max)
-            body, message = frame[body_at:], None
-            is_large = in_slices and len(frame) > LARGE_BYTES
-            if parsed_bytes_max is not None and not is_large:
-                message = read_request(api_key, version, frame, body_at)
+                if not is_large:
+                    message = read_request(api_key, version, frame, body_at)
             request = Request(
                 api_key,
                 version,
                 correlation_id,
                 client_id,
-                body,
+                frame[body_at:],
                 message,
                 connection,
                 connection.client,
             )
             answer = _handle_large(handler, request) if is_large else handler(request)
+        except RequestTooLarge as error:
+            answer = refuse_too_large(api_key, version, error)
         except MalformedRequest as error:
             raise CloseConnection(str(error)) from error
         if not isinstance(answer, _ANSWERS):
@@ -216,6 +226,10 @@ async def _handle_in_slices(
     async with slices.large_request:
         try:
             request.message = await slices.run(work)
+        except RequestTooLarge as error:
+            refusal = refuse_too_large(request.api_key, request.version, error)
+            until.set_result(None)
+            return refusal
         except MalformedRequest as error:
             raise CloseConnection(str(error)) from error
         answer = handler(request)
@@ -261,4 +275,13 @@ def _refuse(request: Request) -> Reply:
 
 def _check_size(api_key: int, size_bytes: int, bytes_max: int) -> None:
     if size_bytes > bytes_max:
-        raise CloseConnection(f"{APIS[api_key].name} request of {size_bytes} bytes is too large")
+        raise RequestTooLarge(f"{APIS[api_key].name} request of {size_bytes} bytes")
+
+
+def refuse_too_large(api_key: int, version: int, error: RequestTooLarge) -> Reply:
+    """INVALID_REQUEST. Raises CloseConnection if the response has an error for each item only."""
+    body = encode_refusal(api_key, version, _INVALID_REQUEST)
+    if body is None:
+        raise CloseConnection(str(error)) from error
+    log.info("request refused", extra={"reason": str(error)})
+    return Reply([body])

@@ -14,11 +14,18 @@ from kio.serial import entity_reader
 from typing_extensions import Buffer
 
 from suwi.wire.encoder import EncodedItems, Fields, Path, compile_encoder
-from suwi.wire.errors import InvalidFields, MalformedMessage, MalformedRequest, MalformedResponse
+from suwi.wire.errors import (
+    InvalidFields,
+    MalformedMessage,
+    MalformedRequest,
+    MalformedResponse,
+    RequestTooLarge,
+    TooManyItems,
+)
 from suwi.wire.fetch_request import decoding_fetch_request
 from suwi.wire.guard import compile_guard
 from suwi.wire.offset_commit import decoding_offset_commit_request
-from suwi.wire.schema import Direction, Structure, entity_type, structure
+from suwi.wire.schema import REQUIRED, Direction, Field, Structure, entity_type, structure
 from suwi.wire.sliced_reader import SlicedReader, compile_sliced_reader
 from suwi.wire.versions import APIS, RAW_BODY, REQUEST_ITEMS_MAX, ApiKey
 
@@ -42,6 +49,8 @@ def read_request(api_key: int, version: int, body: Buffer, at: int = 0) -> Any:
     """
     try:
         return _reader(api_key, version, Direction.REQUEST)(memoryview(body).toreadonly(), at)
+    except TooManyItems as error:
+        raise RequestTooLarge(f"{APIS[api_key].name} v{version}: {error}") from error
     except MalformedMessage as error:
         raise MalformedRequest(f"{APIS[api_key].name} v{version}: {error}") from error
 
@@ -64,6 +73,10 @@ def reading_request(
         if decode is not None:
             return (yield from decode(version, view[at:]))
         return (yield from _sliced_reader(api_key, version)(view, at))
+    except RequestTooLarge:
+        raise
+    except TooManyItems as error:
+        raise RequestTooLarge(f"{APIS[api_key].name} v{version}: {error}") from error
     except Exception as error:  # kio raises several types; all mean malformed bytes
         raise MalformedRequest(f"{APIS[api_key].name} v{version}: {error}") from error
 
@@ -84,6 +97,30 @@ def encode_request(api_key: int, version: int, fields: Fields) -> bytes:
 def encode_response(api_key: int, version: int, fields: Fields) -> bytes:
     """Encode the body of a response. Raises `InvalidFields`."""
     return _encoder(api_key, version, Direction.RESPONSE)(fields)
+
+
+def encode_refusal(api_key: int, version: int, error_code: int) -> bytes | None:
+    """A response with an error for the whole request and nothing else; None if the version has no
+    place for one."""
+    described = structure(api_key, version, Direction.RESPONSE)
+    if not any(field.name == "error_code" for field in described.fields):
+        return None
+    fields = {field.name: _nothing(field) for field in described.fields}
+    return encode_response(api_key, version, {**fields, "error_code": error_code})
+
+
+def _nothing(field: Field) -> Any:
+    if field.default is not REQUIRED:
+        return field.default
+    if field.nullable:
+        return None
+    if field.is_array:
+        return ()
+    if field.structure is not None:
+        return {inner.name: _nothing(inner) for inner in field.structure.fields}
+    return {"string": "", "bytes": b"", "records": b"", "uuid": None, "bool": False}.get(
+        field.kafka_type, 0
+    )
 
 
 def encode_items(api_key: int, version: int, path: Path, items: Collection[Fields]) -> EncodedItems:

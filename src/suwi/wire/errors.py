@@ -7,8 +7,16 @@ class MalformedMessage(Exception):
     """Bytes that cannot be decoded."""
 
 
+class TooManyItems(MalformedMessage):
+    """More items than a message may have."""
+
+
 class MalformedRequest(MalformedMessage):
     """A request that cannot be decoded, or of an unknown API."""
+
+
+class RequestTooLarge(MalformedRequest):
+    """A request with more items or bytes than are accepted."""
 
 
 class MalformedResponse(MalformedMessage):

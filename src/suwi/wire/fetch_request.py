@@ -9,7 +9,7 @@ from collections.abc import Generator, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from suwi.wire.errors import BROKEN_BYTES, MalformedRequest
+from suwi.wire.errors import BROKEN_BYTES, MalformedRequest, RequestTooLarge, TooManyItems
 from suwi.wire.fetch_versions import (
     FLEXIBLE_FROM,
     RACKS_FROM,
@@ -107,10 +107,12 @@ def decoding_fetch_request(
 ) -> Generator[None, None, FetchRequest]:
     """Decode a request in slices: yields after each."""
     if len(body) > SMALL_REQUEST_BYTES_MAX:
-        raise MalformedRequest(f"Fetch v{version}: a request of {len(body)} bytes")
+        raise RequestTooLarge(f"Fetch v{version}: a request of {len(body)} bytes")
     try:
         reader = Reader(body, at, items_max=REQUEST_ITEMS_MAX)
         return (yield from _decode_request(version, reader, SliceCounter(at)))
+    except TooManyItems as error:
+        raise RequestTooLarge(f"Fetch v{version}: {error}") from error
     except BROKEN_BYTES as error:
         raise MalformedRequest(f"Fetch v{version}: {error}") from error
 

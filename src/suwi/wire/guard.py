@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from suwi.wire.errors import MalformedMessage
+from suwi.wire.errors import MalformedMessage, TooManyItems
 from suwi.wire.primitives import STRING_BYTES_MAX, TAGS_MAX, read_uvarint, tag_section
 from suwi.wire.schema import FIXED, UUID_BYTES, Field, Structure
 
@@ -47,7 +47,7 @@ class Walk:
     def count(self, items: int) -> None:
         self.items_left -= items
         if self.items_left < 0:
-            raise MalformedMessage(f"too many items: {items} more")
+            raise TooManyItems(f"too many items: {items} more")
 
 
 # Validates one field: takes the bytes, the position and the walk; returns the position after it.

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from suwi.wire.errors import BROKEN_BYTES, MalformedRequest
+from suwi.wire.errors import BROKEN_BYTES, MalformedRequest, RequestTooLarge
 from suwi.wire.primitives import Reader, SliceCounter, count, run_to_end, string, uuid_of
 from suwi.wire.versions import REQUEST_ITEMS_MAX, SMALL_REQUEST_BYTES_MAX
 
@@ -71,7 +71,7 @@ def decoding_offset_commit_request(
 ) -> Generator[None, None, OffsetCommitRequest]:
     """Decode a request in slices: yields after each."""
     if len(body) > SMALL_REQUEST_BYTES_MAX:
-        raise MalformedRequest(f"OffsetCommit v{version}: a request of {len(body)} bytes")
+        raise RequestTooLarge(f"OffsetCommit v{version}: a request of {len(body)} bytes")
     try:
         reader = Reader(body, items_max=REQUEST_ITEMS_MAX)
         return (yield from _decode_request(version, reader, SliceCounter()))

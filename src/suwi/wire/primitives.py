@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from suwi.wire.errors import MalformedMessage
+from suwi.wire.errors import MalformedMessage, TooManyItems
 
 _Decoded = TypeVar("_Decoded")
 
@@ -202,7 +202,7 @@ class Reader:
     def _count_items(self, items: int) -> None:
         self.items_left -= items
         if self.items_left < 0:
-            raise MalformedMessage(f"too many items: {items} more")
+            raise TooManyItems(f"too many items: {items} more")
 
     def tags(self) -> Iterator[tuple[int, "Reader"]]:
         """Each tag with a reader of its value. A value that is not read is skipped."""
