@@ -113,6 +113,7 @@ class LogDirectory:
 
     def begin(self) -> None:
         """The directory is about to change: remove the clean-shutdown file."""
+        self.checkpoints.write_missing()
         self._running.write(lost_power=self.lost_power)
         if self._disk.exists(self._at(names.CLEAN_SHUTDOWN)):
             self._disk.remove(self._at(names.CLEAN_SHUTDOWN))

@@ -4,6 +4,7 @@ Changes are noted in memory first; a job writes a whole file, possibly in a thre
 Invariant: a file is never overwritten with older offsets.
 """
 
+import contextlib
 import threading
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -61,6 +62,16 @@ class OffsetCheckpoints:
             self._in_checkpoints.update(found)
             self._offsets[name].clear()
             self._offsets[name].update(found)
+
+    def write_missing(self) -> None:
+        """Write the files that do not exist, without entries: whoever looks finds all of them, and
+        one that is missing later was lost. Not synced, and no error if the disk is full, since they
+        say nothing."""
+        for name in self._offsets:
+            path = f"{self._path}/{name}"
+            with contextlib.suppress(OSError):
+                if not self._disk.exists(path):
+                    checkpoints.write_no_offsets(self._disk, path)
 
     # -- offsets -------------------------------------------------------------------------------
 

@@ -85,7 +85,7 @@ def opening_log(
     # An epoch that starts at the end has no records; they may have been truncated.
     epochs.truncate_end(end)
     epochs.truncate_start(start)
-    if epochs.entries() != (saved_epochs or []):
+    if epochs.entries() != saved_epochs:  # also an empty list where there is no file yet
         checkpoints.write_epochs(files.disk, epochs_path, epochs.entries())
     if producers is None:
         first_base = segments[0].base_offset
