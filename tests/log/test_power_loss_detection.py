@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from suwi.env import Env, SystemRandom
+from suwi.env.problems import ProblemKind
 from suwi.log import names
 from suwi.log.file_cache import FileCache
 from suwi.log.log_directories import LogDirectories
@@ -47,6 +48,24 @@ def test_after_a_power_loss_the_directory_is_suspect(tear: bool) -> None:
     disk = SimDisk()
     used(disk)
     assert opened(disk.power_loss(tear=tear)).lost_power
+
+
+def test_a_first_checkpoint_that_a_power_loss_left_empty_has_lost_nothing() -> None:
+    disk = SimDisk()
+    used(disk)
+    lost = disk.power_loss()
+    starts = f"/data/{names.LOG_START_OFFSETS}"
+    lost.open(starts, create=True).truncate(0)
+    assert list(opened(lost).state.problems) == []
+
+
+def test_a_checkpoint_that_is_empty_without_a_power_loss_is_lost() -> None:
+    disk = SimDisk()
+    used(disk)
+    crashed = disk.crash()
+    crashed.open(f"/data/{names.LOG_START_OFFSETS}").truncate(0)
+    (problem,) = opened(crashed).state.problems
+    assert problem.kind is ProblemKind.START_OFFSETS_LOST
 
 
 def test_after_a_clean_shutdown_a_power_loss_loses_nothing() -> None:

@@ -25,6 +25,7 @@ def test_a_new_log_is_one_empty_segment_named_by_twenty_digits(bench: Bench) -> 
         "00000000000000000000.log",
         "00000000000000000000.index",
         "00000000000000000000.timeindex",
+        "leader-epoch-checkpoint",
     } == set(bench.names())
 
 

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from suwi.log import names
+from suwi.log import checkpoints, names
 from suwi.log.log_directory import LogDirectory
 from suwi.log.stray import UnreadableTopicId
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
@@ -106,7 +106,7 @@ def _blank_topic_id(disk: SimDisk) -> None:
 
 
 def _unreadable(*, records: int = 10, power_loss: bool = False) -> tuple[SimDisk, LogDirectory]:
-    """A partition with an unreadable topic id, in a directory without checkpoints."""
+    """A partition with an unreadable topic id, in a directory whose checkpoints say nothing."""
     disk = SimDisk()
     directory = begun(disk, "/data")
     directory.clear_power_loss()
@@ -116,7 +116,7 @@ def _unreadable(*, records: int = 10, power_loss: bool = False) -> tuple[SimDisk
     if power_loss:
         disk.open(f"/data/orders-0/{names.PARTITION_METADATA}").sync()
     disk = disk.power_loss() if power_loss else disk.crash()
-    assert not disk.exists(f"/data/{names.RECOVERY_POINTS}")
+    assert not checkpoints.read_offsets(disk, f"/data/{names.RECOVERY_POINTS}")
     return disk, begun(disk, "/data")
 
 

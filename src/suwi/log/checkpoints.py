@@ -23,6 +23,10 @@ def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, Offset
     _write(disk, path, lines, sync=True)
 
 
+def write_no_offsets(disk: Disk, path: str) -> None:
+    _write(disk, path, [], sync=False)
+
+
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, Offset] | None:
     lines = _read(disk, path)
     if lines is None:

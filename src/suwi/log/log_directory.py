@@ -82,7 +82,9 @@ class LogDirectory:
         self.was_clean = self._disk.exists(self._at(names.CLEAN_SHUTDOWN))
         self.is_new = not self._disk.exists(self._at(names.META_PROPERTIES))
         self.lost_power = not self.was_clean and not self._running.is_of_this_boot()
-        self.checkpoints.read(must_exist=self.was_clean and bool(self.found_partitions()))
+        self.checkpoints.read(
+            must_exist=self.was_clean and bool(self.found_partitions()), lost_power=self.lost_power
+        )
         if self._running.is_unsynced():
             for partition in self.found_partitions():
                 recovery_point = self.checkpoints.recovery_point_of(partition)
@@ -127,6 +129,7 @@ class LogDirectory:
 
     def begin(self) -> None:
         """The directory is about to change: remove the clean-shutdown file."""
+        self.checkpoints.write_missing()
         self._running.write(lost_power=self.lost_power)
         if self._disk.exists(self._at(names.CLEAN_SHUTDOWN)):
             self._disk.remove(self._at(names.CLEAN_SHUTDOWN))

@@ -4,6 +4,7 @@ Changes are noted in memory first; a job writes a whole file, possibly in a thre
 Invariant: a file is never overwritten with older offsets.
 """
 
+import contextlib
 import logging
 import threading
 from collections.abc import Iterable
@@ -61,15 +62,19 @@ class OffsetCheckpoints:
         self._newest: dict[str, tuple[int, dict[TopicPartition, Offset]]] = {}
         self._written: dict[str, int] = {}
 
-    def read(self, *, must_exist: bool) -> None:
+    def read(self, *, must_exist: bool, lost_power: bool) -> None:
         """Read the checkpoint files. `must_exist`: after a clean stop those that a stop writes are
-        there, if the directory has partitions."""
+        there, if the directory has partitions. `lost_power`: a file that `write_missing` wrote may
+        be empty."""
         for name, effect in _EFFECTS_OF_LOSS.items():
             path = f"{self._path}/{name}"
             found = checkpoints.read_offsets(self._disk, path)
             if found is None:
-                is_lost = must_exist and name in _WRITTEN_BY_STOP
-                if is_lost or self._disk.exists(path):
+                is_missing = must_exist and name in _WRITTEN_BY_STOP
+                is_damaged = self._disk.exists(path) and (
+                    not lost_power or self._disk.read_bytes(path) != b""
+                )
+                if is_missing or is_damaged:
                     self._lost(name, path, effect)
                 found = {}
             self._in_checkpoints.update(found)
@@ -80,6 +85,16 @@ class OffsetCheckpoints:
         log.warning("checkpoint lost or damaged", extra={"path": path, "effect": effect})
         if name == names.LOG_START_OFFSETS:
             self._state.problems.report(ProblemKind.START_OFFSETS_LOST, path, effect)
+
+    def write_missing(self) -> None:
+        """Write the files that do not exist, without entries: whoever looks finds all of them, and
+        one that is missing later was lost. Not synced, and no error if the disk is full, since they
+        say nothing."""
+        for name in self._offsets:
+            path = f"{self._path}/{name}"
+            with contextlib.suppress(OSError):
+                if not self._disk.exists(path):
+                    checkpoints.write_no_offsets(self._disk, path)
 
     # -- offsets -------------------------------------------------------------------------------
 

@@ -95,7 +95,8 @@ def opening_log(
     # An epoch that starts at the end has no records; they may have been truncated.
     epochs.truncate_end(end)
     epochs.truncate_start(start)
-    epochs_file = EpochCheckpoint(own, epochs, is_written=epochs.entries() == (saved_epochs or []))
+    # Also an empty list where there is no file yet.
+    epochs_file = EpochCheckpoint(own, epochs, is_written=epochs.entries() == saved_epochs)
     epochs_file.write_if_possible()
     if producers is None:
         first_base = segments[0].base_offset

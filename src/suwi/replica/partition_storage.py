@@ -75,9 +75,9 @@ class PartitionStorage:
         return self._directory.state.failed(error)
 
     @property
-    def checkpointed_watermark(self) -> Offset:
-        """The high watermark of the last checkpoint."""
-        return self._directory.checkpoints.high_watermarks.get(self._partition, Offset(0))
+    def checkpointed_watermark(self) -> Offset | None:
+        """The high watermark of the last checkpoint, if it has one."""
+        return self._directory.checkpoints.high_watermarks.get(self._partition)
 
     def lower_watermark(self, high_watermark: Offset) -> None:
         """Lower the high watermark in the checkpoint, if it is above."""

@@ -381,6 +381,9 @@ class ReplicaLog:
         opened.config = self.config  # It may have changed during the opening.
         self.log = opened
         known = self._storage.checkpointed_watermark
+        if known is None:
+            known = Offset(0)
+            self.mark_dirty()  # The checkpoint has a line for every partition, as Kafka's.
         self.high_watermark = max(opened.start_offset, min(known, opened.end_offset))
         self._storage.lower_watermark(self.high_watermark)
 
