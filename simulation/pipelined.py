@@ -4,10 +4,8 @@ It behaves as librdkafka does. Failed batches are sent again with the same seque
 After OUT_OF_ORDER_SEQUENCE_NUMBER for a batch that follows a refused one it takes a new producer
 identity for all partitions and sends everything unanswered again: what had been stored is then
 stored twice.
-So brokers must not answer OUT_OF_ORDER_SEQUENCE_NUMBER after a refusal, for storage or because too
-few replicas are in sync: the writer ends with an error if one did, also where nothing happened to
-be stored twice. Where `min.insync.replicas` changes, it waits a little between two requests, so
-that the answer to the next one may be another.
+So brokers must not answer OUT_OF_ORDER_SEQUENCE_NUMBER after a refusal for storage: the writer ends
+with an error if one did, also where nothing happened to be stored twice.
 """
 
 import asyncio
@@ -35,12 +33,6 @@ _IN_FLIGHT_MAX = 5
 _REQUEST_S = 3.0
 _PATIENCE_S = 20.0
 _AGAIN_S = 0.1
-_GAP_S_MAX = 0.4
-_REFUSALS = (
-    ErrorCode.kafka_storage_error,
-    ErrorCode.not_enough_replicas,
-    ErrorCode.not_enough_replicas_after_append,
-)
 _STORED = (ErrorCode.none, ErrorCode.duplicate_sequence_number)
 
 
@@ -90,7 +82,7 @@ class PipelinedWriter:
             if lane.connection is not None:
                 lane.connection.abort()
         await self._client.close()
-        assert not self._misled, "out of order after a refusal"
+        assert not self._misled, "out of order after a refusal for storage"
 
     def _add(self, lane: _Lane) -> None:
         if len(lane.waiting) >= _IN_FLIGHT_MAX:
@@ -146,8 +138,6 @@ class PipelinedWriter:
             topic = (lane.partition.topic, place.topic.id, records)
             body = encode_produce_request(_VERSION, None, ACKS_ALL, 2000, [topic])
             sent.append(lane.connection.send(ApiKey.PRODUCE, _VERSION, body))
-            if self._workload.shape.alters_min_insync and self._random.chance(0.5):
-                await asyncio.sleep(self._random.uniform(0, _GAP_S_MAX))
         answers: list[PartitionProduced] = []
         try:
             async with asyncio.timeout(_REQUEST_S):
@@ -171,13 +161,13 @@ class PipelinedWriter:
         answered = zip(lane.waiting, answers, strict=False)
         failed = [batch for batch, answer in answered if not self._is_stored(batch, answer)]
         failed += lane.waiting[len(answers) :]
-        was_refused = bumps = ends = False
+        refused_for_storage = bumps = ends = False
         for answer in answers:
             code = ErrorCode(answer.error_code)
-            if code in _REFUSALS:
-                was_refused = True
+            if code is ErrorCode.kafka_storage_error:
+                refused_for_storage = True
             elif code is ErrorCode.out_of_order_sequence_number:
-                bumps |= was_refused
+                bumps |= refused_for_storage
                 ends |= answer is answers[0]
             elif code not in _STORED and not is_transient(error_from(code)):
                 ends = True

@@ -4,7 +4,7 @@
 the shard that serves. Both say what is wrong, or None.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from suwi.coordinator.decision import TimerKey
@@ -18,7 +18,6 @@ _TIMER_STATES = {
     # A member that has not synced is removed even after the leader has assigned.
     "sync": (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE),
 }
-_ROUNDING_S = 0.1
 _MEMBER_TIMERS = ("consumer-session", "consumer-rebalance")
 
 
@@ -36,26 +35,6 @@ def broken_timer(machine: Any, timers: Iterable[TimerKey]) -> str | None:
         broken = _broken_group_timer(machine, key) if len(key) > 1 else None
         if broken is not None:
             return broken
-    return None
-
-
-def late_session(
-    machine: Any, deadlines: Mapping[TimerKey, tuple[float, float]], now_s: float, session_s: float
-) -> str | None:
-    """A member that died is noticed within its session, whatever pauses there were: no timer of one
-    has longer to go. A new member of a classic group has more time until it has joined."""
-    for key, (deadline_s, _) in deadlines.items():
-        if not isinstance(key, tuple) or key[0] not in ("session", "consumer-session"):
-            continue
-        _, group_id, member_id = key
-        classic = machine.groups.classic.get(group_id)
-        if classic is not None:
-            member = classic.members.get(member_id)
-            if member is None or member.is_new or not classic.is_in(ClassicState.STABLE):
-                continue
-        left_s = deadline_s - now_s
-        if left_s > session_s + _ROUNDING_S:
-            return f"waits {left_s:.1f} s for {key}, whose session is {session_s:g} s"
     return None
 
 

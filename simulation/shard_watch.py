@@ -3,27 +3,23 @@
 Now and then, and in the end, every replica's log is read from its simulated disk, past the code
 under test, and replayed into a fresh machine: as it is, and as it would be with a first part or a
 part in the middle of it compacted. What is persisted of the live state must be what that gives.
-Timers exist on leaders only and belong to somebody (hazard G24). Every tenth of a second: no timer
-of a session has longer to go than a session.
+Timers exist on leaders only and belong to somebody (hazard G24).
 """
 
 import asyncio
 from collections.abc import Iterator
 
 from simulation.checkers.facts import Broken
-from simulation.group_workload import SESSION_S
 from simulation.shard_log import LogRecord, compacted, read, replay
-from simulation.shard_states import broken_timer, difference, late_session
+from simulation.shard_states import broken_timer, difference
 from suwi.coordinator.shard import Shard
 from suwi.coordinator.shard_context import Status
-from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.sim.cluster import SimCluster, SimNode
 from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
 from suwi.transaction.transaction_metadata import AT_REST
 
 _STEPS_BETWEEN = (100, 3000)
 _APPLIED_WITHIN_S = 10.0
-_LOOK_S = 0.1
 
 
 class ShardWatch:
@@ -31,17 +27,11 @@ class ShardWatch:
         self._cluster = cluster
         self._random = cluster.simulation.random.stream("shard watch")
         self._left = 0
-        self._next_s = 0.0
         self.compared = 0
         """How often a replica's state was compared."""
         cluster.simulation.add_checker(self._after_step)
 
     def _after_step(self) -> None:
-        now_s = self._cluster.simulation.loop.time()
-        if now_s >= self._next_s:
-            self._next_s = now_s + _LOOK_S
-            for node, shard in self._shards():
-                self._check_sessions(node, shard, now_s)
         self._left -= 1
         if self._left < 0:
             self._left = self._random.between(*_STEPS_BETWEEN)
@@ -104,14 +94,6 @@ class ShardWatch:
             return False
         self._compare(what, shard, [r for r in read(node, log) if r.facts.offset < end])
         return True
-
-    @staticmethod
-    def _check_sessions(node: SimNode, shard: Shard, now_s: float) -> None:
-        timers, machine = shard._timers, shard.machine
-        if isinstance(machine, GroupCoordinatorShard) and not timers.is_paused:
-            late = late_session(machine, timers._deadlines, now_s, SESSION_S)
-            if late is not None:
-                raise Broken(f"{shard.partition.partition} on {node.name} {late}")
 
     def _compare(self, what: str, shard: Shard, records: list[LogRecord]) -> None:
         self.compared += 1
