@@ -43,6 +43,7 @@ KINDS_OF_MECHANISMS: dict[str, FaultScript] = {
     "depose leader": mechanism_fault_scripts.depose_leader,
     "store outage": mechanism_fault_scripts.store_outage,
     "too few in sync": mechanism_fault_scripts.too_few_in_sync,
+    "coordinator waits": mechanism_fault_scripts.coordinator_waits,
     "fill disk of a leader": mechanism_fault_scripts.fill_disk_of_a_leader,
     "unclean election": mechanism_fault_scripts.unclean_election,
 }

@@ -86,14 +86,18 @@ class FaultPlan:
         while loop.time() < end_s:
             await asyncio.sleep(self.random.uniform(0, pause_s_max))
             if len(self._under_way) < _AT_ONCE_MAX:
-                kind = self._next_kind()
-                task = asyncio.create_task(self._scripts[kind](self), name=kind)
-                self._under_way[task] = None
-                task.add_done_callback(lambda task: self._under_way.pop(task, None))
+                for kind in self._next_kinds():
+                    task = asyncio.create_task(self._scripts[kind](self), name=kind)
+                    self._under_way[task] = None
+                    task.add_done_callback(lambda task: self._under_way.pop(task, None))
 
-    def _next_kind(self) -> str:
-        is_wanted = bool(self._wanted) and self.random.chance(_WANTED_CHANCE)
-        return self.random.choice(self._wanted if is_wanted else self._kinds)
+    def _next_kinds(self) -> list[str]:
+        """One, or two of those that are wanted: they are to meet."""
+        if not self._wanted or not self.random.chance(_WANTED_CHANCE):
+            return [self.random.choice(self._kinds)]
+        wanted = list(self._wanted)
+        self.random.shuffle(wanted)
+        return wanted[:2]
 
     async def heal(self) -> None:
         """Remove all faults, and return when every broker is in service."""

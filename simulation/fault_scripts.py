@@ -11,7 +11,7 @@ from simulation.checkers.facts import LogId
 from simulation.fault_plan import FaultPlan
 from simulation.topic_churn import CHURNED
 from suwi.metadata.image import PartitionState
-from suwi.model.ids import NO_NODE, NodeId
+from suwi.model.ids import NO_NODE, NodeId, TopicPartition
 from suwi.sim.cluster import DATA, SimNode
 from suwi.sim.faults import Operation
 
@@ -107,11 +107,12 @@ class ChosenPartition:
         return self._last
 
 
-def choose_partition(plan: FaultPlan, topic: str | None = None) -> ChosenPartition | None:
-    """Any, or one of that topic."""
+def choose_partition(
+    plan: FaultPlan, is_wanted: Callable[[TopicPartition], bool] = lambda _: True
+) -> ChosenPartition | None:
     found = []
     for log, state in plan.monitor.world.states.items():
-        if topic not in (None, log.name.topic):
+        if not is_wanted(log.name):
             continue
         order = [state.leader, *(node for node in state.replicas if node != state.leader)]
         if state.leader != NO_NODE and set(state.isr) == set(state.replicas) and len(order) > 1:

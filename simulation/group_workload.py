@@ -48,7 +48,7 @@ SETTINGS = {
     "offsets.commit.timeout.ms": "3000",
 }
 SETTLED_WITHIN_S = 60.0
-_SESSION_S = 2.0
+SESSION_S = 2.0
 _REBALANCE_S = 4.0
 _CLIENT = ClientSettings(connect_timeout_s=2, request_timeout_s=4, retry_timeout_s=4)
 _SUBSCRIPTIONS = ((TOPIC,), (TOPIC,), (TOPIC, SECOND_TOPIC), (SECOND_TOPIC,))
@@ -205,7 +205,7 @@ class GroupWorkload:
         settings = GroupSettings(
             assignors=self._assignors,
             instance_id=life.instance_id,
-            session_timeout_s=_SESSION_S,
+            session_timeout_s=SESSION_S,
             rebalance_timeout_s=_REBALANCE_S,
             heartbeat_s=0.4,
             offset_reset="earliest",
@@ -241,10 +241,10 @@ class GroupWorkload:
         if life.instance_id is not None and not member.asleep and member.random.chance(0.5):
             member.asleep.append(life.machine)
             asyncio.get_running_loop().call_later(
-                member.random.uniform(0, 2 * _SESSION_S), self._wake, life
+                member.random.uniform(0, 2 * SESSION_S), self._wake, life
             )
             return True
-        await self._stopped.is_set_within(member.random.uniform(0, 2.5 * _SESSION_S))
+        await self._stopped.is_set_within(member.random.uniform(0, 2.5 * SESSION_S))
         self._wake(life)
         return False
 
@@ -258,7 +258,7 @@ class GroupWorkload:
         network, name = self._cluster.simulation.network, life.machine.name
         brokers = [node.name for node in self._cluster.nodes.values()]
         network.partition([name], brokers)
-        await self._stopped.is_set_within(member.random.uniform(0, 2 * _SESSION_S))
+        await self._stopped.is_set_within(member.random.uniform(0, 2 * SESSION_S))
         for broker in brokers:
             network.heal(name, broker)
         return False

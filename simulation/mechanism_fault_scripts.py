@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from simulation.fault_plan import FaultPlan
 from simulation.fault_scripts import ChosenPartition, choose_partition, until
+from simulation.group_workload import GROUP, SESSION_S
 from simulation.side_topic import SIDE_TOPIC
 from suwi.sim.cluster import SimNode
 
@@ -51,7 +52,21 @@ async def store_outage(plan: FaultPlan) -> None:
 
 async def too_few_in_sync(plan: FaultPlan) -> None:
     """Followers end or pause until a partition refuses writes."""
-    chosen = choose_partition(plan)
+    await _thin_out(plan, choose_partition(plan), plan.random.uniform(0.5, 2 * plan.session_s))
+
+
+async def coordinator_waits(plan: FaultPlan) -> None:
+    """As `too_few_in_sync`, of a group's coordinator, for longer than the sessions of members."""
+    broker = next(iter(plan.cluster.nodes.values())).broker
+    assert broker is not None
+    if not broker.groups.runtime.partitions:
+        return  # Nobody has asked for a coordinator yet.
+    partition = broker.groups.runtime.partition_of(GROUP)
+    chosen = choose_partition(plan, lambda each: each == partition)
+    await _thin_out(plan, chosen, plan.random.uniform(SESSION_S, 3 * SESSION_S))
+
+
+async def _thin_out(plan: FaultPlan, chosen: ChosenPartition | None, hold_s: float) -> None:
     if chosen is None:
         return
     needed = min(_min_insync(plan, chosen), chosen.now().replication_factor)
@@ -59,33 +74,27 @@ async def too_few_in_sync(plan: FaultPlan) -> None:
     with plan.taking(*away):
         plan.say(f"too few replicas of {chosen.log} will be in sync")
         if plan.random.chance(0.5):
-            await _freeze(plan, chosen, away)
+            for node in away:
+                node.freeze()
+            await _until_out(plan, chosen, away, hold_s)
+            for node in away:
+                plan.say(f"thaw {node.name}")
+                node.thaw(plan.random.uniform(0, 0.5))
         else:
-            await _kill(plan, chosen, away)
+            for node in away:
+                node.kill()
+            await _until_out(plan, chosen, away, hold_s)
+            for node in away:
+                plan.say(f"start {node.name}")
+                await plan.start(node)
 
 
-async def _freeze(plan: FaultPlan, chosen: ChosenPartition, away: Sequence[SimNode]) -> None:
-    for node in away:
-        node.freeze()
-    await _until_out(plan, chosen, away)
-    for node in away:
-        plan.say(f"thaw {node.name}")
-        node.thaw(plan.random.uniform(0, 0.5))
-
-
-async def _kill(plan: FaultPlan, chosen: ChosenPartition, away: Sequence[SimNode]) -> None:
-    for node in away:
-        node.kill()
-    await _until_out(plan, chosen, away)
-    for node in away:
-        plan.say(f"start {node.name}")
-        await plan.start(node)
-
-
-async def _until_out(plan: FaultPlan, chosen: ChosenPartition, away: Sequence[SimNode]) -> None:
+async def _until_out(
+    plan: FaultPlan, chosen: ChosenPartition, away: Sequence[SimNode], hold_s: float
+) -> None:
     out = {node.id for node in away}
     await until(plan, lambda: out.isdisjoint(chosen.now().isr), 3 * plan.session_s)
-    await plan.pause(plan.random.uniform(0.5, 2 * plan.session_s))
+    await plan.pause(hold_s)
 
 
 def _min_insync(plan: FaultPlan, chosen: ChosenPartition) -> int:
@@ -106,7 +115,7 @@ async def fill_disk_of_a_leader(plan: FaultPlan) -> None:
 
 async def unclean_election(plan: FaultPlan) -> None:
     """The only replica that is back when its leader is gone was not in sync."""
-    chosen = choose_partition(plan, SIDE_TOPIC)
+    chosen = choose_partition(plan, lambda each: each.topic == SIDE_TOPIC)
     if chosen is None or len(chosen.followers) < 2:
         return
     behind, *in_sync = chosen.followers[0], *chosen.followers[1:], chosen.leader

@@ -1,7 +1,7 @@
 """Notices which mechanisms are active in a run, and when: from the brokers, not from the plan.
 
 A state (a pause, a reassignment) is looked at every tenth of a second. An event (a truncation, a
-refused write) counts for a second, in which what follows from it is under way.
+refused write) counts for two seconds, the session timeout: what follows from it is under way.
 Invariant: nothing that the watch does changes the run; its trace hash is the same without it.
 """
 
@@ -30,7 +30,7 @@ from suwi.replica.replication_quota import ReplicationQuota
 from suwi.sim.cluster import SimCluster, SimNode
 from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
 
-_EVENT_S = 1.0
+_EVENT_S = 2.0
 _LOOK_S = 0.1
 _SESSIONS = ("session", "consumer-session")
 

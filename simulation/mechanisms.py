@@ -145,7 +145,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
         Kind.WORK,
         "the timers of a shard stand still, because too few replicas are in sync",
         {**_GROUP, **_SAFE},
-        ("too few in sync",),
+        ("coordinator waits",),
     ),
     Mechanism(
         "leader rebalance",

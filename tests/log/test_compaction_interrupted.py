@@ -116,6 +116,17 @@ def cleaned_after_interruption(bench: Bench, what: str, *, at_job: int) -> list[
     return None
 
 
+def test_a_cleaning_aborts_if_retention_removed_all_its_segments_before_it_began() -> None:
+    """Any other error would mean that the log cannot be compacted any more."""
+    bench = compacted_bench()
+    for number in range(3):
+        put(bench, ("a", str(number)), roll=True)
+    steps = cleaning(bench)
+    bench.log.remove_oldest(len(bench.log.segments()) - 1)
+    with pytest.raises(CleanerAborted, match="retention removed"):
+        run_steps(steps)
+
+
 @pytest.mark.parametrize("what", ["truncate", "retain", "delete", "reconfigure"])
 def test_a_cleaning_aborts_without_effect_if_the_log_changes(what: str) -> None:
     for at_job in range(1, 100):

@@ -113,6 +113,9 @@ class _Cleaning:
         owner.check()
 
     def run(self) -> Steps[None]:
+        if not self._segments:  # Between the plan and this run.
+            owner = self._log.partition
+            raise CleanerAborted(f"retention removed segments to be compacted: {owner}")
         yield partial(remove_cleaned, self._disk, self._log.dir)
         self.check()
         aborted = yield from self._read_aborted()
