@@ -257,14 +257,16 @@ def test_an_adopted_transaction_that_was_decided_is_committed(tmp_path: Path) ->
         assert [value for _, value in seen] == [b"decided"]
 
 
+@pytest.mark.parametrize("coordinator_epoch", [54, 2**31 - 1])
 def test_an_adopted_transaction_is_completed_whatever_the_epoch_of_its_last_coordinator(
-    tmp_path: Path,
+    tmp_path: Path, coordinator_epoch: int
 ) -> None:
+    """Also if that is none of a coordinator: Kafka takes it from any client."""
     with BrokerProcess(tmp_path / "data", *TRANSACTION_SETTINGS) as broker:
         begin_transaction(broker.address, "copier", "decided")
         broker.kill()
     decide_to_commit(broker, "copier")
-    write_marker(broker, coordinator_epoch=54)
+    write_marker(broker, coordinator_epoch)
     forget_metadata(broker.data)
     with BrokerProcess(broker.data, *TRANSACTION_SETTINGS, options=["--adopt"]) as broker:
         command = Suwi(broker.address)

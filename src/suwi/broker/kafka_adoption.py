@@ -44,6 +44,7 @@ _COORDINATOR_TOPICS: Final = {
 # Used when the configuration is unknown: the topic may have been compacted, and the default
 # retention would delete records older than a week.
 _KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
+_IMPOSSIBLE_EPOCH: Final = 2**30
 
 
 async def adopt(
@@ -161,11 +162,13 @@ class _UsedProducerIds:
 
 
 def _last_coordinator_epoch(logs: dict[int, PartitionLog]) -> int:
-    """The highest of the coordinators that have written markers; -1 if there are none."""
+    """The highest of the coordinators that have written markers; -1 if there are none. Kafka takes
+    markers from any client, also with epochs that no leader reaches: these fence nobody here."""
     epochs = (
         producer.coordinator_epoch
         for opened in logs.values()
         for producer in opened.producers.all()
+        if producer.coordinator_epoch < _IMPOSSIBLE_EPOCH
     )
     return max(epochs, default=-1)
 
