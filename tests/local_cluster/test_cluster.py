@@ -144,8 +144,12 @@ def test_a_taken_port_is_refused_before_anything_changes(cluster: Sleepers) -> N
 def test_a_new_cluster_on_a_taken_port_writes_nothing(tmp_path: Path) -> None:
     data, port = tmp_path / "new", free_ports()
     options = ["--zookeeper", "127.0.0.1:1", "--port", port, "--data", data]
-    with socket.create_server((HOST, port + 1)):
-        said = Suwi("").refusal("cluster", "start", *options)
+    try:
+        with socket.create_server((HOST, port + 1)):
+            said = Suwi("").refusal("cluster", "start", *options)
+    finally:
+        if data.exists():
+            LocalCluster(str(data)).stop()
     assert said.startswith(f"port {port + 1} (broker-2) is taken by another program")
     assert "--port" in said
     assert not data.exists()
