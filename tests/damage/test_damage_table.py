@@ -240,8 +240,10 @@ def check_brokers(row: Row, broker: BrokerProcess, clients: str) -> None:
     else:
         first = 0 if "also deleted" in clients else DELETED
         assert read.stdout.decode().splitlines() == written(first), read.stderr
-    wait_until(lambda: quoted(row.log) in broker.log)
-    kind = quoted(row.problem)
+    is_replaced = "copied anew" in clients
+    line = quoted(clients) if is_replaced else quoted(row.log)
+    wait_until(lambda: line in broker.log)
+    kind = "" if is_replaced else quoted(row.problem)
     wait_until(lambda: suwi("status").exit_code == (1 if kind else 0))
     status, doctor = suwi("status").output, suwi("doctor").output
     assert kind.replace("-", " ") in status
