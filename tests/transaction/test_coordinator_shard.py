@@ -4,6 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from suwi.transaction.held_requests import HELD
 from suwi.transaction.transaction_records import TransactionState
@@ -239,3 +240,13 @@ def test_live_state_is_the_replay_of_the_compacted_log(seed: int) -> None:
             known.append(driver.producer)
     driver.write_markers()
     assert driver.init().epoch <= 32766
+
+
+def test_a_transaction_may_have_twenty_thousand_partitions_and_not_more() -> None:
+    driver = in_state(S.ONGOING, version=0)
+    before = len(driver.log)
+    assert driver.add(*range(20_001)) is ErrorCode.invalid_request
+    assert len(driver.log) == before
+    assert driver.add(*range(20_000)) is NONE
+    assert len(driver.metadata.partitions) == 20_000
+    assert driver.add(20_000) is ErrorCode.invalid_request

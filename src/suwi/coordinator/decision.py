@@ -28,7 +28,7 @@ class PausableTimerKey(tuple[str, ...]):
     __slots__ = ()
 
 
-RECORDS_PER_SLICE: Final = 128
+RECORDS_PER_SLICE: Final = 256
 """An event with more records takes several turns of the loop; its shard is closed meanwhile."""
 
 RECORD_OVERHEAD_BYTES: Final = 32

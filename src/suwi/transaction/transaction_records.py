@@ -8,7 +8,6 @@ import enum
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Final
 
 from suwi.coordinator.record import Codec, RecordType
@@ -108,9 +107,12 @@ class TransactionLogValue:
 
 def _partitions(partitions: Iterable[TopicPartition], flexible: bool) -> bytes:
     """By topic, in order: the same partitions give the same bytes."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        by_topic.setdefault(topic, []).append(index)
     topics = []
-    for topic, of_topic in groupby(sorted(partitions), key=lambda each: each.topic):
-        indexes = [each.partition for each in of_topic]
+    for topic in sorted(by_topic):
+        indexes = sorted(by_topic[topic])
         topics.append(
             string(topic, flexible)
             + count(len(indexes), flexible)
