@@ -180,6 +180,26 @@ def test_very_many_topics_in_one_request_are_refused(client: RawClient) -> None:
     assert {t.error_code for t in answer.topics} == {ErrorCode.policy_violation}
 
 
+def test_one_topic_may_have_more_partitions_than_several_of_one_request(
+    client: RawClient, topic: str
+) -> None:
+    """As docs/unsupported.md says."""
+
+    def create(partitions: int) -> int:
+        topics = [new_topic(unique_name("wide"), partitions)]
+        fields = {"topics": topics, "timeout": 30_000, "validate_only": True}
+        return int(client.ask(ApiKey.CREATE_TOPICS, 7, fields).topics[0].error_code)
+
+    def extend(partitions: int) -> int:
+        topics = [{"name": topic, "count": partitions, "assignments": None}]
+        fields = {"topics": topics, "timeout": 30_000, "validate_only": True}
+        return int(client.ask(ApiKey.CREATE_PARTITIONS, 3, fields).results[0].error_code)
+
+    for change in (create, extend):
+        assert change(10_001) == change(100_000) == 0
+        assert change(100_001) == ErrorCode.invalid_partitions
+
+
 # -- long names and values -------------------------------------------------------------------------
 
 

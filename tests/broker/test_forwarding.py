@@ -15,10 +15,12 @@ from suwi.env import LocalDisk
 from suwi.handlers.create_topics import CreateTopics
 from suwi.handlers.envelope import Envelope
 from suwi.net.dispatch import Request
+from suwi.net.fair_turns import SliceTurns
 from suwi.sim import Simulation
 from suwi.sim.cluster import PORT, SimCluster
 from suwi.wire.codec import encode_request
 from suwi.wire.headers import request_header
+from suwi.wire.primitives import SLICE_ITEMS
 from suwi.wire.versions import APIS, ApiKey
 from tests.broker.test_clients_posing_as_brokers import REFUSED, is_disconnected_by
 from tests.broker.test_inter_broker_requests import other_than, peer
@@ -99,6 +101,45 @@ def test_automatic_topic_creation_is_forwarded_with_the_clients_identity(
         answer = await client.call(ApiKey.METADATA, 4, asked)
         assert answer.topics[0].error_code == 0
         assert [identity_of(request) for request in served] == [("User:ANONYMOUS", "me", "outside")]
+
+    run(scenario)
+
+
+def test_a_large_forwarded_request_is_decoded_in_slices_by_both_brokers(
+    served: list[Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[SliceTurns] = []
+    run_slices = SliceTurns.run
+
+    async def counted(self: SliceTurns, work: Any) -> Any:
+        runs.append(self)
+        return await run_slices(self, work)
+
+    monkeypatch.setattr(SliceTurns, "run", counted)
+    names = [f"topic-{number}" for number in range(3 * SLICE_ITEMS)]
+    fields = {
+        "topics": [
+            {
+                "name": name,
+                "num_partitions": 1,
+                "replication_factor": 1,
+                "assignments": [],
+                "configs": [],
+            }
+            for name in names
+        ],
+        "validate_only": True,
+    }
+
+    async def scenario(cluster: SimCluster) -> None:
+        to = other_than(controller(cluster))
+        client = await PeerConnection.open(f"b{to}", PORT, client_id="me")
+        answer = await client.call(ApiKey.CREATE_TOPICS, 7, fields)
+        assert [topic.name for topic in answer.topics] == names
+        assert {topic.error_code for topic in answer.topics} == {0}
+        (request,) = served
+        assert len(request.message.topics) == len(names)
+        assert len(set(map(id, runs))) >= 2
 
     run(scenario)
 

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from suwi.controller import topic_control
+from suwi.controller.placement import Site, place
 from suwi.controller.topic_control import NewTopic, TopicControl
 from suwi.metadata.image import (
     LIVE,
@@ -22,6 +23,7 @@ from suwi.metadata.image import (
     encode_topic,
 )
 from suwi.metadata.store import Operation, Put, check_write, values_of
+from suwi.model.errors import InvalidTopic, UnknownTopicId, UnknownTopicOrPartition
 from suwi.model.ids import LeaderEpoch, NodeId, TopicId
 from suwi.model.topic_config import TopicConfig
 from suwi.sim.random import SimRandom
@@ -72,6 +74,35 @@ def test_encoding_a_large_topic_yields_to_the_event_loop_after_each_shard(
         *shards, head = writer.written
         assert [Put(key, value) for key, value in encode_shards(topic).items()] == shards
         assert head.key == TOPICS + "many"
+
+    asyncio.run(scenario())
+
+
+def test_many_partitions_are_placed_in_slices_as_if_at_once() -> None:
+    sites = [Site(NodeId(node), f"rack-{node % 2}", f"host-{node}") for node in range(1, 8)]
+
+    async def scenario() -> None:
+        placed = await topic_control._place(sites, range(3, 3_503), 3, start=2, shift=1)
+        assert placed == place(sites, 3_500, 3, first_partition=3, start=2, shift=1)
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_that_cannot_be_changed_waits_for_no_decision() -> None:
+    """A request may name thousands of them."""
+
+    async def scenario() -> None:
+        writer: Any = None
+        follower: Any = Follower()
+        admin = TopicControl(writer, follower, SimRandom(0), TopicConfig())
+        with pytest.raises(InvalidTopic):
+            await admin.create(NewTopic("..", 1, 1, {}, {}))
+        with pytest.raises(UnknownTopicOrPartition):
+            await admin.add_partitions("unknown", 3)
+        with pytest.raises(UnknownTopicOrPartition):
+            await admin.delete("unknown", None)
+        with pytest.raises(UnknownTopicId):
+            await admin.delete(None, UUID(int=7))
 
     asyncio.run(scenario())
 

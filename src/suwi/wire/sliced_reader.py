@@ -8,11 +8,12 @@ Invariant: no value refers to the buffer. A reader raises what kio and the guard
 
 from collections.abc import Callable, Generator
 from dataclasses import fields
-from typing import Any, TypeAlias, get_args
+from typing import Any, Final, TypeAlias, get_args
 
 from kio.serial import entity_reader
 from kio.serial._parse import get_field_reader, get_reader
 
+from suwi.wire.errors import TooManyItems
 from suwi.wire.guard import (
     CountReader,
     Step,
@@ -26,6 +27,8 @@ from suwi.wire.guard import (
 )
 from suwi.wire.primitives import SliceCounter
 from suwi.wire.schema import Field, Structure
+
+_FEW_ITEMS: Final = 32
 
 _Slices: TypeAlias = Generator[None, None, tuple[Any, int]]
 # Take the bytes, the position and the walk; return the value and the position after it.
@@ -43,9 +46,10 @@ class _Progress(Walk):
         super().__init__(items_max)
         self._slice = SliceCounter(at)
 
-    def fills_slice(self, at: int) -> bool:
-        """Count an item that ends at `at`, and its tags. True if the slice ends with it."""
-        items, self.tags = 1 + self.tags, 0
+    def fills_slice(self, at: int, inner: int = 0) -> bool:
+        """Count an item that ends at `at`, its tags, and `inner` items in it that were not counted
+        yet. True if the slice ends with it."""
+        items, self.tags = 1 + inner + self.tags, 0
         return self._slice.is_full(at, items)
 
 
@@ -131,7 +135,11 @@ def _array_in_slices(cls: type[Any], field: Field, flexible: bool) -> _InSlices:
     item_cls = _item_class(cls, field.name)
     if not _can_be_long(field.structure):
         return _short_items(read_count, _entity_in_one_piece(item_cls, field.structure))
-    return _long_items(read_count, _structure_in_slices(item_cls, field.structure))
+    return _long_items(
+        read_count,
+        _entity_in_one_piece(item_cls, field.structure),
+        _structure_in_slices(item_cls, field.structure),
+    )
 
 
 def _item_class(cls: type[Any], name: str) -> type[Any]:
@@ -162,16 +170,30 @@ def _short_items(read_count: CountReader, read_item: _InOnePiece) -> _InSlices:
     return read_array
 
 
-def _long_items(read_count: CountReader, read_item: _InSlices) -> _InSlices:
+def _long_items(
+    read_count: CountReader, read_small: _InOnePiece, read_item: _InSlices
+) -> _InSlices:
+    """Most items have few inner ones and are read in one piece, which takes half the time."""
+
     def read_array(buffer: memoryview, at: int, progress: _Progress) -> _Slices:
         count, at = read_count(buffer, at, progress)
         if count is None:
             return None, at
         items = []
         for _ in range(count):
-            item, at = yield from read_item(buffer, at, progress)
+            left = progress.items_left
+            progress.items_left = few = min(left, _FEW_ITEMS)
+            inner = 0
+            try:
+                item, at = read_small(buffer, at, progress)
+                inner = few - progress.items_left
+                progress.items_left = left - inner
+            except TooManyItems:
+                progress.items_left = left
+                progress.cuts.clear()
+                item, at = yield from read_item(buffer, at, progress)
             items.append(item)
-            if progress.fills_slice(at):
+            if progress.fills_slice(at, inner):
                 yield
         return tuple(items), at
 
