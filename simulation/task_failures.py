@@ -47,6 +47,7 @@ UNITS = {
     "log cleaner": Unit.WORK,
     "log preparation": Unit.WORK,
     "log retention": Unit.WORK,
+    "problem watch": Unit.WORK,
     "log sync": Unit.WORK,
     "loss reports": Unit.WORK,
     "preferred leader election": Unit.WORK,
