@@ -50,6 +50,7 @@ UNITS = {
     "log preparation": Unit.WORK,
     "log retention": Unit.WORK,
     "log scrubber": Unit.WORK,
+    "problem watch": Unit.WORK,
     "log sync": Unit.WORK,
     "loss reports": Unit.WORK,
     "preferred leader election": Unit.WORK,

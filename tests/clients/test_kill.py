@@ -30,6 +30,8 @@ from tests.raw_client import RawClient, new_topic
 TOPIC = "load"
 PARTITIONS = 3
 KILLS = 4
+_WAL_HEADER_BYTES = 32
+_WAL_FRAME_BYTES = 4_096 + 24
 
 
 class Load:
@@ -218,7 +220,7 @@ class SmallFileSystem(SmallDisk):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.path.mkdir()
-        options = ("-t", "tmpfs", "-o", "size=12m", "suwi-test")
+        options = ("-t", "tmpfs", "-o", "size=17m", "suwi-test")
         mounted = subprocess.run(["mount", *options, path], capture_output=True, check=False)
         if mounted.returncode:
             pytest.skip(f"no small file system can be mounted here: {mounted.stderr.decode()}")
@@ -233,6 +235,15 @@ class SmallFileSystem(SmallDisk):
         with self._ballast.open("ab", buffering=0) as ballast, suppress(OSError):
             while ballast.write(bytes(4096)):
                 pass
+
+    def fill_reserve(self) -> None:
+        """As `fill`, and without the space that is reserved for metadata: as if it had been used,
+        or as if the disk had been full before it could be reserved."""
+        wal = self.path / "suwi-metadata.sqlite-wal"
+        used_bytes = len(wal.read_bytes().rstrip(b"\0"))
+        frames = -(-(used_bytes - _WAL_HEADER_BYTES) // _WAL_FRAME_BYTES) if used_bytes else 0
+        os.truncate(wal, _WAL_HEADER_BYTES + frames * _WAL_FRAME_BYTES if frames else 0)
+        self.fill()
 
     def make_room(self, broker: BrokerProcess) -> None:
         self._ballast.unlink()
@@ -335,7 +346,7 @@ def test_a_full_disk_refuses_new_topics_and_producers_until_there_is_space(
         BrokerProcess(small_file_system.path) as broker,
         RawClient(broker.address) as client,
     ):
-        small_file_system.fill()
+        small_file_system.fill_reserve()
         (refused,) = client.ask(ApiKey.CREATE_TOPICS, 7, topics).topics
         assert refused.error_code == ErrorCode.request_timed_out
         assert "disk full" in refused.error_message
@@ -378,7 +389,7 @@ def test_a_broker_that_starts_on_a_full_disk_waits_for_space_and_says_so(
             client.create_topic("t")
             assert client.produce("t", large_batch(0)) == (ErrorCode.none, 0)
         broker.kill()
-        small_file_system.fill()
+        small_file_system.fill_reserve()
         with when_it_waits(broker, lambda: small_file_system.make_room(broker)):
             broker.start()
         with RawClient(broker.address) as client:
@@ -389,7 +400,7 @@ def test_a_broker_that_starts_on_a_full_disk_waits_for_space_and_says_so(
 def test_a_broker_that_waits_for_space_can_be_stopped(small_file_system: SmallFileSystem) -> None:
     with BrokerProcess(small_file_system.path) as broker:
         broker.kill()
-        small_file_system.fill()
+        small_file_system.fill_reserve()
         with (
             when_it_waits(broker, lambda: os.kill(broker.pid, signal.SIGTERM)),
             pytest.raises(AssertionError, match="did not start"),

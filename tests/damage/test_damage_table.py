@@ -42,7 +42,8 @@ class Row(NamedTuple):
 
 
 def rows() -> list[Row]:
-    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    files = PAGE.read_text().partition("## Used up")[0]
+    lines = [line for line in files.splitlines() if line.startswith("| ")]
     return [Row(*(cell.strip() for cell in line.strip("|").split("|"))) for line in lines[1:]]
 
 

@@ -61,6 +61,30 @@ def test_a_broker_killed_on_a_full_disk_recovers_everything_it_acknowledged(
     assert [h.base_offset for h in bench.headers()] == list(range(acked))
 
 
+@pytest.mark.parametrize("capacity", range(2_000, 5_000, 111))
+def test_a_log_that_is_recovered_on_a_full_disk_can_be_read_and_is_complete_later(
+    capacity: int,
+) -> None:
+    """Earlier it could not be opened: neither its indexes nor its epochs could be written."""
+    bench = Bench(disk=SimDisk(capacity_bytes=capacity), config=SMALL)
+    acked = _fill(bench)
+    for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.LEADER_EPOCHS, names.SNAPSHOT):
+        bench.sim.faults.fail("write", errno.ENOSPC, path=f"*{suffix}*", times=None)
+    bench.crash()
+    assert [h.base_offset for h in bench.headers()] == list(range(acked))
+    bench.sim.faults.clear()
+    bench.sim.capacity_bytes = None
+    assert bench.append(batch_of(producer=(7, 0, acked))).base_offset == acked
+    job = bench.log.sync_job()
+    assert job is not None
+    job.run()
+    bench.log.synced(job)
+    assert all(len(segment.offset_index) for segment in bench.log.segments()[:-1])
+    for open_again in (bench.crash, bench.reopen):
+        open_again()
+        assert [h.base_offset for h in bench.headers()] == list(range(acked + 1))
+
+
 def _roll_fails(bench: Bench, operation: Operation, path: str) -> None:
     bench.append_many(14)
     assert len(bench.log.segments()) == 1
