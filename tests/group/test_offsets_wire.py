@@ -417,3 +417,44 @@ def test_the_errors_of_a_whole_request_to_delete_offsets() -> None:
         assert await wire.delete_offsets({TOPIC: [0]}, "connect") == (68, {})
 
     on_broker(scenario)
+
+
+def test_a_commit_of_thousands_of_offsets_is_one_batch_and_other_groups_are_served_meanwhile() -> (
+    None
+):
+    async def scenario(wire: Wire) -> None:
+        other = await wire.connect()
+        many = [
+            {
+                "partition_index": number % 3,
+                "committed_offset": number,
+                "committed_leader_epoch": -1,
+                "committed_metadata": "",
+            }
+            for number in range(3_000)
+        ]
+        fields = {
+            "group_id": GROUP,
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": [{"name": TOPIC, "partitions": many}],
+        }
+        committing = asyncio.ensure_future(wire.client.call(ApiKey.OFFSET_COMMIT, 9, fields))
+        served = 0
+        while not committing.done():
+            found = {"key_type": 0, "coordinator_keys": ["other"]}
+            await other.call(ApiKey.FIND_COORDINATOR, 4, found)
+            served += 1
+        answer = committing.result()
+        assert [each.error_code for each in answer.topics[0].partitions] == [0, 0, 3] * 1_000
+        assert served >= 1
+        assert (await wire.fetch())[1] == {
+            (TOPIC, 0): (2_997, -1, "", 0),
+            (TOPIC, 1): (2_998, -1, "", 0),
+        }
+        assert wire.broker.broker is not None
+        shard = wire.broker.broker.groups.runtime.shard_of(GROUP)
+        assert shard.partition.log.end_offset == 2_000
+
+    on_broker(scenario)

@@ -25,6 +25,7 @@ from suwi.transaction.transaction_metadata import TRANSACTION_VERSION_2
 _PRODUCER_FENCED_FROM: Final = 2
 _SEVERAL_FROM: Final = 4
 _ABORTABLE_FROM: Final = 5
+_ENCODED_AT_ONCE: Final = 16
 _TOPICS_OF_ONE: Final = "results_by_topic_v3_and_below"
 _TRANSACTIONS: Final = "results_by_transaction"
 _TOPICS: Final = "topic_results"
@@ -62,10 +63,11 @@ class AddPartitionsToTxn:
             )
             begun.append((each.transactional_id, await self._begin(wanted, work)))
         transactions = SlicedItems(request, (_TRANSACTIONS,))
-        for transactional_id, each in begun:
+        for number, (transactional_id, each) in enumerate(begun, 1):
             await work.add_results(each)
             transactions.add({"transactional_id": transactional_id, _TOPICS: response.topics()})
-            transactions.encode()
+            if number % _ENCODED_AT_ONCE == 0:
+                transactions.encode()
         fields = {"error_code": ErrorCode.none, _TRANSACTIONS: transactions.take()}
         return reply(request, {"throttle_time": 0, **fields})
 

@@ -35,8 +35,9 @@ class DeleteGroups:
         # A slice at once: those of one shard are one append.
         deleted: dict[str, ErrorCode | asyncio.Future[ErrorCode]] = {}
         in_slice = 0
-        for name in dict.fromkeys(request.message.groups_names):
-            deleted[name] = self._delete(name)
+        for name in request.message.groups_names:
+            if name not in deleted:
+                deleted[name] = self._delete(name)
             in_slice += 1 + sum(1 for _ in hashing(name))
             if in_slice >= SLICE_PARTITIONS:
                 in_slice = 0

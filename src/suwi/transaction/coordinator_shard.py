@@ -375,12 +375,10 @@ class TransactionCoordinatorShard:
             self._open_since_ms[transactional_id] = value.start_ms
 
     def replaying_marker(self, _marker: Marker, _facts: RecordFacts) -> Slices:
-        """This topic has no transactional records."""
-        return iter(())
+        return iter(())  # This topic has no transactional records.
 
     def committed(self, _end_offset: int) -> bool:
-        """Replies wait for it; there is nothing else to do."""
-        return False
+        return False  # Replies wait for it; there is nothing else to do.
 
     def elected(self, now_ms: int, decision: Decision) -> None:
         for transactional_id in self._prepared:
