@@ -193,8 +193,12 @@ class LargeFetch:
                 await self._yield_to_loop()
             self._cost += 1
             chunks += topic
-        hints = [found.answer.current_leader for found in self._found.values()]
+        if len(self._found) > SLICE_COST:
+            await self._yield_to_loop()
+        hints = {found.answer.current_leader for found in self._found.values()}
         chunks.append(parts.end(hinted_endpoints(job.source.image, job.listener, hints)))
+        if len(chunks) > SLICE_COST:
+            await self._yield_to_loop()
         releases = [release for _, release in self._pins.values()]
         return Reply(merged(chunks), partial(release_all, releases) if releases else None)
 

@@ -9,12 +9,13 @@ from suwi.controller.controller_api import ControllerApi
 from suwi.controller.feature_control import FeatureUpdate, UpgradeType
 from suwi.handlers.deadline import deadline_of, in_time
 from suwi.handlers.errors import error_of, reply
-from suwi.handlers.slices import sliced
-from suwi.model.errors import BrokerError
+from suwi.model.errors import BrokerError, InvalidRequest
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 
 _UPGRADE_TYPE_FROM: Final = 1
+_UPDATES_MAX: Final = 1000
+"""There are far fewer features. A decision does not go in slices."""
 
 
 class UpdateFeatures:
@@ -22,15 +23,17 @@ class UpdateFeatures:
         self._controller = controller
 
     async def __call__(self, request: Request) -> Reply:
-        updates = [update async for update in sliced(request, _updates(request))]
+        updates: list[FeatureUpdate] = []
         validate_only = getattr(request.message, "validate_only", False)
         code, message = ErrorCode.none, None
         try:
+            if len(request.message.feature_updates) > _UPDATES_MAX:
+                raise InvalidRequest("more features are updated than there are")
+            updates += _updates(request)
             async with in_time(deadline_of(request)):
                 await self._controller.features.update(updates, validate_only=validate_only)
         except BrokerError as error:
             code, message = error_of(error)
-        # There are few features, so that few updates can succeed.
         results = [
             {"feature": update.feature, "error_code": code, "error_message": message}
             for update in updates
