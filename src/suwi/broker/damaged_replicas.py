@@ -68,6 +68,7 @@ class DamagedReplicas:
 
     async def step_all(self) -> None:
         for directory in self._directories.usable():
+            await asyncio.sleep(0)
             for tp in list(directory.state.damaged):
                 self._step(tp)
                 await asyncio.sleep(0)

@@ -114,6 +114,7 @@ class LogScrubber:
     async def check_suspects(self) -> None:
         """Check the batches that readers read again and again; if one is damaged, its segment."""
         for directory in self._directories.usable():
+            await asyncio.sleep(0)
             suspects = dict(directory.state.suspects)
             directory.state.suspects.clear()
             for tp, offset in suspects.items():

@@ -43,6 +43,6 @@ MUTANTS = (
             (damaged_replicas, "next_step", _discards_in_any_epoch),
             (proposed_isr, "_without_damaged", _leaves_in_the_same_epoch),
         ),
-        options=Options(kinds=["damage log", "damage log", "freeze", "slow"], force=_FORCE),
+        options=Options(kinds=["damage log", "damage log", "slow", "slow"], force=_FORCE),
     ),
 )

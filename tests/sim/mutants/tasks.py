@@ -22,6 +22,8 @@ _SCRIPTS = {
     "in-sync set proposals": {"kinds": ["kill"]},
     "log cleaner": {"force": {"churns": True}},
     "log preparation": {"kinds": ["kill"]},
+    "check of suspect batches": {"force": {"scrubs": True}},
+    "log scrubber": {"force": {"scrubs": True}},
     "log sync": {"force": {"flushes_each": True}},
     "retry of failed partitions": {"kinds": ["kill"], "tasks": [CHANGE_OF_ROLE]},
 }
