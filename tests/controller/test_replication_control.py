@@ -153,7 +153,7 @@ def test_brokers_that_stop_while_a_decision_runs_are_fenced_by_one_decision() ->
     run(scenario, led_by(B1, B1, B2, B3), led_by(B2, B2, B1, B3))
 
 
-def test_a_broker_whose_fencing_failed_is_not_fenced_with_the_next_one() -> None:
+def test_a_broker_whose_shutdown_failed_is_not_fenced_with_the_next_one() -> None:
     async def scenario(world: World) -> None:
         write = world.writer.write
 
@@ -162,9 +162,9 @@ def test_a_broker_whose_fencing_failed_is_not_fenced_with_the_next_one() -> None
 
         world.writer.write = fails  # type: ignore[method-assign]
         with pytest.raises(RequestTimedOut):
-            await world.control.fence(B1, B1)
+            await world.control.shut_down(B1, B1)
         world.writer.write = write  # type: ignore[method-assign]
-        await world.control.fence(B2, B2)
+        await world.control.shut_down(B2, B2)
         assert set(world.follower.image.unfenced_brokers) == {B1, B3}
 
     run(scenario, led_by(B1, B1, B2, B3))

@@ -134,7 +134,7 @@ class ReplicationControl:
         self._counts = counts
         self._query_replica_states = query_replica_states
         self._clock = clock
-        self._to_fence: dict[NodeId, int] = {}  # With their epochs, while `fence` waits.
+        self._stopping: dict[NodeId, int] = {}  # With their epochs, while `shut_down` waits.
 
     # -- brokers ---------------------------------------------------------------------------------
 
@@ -164,16 +164,9 @@ class ReplicationControl:
         await self._apply_liveness(after, unclean_shutdown_replicas)
 
     async def fence(self, node: NodeId, epoch: int) -> None:
-        """Fence a broker that has failed or is shutting down: elect other leaders for its
-        partitions where that loses no records. One decision fences all that came while the one
-        before ran: no leader moves to a broker that stops next."""
-        self._to_fence[node] = epoch
-        try:
-            await self._writer.run_exclusively(
-                lambda: self._set_fenced({**self._to_fence, node: epoch}, fenced=True)
-            )
-        finally:
-            self._to_fence.pop(node, None)
+        """Fence a broker that has failed: elect other leaders for its partitions where that loses
+        no records."""
+        await self._writer.run_exclusively(lambda: self._set_fenced({node: epoch}, fenced=True))
 
     async def unfence(self, node: NodeId, epoch: int) -> None:
         """Unfence a broker that turned out to be running."""
@@ -192,13 +185,20 @@ class ReplicationControl:
             await self._apply_liveness({**before, **changed})
 
     async def shut_down(self, node: NodeId, epoch: int) -> None:
-        """Controlled shutdown: returns when the broker leads no partition that another could."""
+        """Controlled shutdown: returns when the broker leads no partition that another could. One
+        decision fences all that came while the one before ran: no leader moves to the next."""
         known = self._follower.image.registered_brokers.get(node)
         if known is None:
             raise BrokerIdNotRegistered(f"broker {node} is not registered")
         if known.epoch != epoch:
             raise StaleBrokerEpoch(f"broker {node} has epoch {known.epoch}, not {epoch}")
-        await self.fence(node, epoch)
+        self._stopping[node] = epoch
+        try:
+            await self._writer.run_exclusively(
+                lambda: self._set_fenced({**self._stopping, node: epoch}, fenced=True)
+            )
+        finally:
+            self._stopping.pop(node, None)
         # A controller that resigns before would let the others wait for the next one.
         await self._writer.wait_idle()
 
