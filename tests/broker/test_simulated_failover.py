@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from suwi.broker.in_process import stop_all
 from suwi.client.connection import PeerConnection
 from suwi.metadata.ledger import Elected
 from suwi.model.ids import NO_NODE, NodeId
@@ -318,5 +319,50 @@ def test_a_leader_without_other_in_sync_replicas_can_stop() -> None:
         await until(lambda: state(cluster).leader == NO_NODE)
         await cluster[3].start()
         await until(lambda: state(cluster).leader == 3)
+
+    run_with_long_sessions(scenario)
+
+
+@pytest.mark.parametrize("is_shutting_down", [False, True])
+def test_a_fenced_broker_that_becomes_the_controller_serves_again_unless_it_stops(
+    is_shutting_down: bool,
+) -> None:
+    """One that stops would elect itself again, for all that it had just given up."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        first = controller(cluster)
+        heir = other_than(first)
+        own = image(cluster, first).registered_brokers[NodeId(heir)]
+        active, stopping = cluster[first].broker, cluster[heir].broker
+        assert active is not None
+        assert stopping is not None
+        stopping.controller_election.is_shutting_down = is_shutting_down
+        await cluster[other_than(first, heir)].stop()
+        await active.controller_election.partitions.fence(NodeId(heir), own.epoch)
+        await active.controller_election.stop()
+        await until(lambda: stopping.controller_election.is_active_controller)
+        await asyncio.sleep(1)
+        is_fenced = NodeId(heir) not in image(cluster, heir).unfenced_brokers
+        assert is_fenced is is_shutting_down
+
+    run_with_long_sessions(scenario)
+
+
+def test_brokers_that_stop_together_ask_for_no_elections_and_return_with_their_leaders() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        async with cluster.client("test") as client:
+            await create(client, assignments=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+        await asyncio.sleep(1)
+        changes = len(cluster.store.ledger.history)
+        brokers = [cluster[number].broker for number in (1, 2, 3)]
+        assert await stop_all([broker for broker in brokers if broker is not None])
+        written = [set(each.values) for each in list(cluster.store.ledger.history)[changes:]]
+        assert not [keys for keys in written if any(key.startswith("partitions/") for key in keys)]
+        for number in (1, 2, 3):
+            cluster[number].kill()
+        await asyncio.gather(*(cluster[number].start() for number in (1, 2, 3)))
+        for index in range(3):
+            await until(lambda index=index: state(cluster, index).leader == index + 1)  # type: ignore[misc]
+            assert sorted(state(cluster, index).isr) == [1, 2, 3]
 
     run_with_long_sessions(scenario)

@@ -25,6 +25,7 @@ from suwi.metadata.image import (
 from suwi.metadata.memory import MemoryStore
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import Operation, Put
+from suwi.model.errors import RequestTimedOut
 from suwi.model.ids import LeaderEpoch, NodeId, TopicId
 from suwi.sim import ManualClock
 from suwi.sim.random import SimRandom
@@ -131,3 +132,39 @@ def test_reconsidering_writes_nothing_for_a_reassignment_that_goes_on() -> None:
         assert world.follower.image.sequence == before
 
     run(scenario, moving)
+
+
+def test_brokers_that_stop_while_a_decision_runs_are_fenced_by_one_decision() -> None:
+    """No leader moves to a broker that stops next."""
+
+    async def scenario(world: World) -> None:
+        running = asyncio.Event()
+        earlier = asyncio.ensure_future(world.writer.run_exclusively(running.wait))
+        await asyncio.sleep(0)
+        stopping = [asyncio.ensure_future(world.control.shut_down(n, n)) for n in (B1, B2)]
+        await asyncio.sleep(0)
+        before = world.follower.image.sequence
+        running.set()
+        await asyncio.gather(earlier, *stopping)
+        assert world.follower.image.sequence == before + 1
+        assert set(world.follower.image.unfenced_brokers) == {B3}
+        assert [(state.leader, state.leader_epoch) for state in world.states] == [(B3, 1), (B3, 1)]
+
+    run(scenario, led_by(B1, B1, B2, B3), led_by(B2, B2, B1, B3))
+
+
+def test_a_broker_whose_shutdown_failed_is_not_fenced_with_the_next_one() -> None:
+    async def scenario(world: World) -> None:
+        write = world.writer.write
+
+        async def fails(_: Any) -> None:
+            raise RequestTimedOut("the store is unavailable")
+
+        world.writer.write = fails  # type: ignore[method-assign]
+        with pytest.raises(RequestTimedOut):
+            await world.control.shut_down(B1, B1)
+        world.writer.write = write  # type: ignore[method-assign]
+        await world.control.shut_down(B2, B2)
+        assert set(world.follower.image.unfenced_brokers) == {B1, B3}
+
+    run(scenario, led_by(B1, B1, B2, B3))

@@ -173,7 +173,7 @@ def test_a_broker_that_fails_to_stop_leaves_nothing_behind(
 ) -> None:
     threads = set(threading.enumerate())
 
-    async def fail(_: Broker) -> bool:
+    async def fail(_: Broker, together_with: object) -> bool:
         raise RuntimeError("it does not stop")
 
     cluster = Cluster(brokers=2, directory=str(tmp_path))

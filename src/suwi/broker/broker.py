@@ -416,17 +416,18 @@ class Broker:
         assert self.failure is not None
         return self.failure
 
-    async def stop(self) -> bool:
+    async def stop(self, together_with: Collection[NodeId] = ()) -> bool:
         """Stop serving, flush all logs and mark each log directory as cleanly shut down.
 
+        `together_with` are brokers that stop at the same time: no leader moves to them.
         Returns whether that succeeded; if not, the next start recovers the logs.
         """
-        return await asyncio.shield(self._begin_stop())
+        return await asyncio.shield(self._begin_stop(together_with))
 
-    def _begin_stop(self) -> "asyncio.Task[bool]":
+    def _begin_stop(self, together_with: Collection[NodeId] = ()) -> "asyncio.Task[bool]":
         if self._stopping is None:
             loop = asyncio.get_running_loop()
-            self._stopping = loop.create_task(self._stop())  # owner: `_stopped`
+            self._stopping = loop.create_task(self._stop(together_with))  # owner: `_stopped`
             self._stopping.add_done_callback(self._stopped)
         return self._stopping
 
@@ -437,12 +438,12 @@ class Broker:
                 log.error("unclean shutdown", exc_info=error)
             self._failed.set()
 
-    async def _stop(self) -> bool:
+    async def _stop(self, together_with: Collection[NodeId]) -> bool:
         if self.config.controlled_shutdown_enable:
+            leaving = {self.node_id, *together_with}
             epoch, image = self._lifecycle.epoch, self.replicas.image
-            await controlled_shutdown(
-                self.node_id, epoch, image, self.controller_election, self.peers
-            )
+            election, peers = self.controller_election, self.peers
+            await controlled_shutdown(self.node_id, leaving, epoch, image, election, peers)
         # Resign while the listeners are still open: other brokers depose a controller whose port
         # is closed, and this broker would win the next election at once.
         await self.controller_election.stop()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Collection
 
 from kio.schema.errors import ErrorCode
 
@@ -23,14 +24,20 @@ _VERSION = APIS[ApiKey.BROKER_HEARTBEAT].max_version
 
 async def controlled_shutdown(
     node_id: NodeId,
+    stopping: Collection[NodeId],
     epoch: int,
     image: ClusterImage,
     controller_election: ControllerElection,
     peers: Peers,
 ) -> None:
-    """Ask the controller to elect other leaders; returns when it has, or after a time limit."""
-    if epoch < 0 or not any(node != node_id for node in image.unfenced_brokers):
+    """Ask the controller to elect other leaders; returns when it has, or after a time limit.
+
+    `stopping` are the brokers that stop together with this one, and this one: if no other is left,
+    nobody can take over.
+    """
+    if epoch < 0 or not any(node not in stopping for node in image.unfenced_brokers):
         return
+    controller_election.is_shutting_down = True
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             while True:

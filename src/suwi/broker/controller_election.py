@@ -69,6 +69,8 @@ class ControllerElection:
         self._store = store
         self._follower = follower
         self._lifecycle = broker_lifecycle
+        self.is_shutting_down = False
+        """Whether this broker has asked to be fenced because it stops."""
         self._env = env
         self._config = config
         self._query_replica_states = query_replica_states
@@ -283,7 +285,7 @@ class ControllerElection:
         Only the controller unfences brokers, and it does not monitor itself.
         """
         own = self._follower.image.registered_brokers.get(self._node_id)
-        if own is not None and own.fenced:
+        if own is not None and own.fenced and not self.is_shutting_down:
             await active_controller.partitions.unfence(self._node_id, self._lifecycle.epoch)
 
     async def _is_still_controller(self, epoch: int) -> bool:

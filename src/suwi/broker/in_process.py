@@ -98,4 +98,5 @@ async def start_all(brokers: Sequence[Broker]) -> None:
 
 async def stop_all(brokers: Sequence[Broker]) -> bool:
     """Stop the brokers; returns whether all stopped cleanly."""
-    return all(await asyncio.gather(*(broker.stop() for broker in brokers)))
+    ids = [broker.node_id for broker in brokers]
+    return all(await asyncio.gather(*(broker.stop(together_with=ids) for broker in brokers)))

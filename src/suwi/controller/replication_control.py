@@ -140,6 +140,7 @@ class ReplicationControl:
         self._counts = counts
         self._query_replica_states = query_replica_states
         self._clock = clock
+        self._stopping: dict[NodeId, int] = {}  # With their epochs, while `shut_down` waits.
 
     # -- brokers ---------------------------------------------------------------------------------
 
@@ -169,30 +170,43 @@ class ReplicationControl:
         await self._apply_liveness(after, unclean_shutdown_replicas)
 
     async def fence(self, node: NodeId, epoch: int) -> None:
-        """Fence a broker that has failed or is shutting down: elect other leaders for its
-        partitions where that loses no records."""
-        await self._writer.run_exclusively(lambda: self._set_fenced(node, epoch, True))
+        """Fence a broker that has failed: elect other leaders for its partitions where that loses
+        no records."""
+        await self._writer.run_exclusively(lambda: self._set_fenced({node: epoch}, fenced=True))
 
     async def unfence(self, node: NodeId, epoch: int) -> None:
         """Unfence a broker that turned out to be running."""
-        await self._writer.run_exclusively(lambda: self._set_fenced(node, epoch, False))
+        await self._writer.run_exclusively(lambda: self._set_fenced({node: epoch}, fenced=False))
 
-    async def _set_fenced(self, node: NodeId, epoch: int, fenced: bool) -> None:
+    async def _set_fenced(self, epochs: Mapping[NodeId, int], *, fenced: bool) -> None:
         before = self._follower.image.registered_brokers
-        known = before.get(node)
-        if known is None or known.epoch != epoch or known.fenced is fenced:
-            return
-        log.info("broker fenced" if fenced else "broker unfenced", extra={"broker": node})
-        await self._apply_liveness({**before, node: known._replace(fenced=fenced)})
+        changed = {
+            node: known._replace(fenced=fenced)
+            for node, known in before.items()
+            if known.epoch == epochs.get(node) and known.fenced is not fenced
+        }
+        for node in changed:
+            log.info("broker fenced" if fenced else "broker unfenced", extra={"broker": node})
+        if changed:
+            await self._apply_liveness({**before, **changed})
 
     async def shut_down(self, node: NodeId, epoch: int) -> None:
-        """Controlled shutdown: returns when the broker leads no partition that another could."""
+        """Controlled shutdown: returns when the broker leads no partition that another could. One
+        decision fences all that came while the one before ran: no leader moves to the next."""
         known = self._follower.image.registered_brokers.get(node)
         if known is None:
             raise BrokerIdNotRegistered(f"broker {node} is not registered")
         if known.epoch != epoch:
             raise StaleBrokerEpoch(f"broker {node} has epoch {known.epoch}, not {epoch}")
-        await self.fence(node, epoch)
+        self._stopping[node] = epoch
+        try:
+            await self._writer.run_exclusively(
+                lambda: self._set_fenced({**self._stopping, node: epoch}, fenced=True)
+            )
+        finally:
+            self._stopping.pop(node, None)
+        # A controller that resigns before would let the others wait for the next one.
+        await self._writer.wait_idle()
 
     async def _apply_liveness(
         self, after: Mapping[NodeId, BrokerInfo], unclean_shutdown_replicas: Iterable[NodeId] = ()
@@ -498,7 +512,5 @@ def _log_elections(decided: PartitionChanges) -> None:
     for tp, election in decided.elections.items():
         state = decided.states[tp]
         facts = {"leader": state.leader, "epoch": state.leader_epoch, "isr": list(state.isr)}
-        log.info(
-            "leader elected",
-            extra={"partition": str(tp), "election": election.value, **facts},
-        )
+        extra = {"partition": str(tp), "election": election.value, **facts}
+        log.info("leader elected", extra=extra)

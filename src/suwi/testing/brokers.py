@@ -119,7 +119,8 @@ class Brokers:
         for node in self._nodes.values():
             if node.is_frozen:
                 await node.thaw()
-        stopping = [node.stop() for node in self._nodes.values() if node.is_running]
+        running = [node for node in self._nodes.values() if node.is_running]
+        stopping = [node.stop([NodeId(each.id) for each in running]) for node in running]
         for result in await asyncio.gather(*stopping, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result

@@ -5,7 +5,7 @@
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from suwi.broker.broker import Broker
 from suwi.env import Env, SystemClock, SystemRandom
@@ -96,13 +96,13 @@ class Node:
             env, parse_broker_config(properties).config, view, brokers_in_process=self._brokers
         )
 
-    async def stop(self) -> bool:
+    async def stop(self, together_with: Collection[NodeId] = ()) -> bool:
         """As SIGTERM: a controlled shutdown. Returns whether it was clean."""
         process, broker = self._running_process(), self.broker
         if process.frozen:
             raise RuntimeError(f"broker {self.id} is paused: resume it first")
         assert broker is not None
-        stopping = self._loop.create_task(broker.stop(), context=process.context)
+        stopping = self._loop.create_task(broker.stop(together_with), context=process.context)
         await asyncio.wait([stopping])
         await self.kill()
         return not stopping.cancelled() and stopping.result()
