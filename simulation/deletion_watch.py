@@ -18,7 +18,7 @@ from suwi.sim.cluster import SimCluster
 from suwi.sim.incarnation import Incarnation, current
 
 _LOOK_S = 0.1
-_ANSWERED_WITHIN_S = 1.0
+_ANSWERED_WITHIN_S = 0.3
 
 
 @dataclass(slots=True, eq=False)
