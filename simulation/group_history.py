@@ -100,7 +100,7 @@ class GroupHistory:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether members of both protocols were in the group. Its numbers then begin again whenever
+        """Whether members of both protocols were in the group. Its numbers then begin again when
         a group without members changes its protocol, as in Apache Kafka."""
         return bool(self.beats and self.syncs)
 

@@ -22,7 +22,7 @@ def broken_generations(history: GroupHistory) -> Iterator[str]:
 
 
 def _two_owners(history: GroupHistory) -> Iterator[str]:
-    """By what SyncGroup answered. Not where both protocols are used: a generation may come twice."""
+    """By what SyncGroup answered. Where both protocols are used, a generation may come twice."""
     if history.is_mixed:
         return
     owners: dict[tuple[str, int, str], str] = {}
