@@ -22,7 +22,7 @@ from suwi.wire.versions import ApiKey
 
 _THROTTLED = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 _PARTITIONS_ADDED_MAX = 3
-_EXPIRING_GROUP = "passers-by"
+EXPIRING_GROUP = "passers-by"
 _RETENTION_MS = 300
 _WITH_RETENTION_AT_MOST = 4
 """The last version of OffsetCommit that has a retention time."""
@@ -81,10 +81,10 @@ async def grow(workload: WorkloadContext, _env: Env, random: SimRandom) -> None:
 async def expire_offsets(workload: WorkloadContext, _env: Env, random: SimRandom) -> None:
     """Commit offsets, of no member, that expire soon."""
     client = workload.client("passer-by")
-    coordinator = Coordinator(client, _EXPIRING_GROUP)
+    coordinator = Coordinator(client, EXPIRING_GROUP)
     while not await workload.stopped_within(random.uniform(0.2, 1.5)):
         fields = {
-            "group_id": _EXPIRING_GROUP,
+            "group_id": EXPIRING_GROUP,
             "generation_id_or_member_epoch": -1,
             "member_id": "",
             "group_instance_id": None,
