@@ -98,6 +98,12 @@ class GroupHistory:
     """When a leader first sent the assignment of a generation."""
     _ticks: int = 0
 
+    @property
+    def is_mixed(self) -> bool:
+        """Whether members of both protocols were in the group. Its numbers then begin again when
+        a group without members changes its protocol, as in Apache Kafka."""
+        return bool(self.beats and self.syncs)
+
     def tick(self) -> int:
         """One moment later than all before."""
         self._ticks += 1

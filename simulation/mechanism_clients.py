@@ -8,27 +8,34 @@ import asyncio
 from contextlib import suppress
 from functools import partial
 
+from simulation.history import ACKS_ALL
 from simulation.workload_context import TOPIC, WorkloadContext
 from suwi.client.admin import Admin, Resource, ResourceType
+from suwi.client.cluster import Cluster
+from suwi.client.connection import PeerConnection
 from suwi.client.coordinator import Coordinator
+from suwi.client.errors import error_from
 from suwi.client.group_offsets import offset_topics
-from suwi.client.partition_sender import ProducerSettings
-from suwi.client.producer import Producer
+from suwi.client.identity import Identities
 from suwi.env import Env
 from suwi.model.errors import BrokerError
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
+from suwi.records.builder import build_batch
+from suwi.records.record import Record
 from suwi.sim.random import SimRandom
-from suwi.wire.versions import ApiKey
+from suwi.wire.produce import decode_produce_response, encode_produce_request
+from suwi.wire.versions import APIS, ApiKey
 
 _THROTTLED = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 _PARTITIONS_ADDED_MAX = 3
-_EXPIRING_GROUP = "passers-by"
+EXPIRING_GROUP = "passers-by"
 _RETENTION_MS = 300
 _WITH_RETENTION_AT_MOST = 4
 """The last version of OffsetCommit that has a retention time."""
 _OLD_MS = 25 * 60 * 60 * 1000
 """Older than `producer.id.expiration.ms`, which counts from the newest record of a producer."""
-_ONE_WRITE = ProducerSettings(delivery_timeout_s=2, request_timeout_s=2)
+_ONE_WRITE_S = 3.0
+_PRODUCE_VERSION = APIS[ApiKey.PRODUCE].max_version
 
 
 async def alter_min_insync(workload: WorkloadContext, _env: Env, random: SimRandom) -> None:
@@ -81,10 +88,10 @@ async def grow(workload: WorkloadContext, _env: Env, random: SimRandom) -> None:
 async def expire_offsets(workload: WorkloadContext, _env: Env, random: SimRandom) -> None:
     """Commit offsets, of no member, that expire soon."""
     client = workload.client("passer-by")
-    coordinator = Coordinator(client, _EXPIRING_GROUP)
+    coordinator = Coordinator(client, EXPIRING_GROUP)
     while not await workload.stopped_within(random.uniform(0.2, 1.5)):
         fields = {
-            "group_id": _EXPIRING_GROUP,
+            "group_id": EXPIRING_GROUP,
             "generation_id_or_member_epoch": -1,
             "member_id": "",
             "group_instance_id": None,
@@ -103,19 +110,41 @@ async def expire_offsets(workload: WorkloadContext, _env: Env, random: SimRandom
 async def expire_producers(workload: WorkloadContext, env: Env, random: SimRandom) -> None:
     """Write records that are so old that their producers expire.
 
-    A retry after that is stored twice, as in Apache Kafka: they do not count as idempotent."""
-    name, number = "old", 0
+    Each is sent once: after that a retry would be stored twice, as in Apache Kafka."""
+    name, number, identity = "old", 0, None
+    client = workload.client(name)
+    identities = Identities(client)
     while not await workload.stopped_within(random.uniform(0.2, 1.5)):
-        client = workload.client(name)
-        producer = Producer(client, env.clock, _ONE_WRITE)
         partition = random.choice(workload.partitions)
         value = f"{name}:{number}".encode()
         number += 1
         write = workload.history.send(name, str(partition), value)
-        with suppress(BrokerError, OSError):
-            index, old_ms = int(partition.partition), env.clock.now_ms() - _OLD_MS
-            sent = await producer.send(TOPIC, value, partition=index, timestamp=old_ms)
-            offset = (await sent).offset
-            write.acked(offset if offset >= 0 else None)
-        await producer.close()
-        await client.close()
+        with suppress(BrokerError, OSError, TimeoutError):
+            identity = await identities.other_than(identity)
+            old_ms = env.clock.now_ms() - _OLD_MS
+            batch = build_batch(
+                [Record(timestamp=old_ms, value=value)],
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                base_sequence=0,
+            )
+            write.acked(await _send_once(client, partition, batch))
+    await client.close()
+
+
+async def _send_once(client: Cluster, partition: TopicPartition, batch: bytearray) -> int:
+    """Returns the offset. Raises what refuses it."""
+    link, place = await client.leader(partition)
+    connection = await PeerConnection.open(link.address.host, link.address.port)
+    try:
+        topic = (partition.topic, place.topic.id, [(int(partition.partition), batch)])
+        body = encode_produce_request(_PRODUCE_VERSION, None, ACKS_ALL, 2000, [topic])
+        async with asyncio.timeout(_ONE_WRITE_S):
+            answer = await connection.send(ApiKey.PRODUCE, _PRODUCE_VERSION, body)
+    finally:
+        connection.abort()
+    produced = decode_produce_response(_PRODUCE_VERSION, answer).topics[0].partitions[0]
+    if produced.error_code:
+        client.mark_stale(partition.topic)
+        raise error_from(produced.error_code)
+    return produced.base_offset

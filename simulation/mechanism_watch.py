@@ -13,11 +13,12 @@ from typing import Any
 from unittest.mock import patch
 
 from simulation.checkers.facts import Batch, Checker, Replica, Rules, StateChange, World
+from simulation.mechanism_clients import EXPIRING_GROUP
 from simulation.mechanisms import MECHANISMS
 from simulation.pipelined import PipelinedWriter
 from suwi.broker.broker import Broker
+from suwi.coordinator.shard import Shard
 from suwi.group.coordinator_shard import GroupCoordinatorShard
-from suwi.group.offset_manager import OffsetManager
 from suwi.log.directory_state import DirectoryState
 from suwi.log.log_segments import LogSegments
 from suwi.log.partition_log import PartitionLog
@@ -86,6 +87,8 @@ class MechanismWatch(Checker):
         self._controllers = 0
         self._errors: dict[NodeId, int] = {}
         """How many calls of each broker's disk had failed when it was last looked at."""
+        self._offsets: dict[Shard, int] = {}
+        """How many offsets of the group whose offsets expire each coordinator had."""
         cluster.on_end.append(self._on_end)
         cluster.simulation.add_checker(self._after_step)
 
@@ -172,7 +175,13 @@ class MechanismWatch(Checker):
         for shard in broker.groups.runtime.active():
             if shard._timers.is_paused:
                 yield "paused coordinator"
-            yield from _of_groups(shard.machine.groups)
+            groups = shard.machine.groups
+            offsets = groups.offsets._by_group.get(EXPIRING_GROUP)
+            left = len(list(offsets.latest())) if offsets is not None else 0
+            if left < self._offsets.get(shard, 0):
+                self.happened("offsets expiry")
+            self._offsets[shard] = left
+            yield from _of_groups(groups)
 
     # -- what brokers call -----------------------------------------------------------------------
 
@@ -300,10 +309,10 @@ def _fails(original: _Original, happened: _Happened) -> _Original:
 
 
 def _session_ends(original: _Original, happened: _Happened) -> _Original:
-    def tapped(self: GroupCoordinatorShard, key: Any, now_ms: int, decision: Any) -> None:
+    def tapped(self: GroupCoordinatorShard, key: Any, *given: Any) -> Any:
         if key[0] in _SESSIONS:
             happened("member expiry")
-        original(self, key, now_ms, decision)
+        return original(self, key, *given)
 
     return tapped
 
@@ -322,11 +331,6 @@ _TAPS: tuple[tuple[Any, str, Callable[[_Original, _Happened], _Original]], ...] 
     (SegmentCheck, "_check_some", _after("scrubbing")),
     (LogSegments, "add_damage", _after("damaged segment")),
     (ProducerStates, "expire", _if_changed("producer id expiry", lambda all_, *_: len(all_.all()))),
-    (
-        OffsetManager,
-        "expire",
-        _if_changed("offsets expiry", lambda *given: len(given[-1].records)),
-    ),
     (
         TransactionCoordinatorShard,
         "_abort_timed_out",

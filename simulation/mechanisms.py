@@ -215,7 +215,11 @@ MECHANISMS: tuple[Mechanism, ...] = (
     ),
 )
 
-IMPOSSIBLE: dict[frozenset[str], str] = {}
+IMPOSSIBLE: dict[frozenset[str], str] = {
+    frozenset({"reassignment", "damaged segment"}): (
+        "outside the budget, the replica that is moved away may be the only one without damage"
+    ),
+}
 """Pairs that cannot meet, with the reason."""
 
 PRESENT = tuple(mechanism for mechanism in MECHANISMS if mechanism.is_there)

@@ -40,19 +40,17 @@ def _wrong(
         yield f"{what} by {found}, which was refused"
     else:
         for later in acked:
-            if later is not found and _is_later(later, found, is_mixed=bool(history.beats)):
+            if later is not found and _is_later(later, found, is_mixed=history.is_mixed):
                 yield f"{what} by {found}; {later} to {later.offsets[read.partition]} is lost"
                 return
 
 
 def _is_later(one: Commit, other: Commit, *, is_mixed: bool) -> bool:
     """KIP-1251: while a member of the consumer protocol owns a partition, it may commit it in the
-    name of its earlier epochs. Beside such members (`is_mixed`), one of the classic protocol may
-    commit what it does not own, as in Apache Kafka: then only time tells."""
+    name of its earlier epochs. Where both protocols are used only time tells: numbers come twice,
+    and members of the classic protocol may commit what they do not own, as in Apache Kafka."""
     is_same = one.who.is_consumer and one.who.member_id == other.who.member_id
-    has_classic = not (one.who.is_consumer and other.who.is_consumer)
-    is_ordered = not is_same and not (is_mixed and has_classic)
-    if one.who.generation > other.who.generation and is_ordered:
+    if one.who.generation > other.who.generation and not is_same and not is_mixed:
         return True
     is_done = other.outcome is Outcome.DONE and other.answered is not None
     return is_done and other.answered < one.sent  # type: ignore[operator]

@@ -22,7 +22,9 @@ def broken_generations(history: GroupHistory) -> Iterator[str]:
 
 
 def _two_owners(history: GroupHistory) -> Iterator[str]:
-    """By what SyncGroup answered."""
+    """By what SyncGroup answered. Where both protocols are used, a generation may come twice."""
+    if history.is_mixed:
+        return
     owners: dict[tuple[str, int, str], str] = {}
     for who, partitions, _ in history.syncs:
         for partition in partitions:
@@ -34,7 +36,7 @@ def _two_owners(history: GroupHistory) -> Iterator[str]:
 def _of_an_old_generation(history: GroupHistory, commit: Commit) -> Iterator[str]:
     """Hazard G1: somebody had its assignment of a later one before this was sent. Not where members
     use both protocols: each then has an epoch of its own, which may be behind."""
-    if history.beats:
+    if history.is_mixed:
         return
     for who, _, answered in history.syncs:
         if (
