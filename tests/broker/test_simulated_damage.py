@@ -15,7 +15,7 @@ from suwi.sim.cluster import DATA, PORT, SimCluster
 from tests.broker.simulated import fetch_once, read_all
 from tests.broker.test_simulated_cluster import run, state, until
 from tests.broker.test_simulated_losses import create_orders, make_controller, write
-from tests.sim.mutants import find
+from tests.sim.mutants.damage import DISCARDS_IN_THE_SAME_EPOCH
 
 SCRUBBING = {
     "log.scrubber.io.max.bytes.per.second": "1000000",
@@ -221,7 +221,7 @@ def late_fetch() -> None:
 
 def test_a_late_fetch_does_not_bring_a_discarded_replica_back_into_the_isr() -> None:
     late_fetch()
-    with find("discards-in-the-same-epoch").applied(), pytest.raises(AssertionError):
+    with DISCARDS_IN_THE_SAME_EPOCH.applied(), pytest.raises(AssertionError):
         late_fetch()
 
 

@@ -35,14 +35,15 @@ MUTANTS = (
         ((damaged_replicas, "next_step", _discards_at_once),),
         options=Options(kinds=["damage log"], force=_FORCE),
     ),
-    Mutant(
-        "discards-in-the-same-epoch",
-        FAULT,
-        "a damaged follower leaves the ISR without a new leader epoch: a late fetch brings it back",
-        (
-            (damaged_replicas, "next_step", _discards_in_any_epoch),
-            (proposed_isr, "_without_damaged", _leaves_in_the_same_epoch),
-        ),
-        options=Options(kinds=["damage log", "damage log", "slow", "slow"], force=_FORCE),
+)
+
+DISCARDS_IN_THE_SAME_EPOCH = Mutant(
+    "discards-in-the-same-epoch",
+    FAULT,
+    "a damaged follower leaves the ISR without a new leader epoch: a late fetch brings it back",
+    (
+        (damaged_replicas, "next_step", _discards_in_any_epoch),
+        (proposed_isr, "_without_damaged", _leaves_in_the_same_epoch),
     ),
 )
+"""Seeds take too long to find it (one of 59 did): see `tests/broker/test_simulated_damage.py`."""
