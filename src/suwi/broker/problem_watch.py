@@ -23,6 +23,9 @@ _SHARD_QUIET_MS = 120_000
 """A shard that failed is loaded again at least every minute."""
 
 
+_OF_LOGS = (ProblemKind.LOG_UNREADABLE, ProblemKind.TOPIC_ID_UNREADABLE)
+
+
 class ProblemWatch:
     def __init__(
         self,
@@ -73,12 +76,12 @@ class ProblemWatch:
 
     def _look_at_logs(self) -> None:
         """Try again to open logs that could not be opened."""
-        if not (
-            self._problems.has(ProblemKind.LOG_UNREADABLE)
-            or self._problems.has(ProblemKind.TOPIC_ID_UNREADABLE)
-        ):
+        unreadable = {problem.place for problem in self._problems if problem.kind in _OF_LOGS}
+        if not unreadable:
             return
         for partition in self._replicas:
+            if str(partition.partition) not in unreadable:
+                continue
             replica_log = partition.replica_log
             if replica_log.offline_because is not None:
                 with suppress(BrokerError):

@@ -1,14 +1,17 @@
 """LeaveGroup v0-v5. v3: several members at once, also by their instance id. v5: reason."""
 
+from typing import Any
+
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Decision, Token
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.group.classic_messages import LeavingMember
 from suwi.group.coordinator_shard import GroupCoordinatorShard
-from suwi.handlers.coordinator_requests import ask_shard
+from suwi.handlers.coordinator_requests import Decide, ask, ask_shard, coordinator_error
 from suwi.handlers.errors import reply
-from suwi.net.answers import Answer, Reply
+from suwi.handlers.slices import SLICE_PARTITIONS, SlicedItems
+from suwi.net.answers import Answer, Exclusive, Reply
 from suwi.net.dispatch import Request
 
 _SEVERAL_FROM = 3
@@ -30,29 +33,53 @@ class LeaveGroup:
         def encode(errors: list[ErrorCode]) -> Reply:
             if request.version < _SEVERAL_FROM:
                 return refuse(errors[0])
-            members = [
-                {
-                    "member_id": each.member_id,
-                    "group_instance_id": each.instance_id,
-                    "error_code": error,
-                }
-                for each, error in zip(leaving, errors, strict=True)
-            ]
+            members = list(map(_left, leaving, errors))
             fields = {"throttle_time": 0, "error_code": ErrorCode.none, "members": members}
             return reply(request, fields)
 
         if not asked.group_id:
             return refuse(ErrorCode.invalid_group_id)
+        if request.version >= _SEVERAL_FROM and len(asked.members) > len(leaving):
+            return Exclusive(self._remove_many(request))
 
-        def decide(
-            shard: GroupCoordinatorShard, token: Token, now_ms: int, decision: Decision
-        ) -> None:
-            shard.leave(asked.group_id, leaving, token, now_ms, decision)
-
+        decide = _deciding(asked.group_id, leaving)
         return ask_shard(self._groups, asked.group_id, decide, encode, refuse)
 
+    async def _remove_many(self, request: Request) -> Reply:
+        """One event for the members of each slice. The group rebalances after the first of them;
+        those that follow leave it while it prepares."""
+        asked, members = request.message, SlicedItems(request, ("members",))
+        fields: dict[str, Any]
+        try:
+            for start in range(0, len(asked.members), SLICE_PARTITIONS):
+                leaving = _leaving(request, start)
+                decide = _deciding(asked.group_id, leaving)
+                for left in map(_left, leaving, await ask(self._groups, asked.group_id, decide)):
+                    await members.put(left)
+        except Exception as error:
+            fields = {"error_code": coordinator_error(error), "members": ()}
+        else:
+            fields = {"error_code": ErrorCode.none, "members": members.take()}
+        return reply(request, {"throttle_time": 0, **fields})
 
-def _leaving(request: Request) -> list[LeavingMember]:
+
+def _deciding(group_id: str, leaving: list[LeavingMember]) -> Decide:
+    def decide(shard: GroupCoordinatorShard, token: Token, now_ms: int, decision: Decision) -> None:
+        shard.leave(group_id, leaving, token, now_ms, decision)
+
+    return decide
+
+
+def _left(member: LeavingMember, error: ErrorCode) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.instance_id,
+        "error_code": error,
+    }
+
+
+def _leaving(request: Request, start: int = 0) -> list[LeavingMember]:
+    """At most `SLICE_PARTITIONS` members, from `start` on."""
     asked = request.message
     if request.version < _SEVERAL_FROM:
         return [LeavingMember(asked.member_id, None)]
@@ -64,5 +91,5 @@ def _leaving(request: Request) -> list[LeavingMember]:
             if request.version >= _REASON_FROM
             else "",
         )
-        for member in asked.members
+        for member in asked.members[start : start + SLICE_PARTITIONS]
     ]
