@@ -137,6 +137,8 @@ def test_a_client_gets_the_broker_id_but_not_the_broker_epoch() -> None:
         assert told == {
             "node": 2,
             "elections": [],
+            "problems": [],
+            "problems_count": 0,
             "stopping": False,
             "version": __version__,
             "store": "embedded",

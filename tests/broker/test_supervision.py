@@ -29,6 +29,7 @@ STOPS_THE_BROKER = [
     "recovery point checkpoint",
 ]
 GOES_ON = [
+    "damaged replicas",
     "failure detector",
     "in-sync set proposals",
     "isr shrink",

@@ -9,15 +9,19 @@ from tests.broker.simulated import produce
 from tests.replica.replicated import begin
 
 
-async def delete(client: PeerConnection, before: int) -> None:
+NOT_LEADER = 6
+
+
+async def delete(client: PeerConnection, before: int, *, expected: int = 0) -> None:
     partitions = [{"partition_index": 0, "offset": before}]
     answer = await client.call(
         ApiKey.DELETE_RECORDS,
         2,
         {"topics": [{"name": "orders", "partitions": partitions}], "timeout": 30_000},
     )
-    assert answer.topics[0].partitions[0].error_code == 0
-    assert answer.topics[0].partitions[0].low_watermark == before
+    assert answer.topics[0].partitions[0].error_code == expected
+    if expected == 0:
+        assert answer.topics[0].partitions[0].low_watermark == before
 
 
 def test_every_replica_has_deleted_the_records_before_the_response() -> None:
@@ -97,5 +101,29 @@ def test_the_response_does_not_wait_for_a_replica_that_was_moved_away() -> None:
         await deleting
         assert cluster[3].in_service.is_set()
         assert 3 in cluster[1].broker.replicas.image.unfenced_brokers  # type: ignore[union-attr]
+
+    simulation.run(scenario())
+
+
+def test_the_response_does_not_wait_if_the_leader_itself_was_moved_away() -> None:
+    simulation = Simulation(3)
+
+    async def scenario() -> None:
+        _, client = await begin(simulation)
+        for value in (b"a", b"b", b"c"):
+            assert (await produce(client, "orders", [value])).error_code == 0
+        simulation.network.partition({"b3"}, {"b1", "b2"})
+        deleting = asyncio.ensure_future(delete(client, 2, expected=NOT_LEADER))
+        await asyncio.sleep(0.5)
+        assert not deleting.done()
+        admin = await PeerConnection.open("b2", 9092)
+        moved = {"partition_index": 0, "replicas": [2]}
+        answer = await admin.call(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            0,
+            {"timeout": 10_000, "topics": [{"name": "orders", "partitions": [moved]}]},
+        )
+        assert answer.responses[0].partitions[0].error_code == 0
+        await deleting
 
     simulation.run(scenario())

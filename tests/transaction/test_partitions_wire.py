@@ -165,6 +165,8 @@ async def group_offset(wire: Wire, group: str = GROUP, *, stable: bool = False) 
         "require_stable": stable,
     }
     answer = await wire.client.call(ApiKey.OFFSET_FETCH, 9, fields)
+    if answer.groups[0].error_code:
+        return -1, int(answer.groups[0].error_code)
     found = answer.groups[0].topics[0].partitions[0]
     return int(found.committed_offset), int(found.error_code)
 

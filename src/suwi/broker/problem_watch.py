@@ -4,6 +4,7 @@
 that could not be opened, whether files can be opened, and whether the metadata found no space.
 """
 
+import asyncio
 from contextlib import suppress
 
 from suwi.env.problems import ProblemKind, Problems
@@ -15,7 +16,7 @@ from suwi.metadata.store import MetadataStore
 from suwi.model.errors import BrokerError
 from suwi.replica.replica_manager import ReplicaManager
 
-PERIOD_MS = 5_000
+PERIOD_MS = 2_000
 _QUIET_MS = 30_000
 """Refusals come in bursts: after this long without one they are over."""
 
@@ -60,6 +61,7 @@ class ProblemWatch:
 
     async def _look_at_full_disks(self) -> None:
         for directory in self._directories.usable():
+            await asyncio.sleep(0)
             if not directory.state.is_full:
                 continue
             with suppress(OSError):

@@ -100,7 +100,7 @@ async def _wait_for_replicas(partition: Partition, offset: Offset, until_s: floa
             while partition.low_watermark < offset:
                 await changed.wait()
                 changed.clear()
-                if not partition.is_leader:
+                if partition.is_closed or not partition.is_leader:
                     raise NotLeaderOrFollower(f"{partition.partition} is led by another broker")
     except TimeoutError:
         raise RequestTimedOut("not every replica advanced its log start in time") from None
