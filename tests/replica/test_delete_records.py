@@ -8,7 +8,6 @@ from suwi.wire.versions import ApiKey
 from tests.broker.simulated import produce
 from tests.replica.replicated import begin
 
-
 NOT_LEADER = 6
 
 
