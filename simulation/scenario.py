@@ -78,7 +78,7 @@ class Run:
     read: int
     leader_epochs: int
     """The number of leader epochs, in all partitions."""
-    pairs: Sequence[Pair] = ()
+    pairs: Sequence[Pair] = field(default=(), repr=False)
     """The mechanisms that were active at the same time."""
 
 
