@@ -42,11 +42,11 @@ class DeletionWatch:
         """While it is entered, requests that wait are known."""
         original: Any = delete_records._wait_for_replicas
 
-        async def wait(partition: Partition, offset: int, until_s: float) -> None:
+        async def wait(partition: Partition, offset: int, *given: Any) -> None:
             waiting = _Waiting(partition, offset, current.get())
             self._waiting[waiting] = None
             try:
-                await original(partition, offset, until_s)
+                await original(partition, offset, *given)
             finally:
                 self._waiting.pop(waiting, None)
 

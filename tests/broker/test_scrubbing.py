@@ -196,3 +196,20 @@ def test_a_whole_batch_that_many_read_is_no_problem() -> None:
         assert problems_of(broker) == []
 
     run(scenario, log_scrubber_io_max_bytes_per_second="100000")
+
+
+def test_a_damaged_header_is_checked_as_soon_as_a_reader_meets_it() -> None:
+    async def scenario(broker: SimBroker) -> None:
+        client = await filled(broker)
+        disk, path = broker.machine.disk, path_of(10)
+        at = disk.read_bytes(path).index(b"%0100d" % 15)
+        header = disk.read_bytes(path).rindex((15).to_bytes(8, "big"), 0, at)
+        disk.overwrite(path, b"\xff", header + 16)  # its magic number
+        assert (await fetch_once(client, "orders", 15)).error_code == ErrorCode.corrupt_message
+        # Without the header nobody knows where the next batch begins, up to the next index entry.
+        await until(lambda: "orders-0 offsets 15-19" in [p.place for p in problems_of(broker)])
+        assert (await fetch_once(client, "orders", 15)).error_code == ErrorCode.kafka_storage_error
+        for offset in (14, 20):
+            assert (await fetch_once(client, "orders", offset)).error_code == ErrorCode.none
+
+    run(scenario, log_scrubber_io_max_bytes_per_second="1", log_scrubber_interval_ms="604800000")

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.broker.damaged_replicas import Step, next_step
+from suwi.broker.damaged_replicas import Step, is_replaced, next_step
 from suwi.client.connection import PeerConnection
 from suwi.env.problems import Problem
 from suwi.log import names
@@ -265,3 +265,18 @@ def test_the_steps_of_a_damaged_replica() -> None:
     assert step_of(2, 1, (1,), stopped_in=6, insync_min=2) is Step.KEEP
     assert step_of(2, NO_NODE, (1, 3), stopped_in=6) is Step.KEEP
     assert step_of(2, NO_NODE, (2,)) is Step.KEEP
+
+
+def test_the_old_files_stay_until_the_copy_is_in_sync_with_another_leader() -> None:
+    replicas = (NodeId(1), NodeId(2))
+
+    def state(leader: int, isr: tuple[int, ...], **more: bool) -> PartitionState:
+        members = tuple(map(NodeId, isr))
+        return PartitionState(NodeId(leader), LeaderEpoch(7), 0, replicas, members, **more)
+
+    assert is_replaced(NodeId(2), state(1, (1, 2)))
+    assert not is_replaced(NodeId(2), state(1, (1,)))
+    # Elected unclean, with a part of the copy: the old files may be the last complete ones.
+    assert not is_replaced(NodeId(2), state(2, (2,)))
+    assert not is_replaced(NodeId(2), state(1, (1, 2), is_recovering=True))
+    assert not is_replaced(NodeId(2), state(NO_NODE, (1, 2)))

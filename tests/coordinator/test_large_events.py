@@ -26,7 +26,7 @@ from suwi.model.ids import Offset, ProducerId
 from suwi.replica.leader_state import UNKNOWN_EPOCH
 from suwi.replica.partition_transactions import NOT_VERIFIED, TxnMarker
 from tests.coordinator.world import Notes, Request, World, in_world, turns
-from tests.replica.alone import TWO
+from tests.replica.alone import ONE, TWO
 
 MANY = 20 * RECORDS_PER_SLICE
 
@@ -314,5 +314,43 @@ def test_a_follower_applies_one_large_batch_in_slices() -> None:
             seen.add(len(world.machine.values))
             await asyncio.sleep(0)
         assert len(seen) > 5
+
+    in_world(scenario)
+
+
+def test_a_large_event_that_nobody_waits_for_is_written_below_the_minimum_of_replicas() -> None:
+    """As a small one: nobody would ask for it again, for example of a deleted topic."""
+
+    async def scenario(world: World) -> None:
+        world.need_replicas(2)
+        await world.serve()
+        world.shrink(0, ONE)
+
+        def decide(_machine: Notes, _now_ms: int, decision: Decision) -> None:
+            for number in range(MANY):
+                decision.append(f"k{number}", "v")
+
+        world.shard.tell(decide)
+        await until_open(world)
+        assert world.batches_in_log() == [MANY]
+
+    in_world(scenario)
+
+
+def test_a_shortage_of_replicas_between_two_pieces_keeps_the_state() -> None:
+    async def scenario(world: World) -> None:
+        world.need_replicas(2)
+        await world.serve()
+        machine = world.machine
+        request = put_many(world, is_atomic=False, value="v" * 2_000)
+        shard = world.shard
+        while shard._next_offset == 0 or shard._is_replaying:  # noqa: ASYNC110 (nothing tells us)
+            await asyncio.sleep(0)
+        world.commit()
+        world.shrink(0, ONE)
+        await until_open(world)
+        assert isinstance(request.reply, NotEnoughReplicas)
+        assert world.machine is machine
+        assert 0 < len(machine.values) < MANY
 
     in_world(scenario)

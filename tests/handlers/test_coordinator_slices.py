@@ -266,3 +266,22 @@ def test_a_transaction_with_many_partitions_is_described_in_slices() -> None:
         ]
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if "DESCRIBE" in case[1].name or case[1] is ApiKey.OFFSET_FETCH],
+    ids=lambda case: case[1].name,
+)
+def test_what_is_named_again_and_again_is_answered_once(case: Any) -> None:
+    """A name is a few bytes of a request, and its group or transaction kilobytes of the reply."""
+    handler, api_key, version, listed_in, name, asked_in = case
+
+    async def scenario() -> None:
+        runtime = CountingRuntime()
+        asked = request(api_key, version, fields_of(api_key, asked_in, ["a", "b"] * 1_000))
+        answer = await response_to(asked, handler(runtime)(asked))
+        runtime.stop()
+        assert [getattr(each, name) for each in getattr(answer, listed_in)] == ["a", "b"]
+
+    asyncio.run(scenario())

@@ -8,6 +8,7 @@ import pytest
 
 from suwi.log import names
 from suwi.log.cleaner import Cleaned, CleanerAborted, clean
+from suwi.log.damage import Damage
 from suwi.log.sliced_work import Job, Steps, run_steps
 from suwi.model.errors import CorruptMessage, InvalidRecord
 from suwi.model.ids import Offset
@@ -243,3 +244,17 @@ def test_a_batch_with_more_keys_than_the_maps_limit_is_still_compacted() -> None
     assert len(found) == 501
     assert ("k7", "new") in found
     assert ("k7", "old") not in found
+
+
+def test_damage_that_is_found_during_a_cleaning_ends_it_without_effect() -> None:
+    """Its place in the old file is not its place in the new one."""
+    bench = compacted_bench()
+    for number in range(3):
+        put(bench, ("a", str(number)), roll=True)
+    before = bench.names()
+    segment = bench.log.segments()[0]
+    steps = cleaning(bench)
+    bench.log.add_damage(Damage(Offset(0), Offset(1), Offset(0), segment.log_path, "test", 0, 61))
+    with pytest.raises(CleanerAborted, match="damaged"):
+        run_steps(steps)
+    assert bench.names() == before

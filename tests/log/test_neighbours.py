@@ -148,3 +148,15 @@ def test_a_gap_that_is_too_large_for_an_index_is_legal() -> None:
     assert [s.base_offset for s in bench.log.segments()] == [0, 2**31 + 2]
     bench.close()
     assert not bench.open().damages
+
+
+def test_damage_below_the_start_offset_is_forgotten() -> None:
+    bench = _filled()
+    bases = [segment.base_offset for segment in bench.log.segments()]
+    bench.close()
+    _remove_segment(bench, bases[1])
+    log = bench.open()
+    log.directory.found_damage("a reader has found it, too")
+    assert len(_problems(bench)) == 2
+    log.advance_start(bases[2])
+    assert (log.damages, _problems(bench)) == ((), [])

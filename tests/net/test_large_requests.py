@@ -333,3 +333,19 @@ def test_every_api_but_produce_and_our_own_is_decoded_in_slices() -> None:
     dispatcher = Dispatcher({key: lambda request: NO_REPLY for key in APIS})
     whole = {key for (key, _), route in dispatcher._routes.items() if not route[2]}
     assert whole == {ApiKey.PRODUCE, *(key for key in APIS if key >= ApiKey.DESCRIBE_REPLICAS)}
+
+
+def test_a_broker_does_not_wait_for_the_large_requests_of_clients() -> None:
+    """Its fetches would stand still, and with them replication and the coordinators."""
+
+    async def scenario() -> None:
+        handlers = Handlers()
+        budget = timeless_budget()
+        connection, wire = connect(handlers.dispatcher(), budget=budget)
+        connection.client = connection.client._replace(is_peer=True)
+        async with connection.slices.large_request:
+            wire.deliver(LARGE)
+            await turns(SLICES * 3)
+            assert handlers.handled == [1]
+
+    run(scenario)

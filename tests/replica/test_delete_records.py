@@ -1,11 +1,19 @@
 """DeleteRecords is answered when every replica has deleted the records."""
 
 import asyncio
+from math import inf
+
+import pytest
 
 from suwi.client.connection import PeerConnection
+from suwi.handlers.delete_records import _wait_for_replicas
+from suwi.metadata.image import PartitionState
+from suwi.model.errors import NotLeaderOrFollower
+from suwi.model.ids import LeaderEpoch, Offset
 from suwi.sim.simulation import Simulation
 from suwi.wire.versions import ApiKey
 from tests.broker.simulated import produce
+from tests.replica.alone import ONE, TWO, make_partition
 from tests.replica.replicated import begin
 
 NOT_LEADER = 6
@@ -126,3 +134,16 @@ def test_the_response_does_not_wait_if_the_leader_itself_was_moved_away() -> Non
         await deleting
 
     simulation.run(scenario())
+
+
+def test_a_leader_that_was_deposed_before_it_waits_does_not_answer_for_the_next_one() -> None:
+    async def scenario() -> None:
+        partition = make_partition()
+        replicas = (ONE, TWO)
+        partition.make_leader(PartitionState(ONE, LeaderEpoch(0), 0, replicas, (ONE,)), 5)
+        partition.make_follower(PartitionState(TWO, LeaderEpoch(1), 1, replicas, (TWO,)))
+        assert partition.low_watermark == 0, "its own log start alone"
+        with pytest.raises(NotLeaderOrFollower):
+            await _wait_for_replicas(partition, Offset(0), until_s=inf)
+
+    asyncio.run(scenario())

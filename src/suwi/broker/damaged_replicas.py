@@ -57,6 +57,13 @@ def next_step(
     return Step.LEAVE
 
 
+def is_replaced(node: NodeId, state: PartitionState) -> bool:
+    """Whether the new copy is in sync with another leader: the old files are not needed any longer.
+    A replica that leads itself may have been elected unclean, before its copy was complete."""
+    leads = state.leader in (NO_NODE, node)
+    return node in state.isr and not leads and not state.is_recovering
+
+
 class DamagedReplicas:
     def __init__(
         self, node_id: NodeId, directories: LogDirectories, replicas: ReplicaManager
@@ -126,9 +133,8 @@ class DamagedReplicas:
             leader.resign("the log is damaged")
 
     async def _remove_set_aside(self, tp: TopicPartition) -> None:
-        """The new copy is in sync: the damaged files are not needed any longer."""
         state = self._replicas.image.partition(tp)
-        if state is None or self._node_id not in state.isr or state.leader == NO_NODE:
+        if state is None or not is_replaced(self._node_id, state):
             return
         for directory in self._directories.usable():
             if tp in directory.state.set_aside and tp not in directory.state.damaged:

@@ -9,7 +9,7 @@ missing; a transaction is adopted after all partitions that it may have written 
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from suwi.broker.group_coordinator import OFFSETS_TOPIC
@@ -157,8 +157,9 @@ class _UsedProducerIds:
         if record.value is not None:
             self.add(record.value.producer_id, record.value.next_producer_id)
 
-    def replay_marker(self, _marker: Marker, _facts: RecordFacts) -> None:
-        """`__transaction_state` has none."""
+    def replaying_marker(self, _marker: Marker, _facts: RecordFacts) -> Iterator[None]:
+        """`__transaction_state` has none of its own, but Kafka takes markers from any client."""
+        return iter(())
 
 
 def _last_coordinator_epoch(logs: dict[int, PartitionLog]) -> int:

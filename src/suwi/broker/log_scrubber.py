@@ -128,26 +128,33 @@ class LogScrubber:
             return
         partition_log = partition.log_as_it_is
         end = partition_log.end_offset
-        found = partition_log.read(offset, 1, end, whole_batch=True)
-        if found is None:
-            return
-        file = await _open(partition_log, found.path)
         try:
-            is_whole = await _in_thread(
-                partial(_is_whole_batch, file, found.position, found.size_bytes)
-            )
-        finally:
-            file.close()
+            found = partition_log.read(offset, 1, end, whole_batch=True)
+        except CorruptMessage:
+            is_whole = False  # Not even its header can be read.
+        else:
+            if found is None:
+                return
+            file = await _open(partition_log, found.path)
+            try:
+                is_whole = await _in_thread(
+                    partial(_is_whole_batch, file, found.position, found.size_bytes)
+                )
+            finally:
+                file.close()
         if not is_whole and not partition.is_closed:
-            self._begin_throttle()
-            await self._scrub_segment(partition_log, partition_log.segments(offset)[0])
+            segment = partition_log.segments(offset)[0]
+            await self._scrub_segment(partition_log, segment, is_urgent=True)
 
-    async def _scrub_segment(self, partition_log: PartitionLog, segment: Segment) -> None:
+    async def _scrub_segment(
+        self, partition_log: PartitionLog, segment: Segment, *, is_urgent: bool = False
+    ) -> None:
+        """`is_urgent`: readers wait, so the limit on the bytes per second does not hold."""
         generation = partition_log.generation
-        found = await self._check(partition_log, segment, generation)
+        found = await self._check(partition_log, segment, generation, is_urgent)
         if found:
             # A transient error of the disk or the memory is not damage.
-            again = await self._check(partition_log, segment, generation)
+            again = await self._check(partition_log, segment, generation, is_urgent)
             found = [damage for damage in found if damage in again]
         for damage in found:
             if damage.end > partition_log.start_offset and damage not in partition_log.damages:
@@ -155,7 +162,7 @@ class LogScrubber:
                 partition_log.add_damage(damage)
 
     async def _check(
-        self, partition_log: PartitionLog, segment: Segment, generation: int
+        self, partition_log: PartitionLog, segment: Segment, generation: int, is_urgent: bool
     ) -> list[Damage]:
         following = _following(partition_log, segment, generation)
         end_offset = following.base_offset if following is not None else partition_log.end_offset
@@ -164,7 +171,7 @@ class LogScrubber:
         try:
             frozen = SegmentFile.of(partition_log, segment, size_bytes, end_offset, file)
             check = SegmentCheck(frozen)
-            await self._run_jobs(partition_log, segment, generation, check)
+            await self._run_jobs(partition_log, segment, generation, check, is_urgent)
         finally:
             file.close()
         is_short = not check.damages and check.found_end < end_offset
@@ -175,8 +182,14 @@ class LogScrubber:
         return check.damages
 
     async def _run_jobs(
-        self, partition_log: PartitionLog, segment: Segment, generation: int, check: SegmentCheck
+        self,
+        partition_log: PartitionLog,
+        segment: Segment,
+        generation: int,
+        check: SegmentCheck,
+        is_urgent: bool,
     ) -> None:
+        self._begin_throttle()
         assert self._throttle is not None
         steps = check.checking()
         try:
@@ -185,7 +198,9 @@ class LogScrubber:
                 before_bytes = check.checked_bytes
                 result = await _in_thread(job)
                 self.scrubbed_bytes += check.checked_bytes - before_bytes
-                if await self._throttle.wait_or_stop(self.scrubbed_bytes):
+                if not is_urgent and await self._throttle.wait_or_stop(self.scrubbed_bytes):
+                    raise _Changed
+                if self._stopping.is_set():
                     raise _Changed
                 _following(partition_log, segment, generation)
                 job = steps.send(result)

@@ -134,7 +134,7 @@ class ConfigurationControl:
         with _invalid_config():
             parse_topic_config(configs, self._config.topic)
         if name in INTERNAL_TOPICS:
-            defaults = self._topic_defaults(image.broker_configs.get(ALL_BROKERS, {}))
+            defaults = self._present_defaults(image.broker_configs.get(ALL_BROKERS, {}))
             config = parse_topic_config(configs, defaults)
             check_configs(name, configs, config, topic_config_of(topic, defaults))
         put = Put(TOPICS + name, encode_topic(Topic(name, topic.id, configs, topic.partitions)))
@@ -167,8 +167,9 @@ class ConfigurationControl:
         """What they do not set themselves they take from the brokers."""
         image = self._follower.image
         of_all = image.broker_configs.get(ALL_BROKERS, {}) if broker else {}
-        before = self._topic_defaults({**of_all, **present})
-        after = self._topic_defaults({**of_all, **configs})
+        before = self._present_defaults({**of_all, **present})
+        with _invalid_config():
+            after = self._topic_defaults({**of_all, **configs})
         for name in INTERNAL_TOPICS & image.topics.keys():
             topic = image.topics[name]
             had, has = topic_config_of(topic, before), topic_config_of(topic, after)
@@ -177,6 +178,12 @@ class ConfigurationControl:
                 has.max_message_bytes,
             ):
                 check_configs(name, (), has, had)
+
+    def _present_defaults(self, dynamic: Mapping[str, str]) -> TopicConfig:
+        try:
+            return self._topic_defaults(dynamic)
+        except BadConfig:  # A value of another version; the change may be its repair.
+            return self._config.topic
 
     def _topic_defaults(self, dynamic: Mapping[str, str]) -> TopicConfig:
         return parse_broker_config({**self._config.given, **dynamic}).config.topic

@@ -243,14 +243,15 @@ class Shard(ShardReplica):
             return
         self._later = deque()
         self._context.tasks.start(
-            partial(self._go_through, steps, self._later),
+            partial(self._go_through, self.machine, steps, self._later),
             name="coordinator event",
             on_failure=self._fail,
         )
 
-    async def _go_through(self, steps: Slices, later: deque[Callable[[], Slices]]) -> None:
+    async def _go_through(
+        self, machine: Any, steps: Slices, later: deque[Callable[[], Slices]]
+    ) -> None:
         """The rest of an event, then all that came later. It ends early with the state."""
-        machine = self.machine
         events = 0
         await asyncio.sleep(0)
         try:
@@ -284,8 +285,9 @@ class Shard(ShardReplica):
                 else:
                     self._write(decision, now_ms)
             except BrokerError as error:
-                if self._next_offset != appended:
-                    self._lose(error)  # A part of it is in the log.
+                log_end = self.partition.log_as_it_is.end_offset
+                if self._next_offset != appended and self._next_offset != log_end:
+                    self._lose(error)  # A part of it is in the log, and not replayed.
                 else:
                     self._refuse(decision, error)
                 if self.status is not Status.ACTIVE:
@@ -339,7 +341,8 @@ class Shard(ShardReplica):
         self._flush_now()
         records = iter(decision.records)
         for piece in pieces:
-            self.partition.check_enough_replicas()
+            if decision.replies:  # What nobody asks for again must not be lost.
+                self.partition.check_enough_replicas()
             end = yield from self._appender.appending(piece.records, decision.producer)
             of_piece = list(islice(records, len(piece.records)))
             yield from self._replaying(self._replay(of_piece, decision.producer))

@@ -97,11 +97,14 @@ async def _wait_for_replicas(partition: Partition, offset: Offset, until_s: floa
     partition.watch_low_watermark(notify)
     try:
         async with asyncio.timeout_at(until_s):
-            while partition.low_watermark < offset:
+            while True:
+                # What another leader has is not known here.
+                if partition.is_closed or not partition.is_leader:
+                    raise NotLeaderOrFollower(f"{partition.partition} has another leader")
+                if partition.low_watermark >= offset:
+                    return
                 await changed.wait()
                 changed.clear()
-                if partition.is_closed or not partition.is_leader:
-                    raise NotLeaderOrFollower(f"{partition.partition} is led by another broker")
     except TimeoutError:
         raise RequestTimedOut("not every replica advanced its log start in time") from None
     finally:

@@ -55,6 +55,9 @@ class HangingTransactions:
             return [{tp: await self._abort(marker, tp) for tp in tps} for marker, tps in asked]
         except Exception as error:
             code, reason = error_of(error)
+            # Of these two Java's Admin retries the second only.
+            if code is ErrorCode.coordinator_not_available:
+                code = ErrorCode.not_leader_or_follower
             extra = {"producer_id": asked[0][0].producer_id, "reason": reason}
             log.info("transaction marker of a client refused", extra=extra)
             return [dict.fromkeys(partitions, code) for _, partitions in asked]

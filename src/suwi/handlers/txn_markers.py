@@ -165,14 +165,13 @@ class TxnMarkers:
         """Append a marker if it is wanted, which is asked in the same step; otherwise wait until
         what the partition has is committed. `is_wanted` may raise a `BrokerError`."""
         await self.wait_until_ready([tp])
-        if is_wanted():
-            outcome = self._append(tp, marker)
-        else:
-            outcome = _Outcome()
-            partition = self._replicas.leader_of(tp.topic, tp.partition)
-            partition.when_committed(partition.log.end_offset, outcome.on_commit)
         until_s = asyncio.get_running_loop().time() + _COMMIT_TIMEOUT_S
-        return await self._wait(tp, marker, outcome, until_s)
+        if is_wanted():
+            return await self._wait(tp, marker, self._append(tp, marker), until_s)
+        outcome = _Outcome()
+        partition = self._replicas.leader_of(tp.topic, tp.partition)
+        partition.when_committed(partition.log.end_offset, outcome.on_commit)
+        return await outcome.wait(until_s)
 
     async def _append_all(
         self, markers: list[tuple[TxnMarker, list[TopicPartition]]]

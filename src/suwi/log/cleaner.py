@@ -107,6 +107,8 @@ class _Cleaning:
         owner = self._log
         if owner.generation != self.generation or not owner.config.is_compacted:
             raise CleanerAborted(f"{owner.partition} was truncated, deleted or reconfigured")
+        if owner.damages:  # Where they are in the old files is not where they would be in the new.
+            raise CleanerAborted(f"{owner.partition} is damaged")
         # Retention removes the oldest segments first.
         if self._remaining and self._remaining[0] not in owner.segments():
             raise CleanerAborted(f"retention removed segments to be compacted: {owner.partition}")

@@ -165,9 +165,11 @@ class LogSegments:
         gone = [damage for damage in self.damages if is_gone(damage)]
         if gone:
             self._set_damages(tuple(damage for damage in self.damages if damage not in gone))
+        problems = self._directory.state.problems
         for damage in gone:
-            problems = self._directory.state.problems
             problems.resolve(ProblemKind.DAMAGED_BATCH, self._place_of(damage))
+        if not self.damages:
+            problems.resolve(ProblemKind.DAMAGED_BATCH, str(self._directory.partition))
 
     def _set_damages(self, damages: tuple[Damage, ...]) -> None:
         self.damages = damages

@@ -282,6 +282,9 @@ class PartitionLog:
             found = self._segments.find(offset, bytes_max, limit, whole_batch)
         except OSError as error:
             raise self.directory.failed(error, self.generation) from error
+        except CorruptMessage:
+            self.state.suspects[self.partition] = offset
+            raise
         if found is not None and self._rereads.are_many(offset):
             self.state.suspects[self.partition] = offset
         return found
@@ -303,6 +306,7 @@ class PartitionLog:
         self.start_offset = offset
         self.start_moved = True
         self._epoch_checkpoint.truncate_start(offset)
+        self._segments.forget_damages(lambda damage: damage.end <= offset)
 
     def remove_oldest(self, count: int) -> list[str]:
         """Remove the `count` oldest segments. Returns the paths of their files.

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from contextlib import nullcontext
 from typing import Any, Final, TypeAlias
 
 from suwi.net.answers import Answer, CloseConnection, Exclusive, Later, NoReply, Reply
@@ -222,8 +223,9 @@ async def _handle_in_slices(
     """Decode the rest of a large request and handle it. `until` is done with its side effects."""
     slices = request.connection.slices
     # One at a time: decoded, a request uses many times its size. A handler that waits for others
-    # must not make these wait.
-    async with slices.large_request:
+    # must not make these wait. Brokers do not wait for clients: replication would stand still.
+    lock = nullcontext() if request.client.is_peer else slices.large_request
+    async with lock:
         try:
             request.message = await slices.run(work)
         except RequestTooLarge as error:
