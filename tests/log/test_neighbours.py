@@ -160,3 +160,33 @@ def test_damage_below_the_start_offset_is_forgotten() -> None:
     assert len(_problems(bench)) == 2
     log.advance_start(bases[2])
     assert (log.damages, _problems(bench)) == ((), [])
+
+
+@pytest.mark.parametrize("lost", [names.LEADER_EPOCHS, names.TXN_INDEX])
+def test_a_recovery_does_not_cut_off_what_was_synced_at_a_damaged_batch(lost: str) -> None:
+    """Without the epochs, or a transaction index, all batches are read again; those that were
+    synced are not judged by it, or every record after the damage would be lost."""
+    bench = _filled()
+    bases = [segment.base_offset for segment in bench.log.segments()]
+    bench.close()
+    bench.sim.overwrite(bench.path(bases[1]), b"\xff", 150)
+    if lost == names.TXN_INDEX:
+        bench.disk.write_atomically(bench.path(bases[1], lost), b"damaged", sync=True)
+    else:
+        bench.disk.remove(f"{bench.dir}/{lost}")
+    before = {name: bench.disk.read_bytes(f"{bench.dir}/{name}") for name in bench.names()}
+    log = bench.open(clean=False, recovery_point=120)
+    assert log.end_offset == 120
+    assert [segment.base_offset for segment in log.segments()] == bases
+    for base in bases:
+        name = bench.path(base).rpartition("/")[2]
+        assert bench.disk.read_bytes(bench.path(base)) == before[name]
+    [damage] = log.damages
+    assert bases[1] <= damage.first < damage.end == bases[2]
+    assert [kind for kind, _ in _problems(bench)] == ["damaged-batch"]
+    assert _offsets_read(log, 0) == range(bases[1])
+    assert _offsets_read(log, bases[1]) == range(bases[1], damage.first)
+    with pytest.raises(KafkaStorageError):
+        log.read(damage.first, 1 << 20, log.end_offset, whole_batch=True)
+    assert _offsets_read(log, bases[2]) == range(bases[2], bases[3])
+    assert bench.append(batch_of(3)).base_offset == 120

@@ -87,9 +87,11 @@ def opening_log(
             log.warning("leader epochs missing, reading the log", extra={"path": epochs_path})
         first = 0
     producers = None
+    damages: list[Damage] = []
     if first is not None:
         recovery = Recovery(files, directory, config, options, epochs, snapshots, state)
         producers = yield from recovery.run(segments, first)
+        damages = recovery.damages
     end = segments[-1].next_offset
     start = Offset(max(min(options.start_offset, end), segments[0].base_offset))
     # An epoch that starts at the end has no records; they may have been truncated.
@@ -105,10 +107,9 @@ def opening_log(
         producers = yield from loading_producers(
             files, directory, segments, first_base, end, snapshots
         )
-    damages: list[Damage] = []
     may_have_gaps = config.is_compacted or options.was_compacted or options.is_adopted
     if not may_have_gaps:
-        damages = yield from comparing_neighbours(files, segments, start)
+        damages = damages + (yield from comparing_neighbours(files, segments, start))
     bases = (segment.base_offset for segment in segments)
     remove_stray_snapshots(files.disk, directory, snapshots, bases)
     return PartitionLog(
@@ -269,7 +270,11 @@ def _rebuilding(segment: Segment, own: PartitionDirectory) -> Steps[None]:
 
 
 class Recovery:
-    """Checks the batches after the recovery point and stops before the first invalid one."""
+    """Checks the batches after the recovery point and stops before the first invalid one.
+
+    Batches before the recovery point are read again if what was derived from them is lost. They
+    were synced: an invalid one is damaged, not torn, and nothing is removed because of it.
+    """
 
     def __init__(
         self,
@@ -295,6 +300,7 @@ class Recovery:
         self._last_epoch = -1
         self._gaps = 0
         self._last_seen: BatchHeader | None = None
+        self.damages: list[Damage] = []
 
     def run(self, segments: list[Segment], first: int) -> Steps[ProducerStates]:
         """Check `segments` from number `first` on; remove invalid ones from the list."""
@@ -387,7 +393,12 @@ class Recovery:
                 prefix.end_before(following.base_offset, epoch)
             elif self._gaps + prefix.gaps == 1 and not self._has_gaps:
                 prefix.reject_last_gap()  # The only gap of a log that is never compacted.
-            if prefix.size_bytes < found_bytes:
+            is_kept = prefix.size_bytes < found_bytes and self._is_synced(following)
+            if is_kept:
+                assert following is not None
+                self._keep(segment, following, prefix, found_bytes)
+                producers.end_offset = following.base_offset
+            elif prefix.size_bytes < found_bytes:
                 log.warning(
                     "log truncated to a valid prefix",
                     extra={
@@ -400,7 +411,7 @@ class Recovery:
                 yield file.sync  # Otherwise a power loss could restore the truncated bytes.
         finally:
             self._files.unpin(file)
-        if prefix.size_bytes < segment.size_bytes:
+        if prefix.size_bytes < segment.size_bytes and not is_kept:
             segment.size_bytes = prefix.size_bytes
             self._epochs.truncate_end(Offset(prefix.expected))
             self._last_epoch = epoch_before
@@ -408,6 +419,30 @@ class Recovery:
         self._gaps += prefix.gaps
         self._last_epoch = prefix.last_epoch
         return True
+
+    def _is_synced(self, following: Segment | None) -> bool:
+        """Whether all of the segment before `following` was synced."""
+        return following is not None and following.base_offset <= self._recovery_point
+
+    def _keep(
+        self, segment: Segment, following: Segment, prefix: ValidPrefix, found_bytes: int
+    ) -> None:
+        """The rest of the segment is refused to readers. It may have intact batches: the scrubber
+        of another replica, or `suwi repair segments`, finds out which."""
+        segment.size_bytes = found_bytes
+        first = Offset(min(prefix.expected, following.base_offset - 1))
+        reason = "a batch is damaged, and the rest of the segment could not be read again"
+        self.damages.append(
+            Damage(
+                first,
+                following.base_offset,
+                segment.base_offset,
+                segment.log_path,
+                reason,
+                prefix.size_bytes,
+                found_bytes,
+            )
+        )
 
     def _first_of(self, segment: Segment) -> BatchHeader | None:
         """The first batch of a segment, if it can be read."""

@@ -340,7 +340,10 @@ class Segment:
             if offset >= self.next_offset:
                 return None
             position = self._last_position
-            return Located(position, self._last_base_offset, self.size_bytes - position)
+            # What a recovery could not read again lies behind the last batch that it could.
+            damaged = (damage.position for damage in self.damages if damage.position > position)
+            end = next(damaged, self.size_bytes)
+            return Located(position, self._last_base_offset, end - position)
         start = self.offset_index.look_up(offset)
         for damage in self.damages:
             if damage.first <= offset < damage.end:
