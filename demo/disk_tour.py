@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from messages import TOPIC
+
 from suwi.env import LocalDisk
 from suwi.log import checkpoints, names
 from suwi.log.file_cache import FileCache
@@ -90,9 +92,9 @@ def time_index(log: Path) -> TimeIndex:
 
 
 def high_watermarks(data: Path) -> dict[int, int]:
-    """By partition; empty if none are written yet."""
+    """Of the topic, by partition; empty if none are written yet."""
     found = checkpoints.read_offsets(LocalDisk(), str(data / names.HIGH_WATERMARKS)) or {}
-    return {tp.partition: offset for tp, offset in found.items()}
+    return {tp.partition: offset for tp, offset in found.items() if tp.topic == TOPIC}
 
 
 def clock_time(timestamp_ms: int) -> str:

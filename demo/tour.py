@@ -181,7 +181,8 @@ class Demo:
         rows += [(f"{self.partition(i).name}/", "", f"partition {i}") for i in range(PARTITIONS)]
         stage.table(rows, numbers=[1])
         stage.say(f"{names.HIGH_WATERMARKS}: a version, a count, then topic, partition, offset:")
-        stage.quote((data / names.HIGH_WATERMARKS).read_text().splitlines())
+        lines = (data / names.HIGH_WATERMARKS).read_text().splitlines()
+        stage.quote([line for line in lines if not line.startswith("__")])
         stage.check(
             disk_tour.high_watermarks(data) == log_ends,
             "these are the offsets up to which a consumer may read: the water level",

@@ -58,6 +58,7 @@ def test_a_transcript_of_its_hazard_catches_the_mutant(mutant: Mutant) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", OF_FAULTS, ids=lambda mutant: mutant.name)
+@pytest.mark.timeout(600)
 def test_a_seed_of_its_fault_script_catches_the_mutant_and_passes_without_it(
     mutant: Mutant,
 ) -> None:
