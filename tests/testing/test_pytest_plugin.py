@@ -76,6 +76,22 @@ filterwarnings = error
 """
 
 
+def run(project: Path, *options: str) -> str:
+    """Returns what pytest says if all tests pass."""
+    return finish(start(project, *options))
+
+
+def finish(process: "subprocess.Popen[str]") -> str:
+    with process:
+        try:
+            said, _ = process.communicate()
+        except BaseException:  # The limit of pytest-timeout.
+            process.kill()
+            raise
+    assert process.returncode == 0, said
+    return said
+
+
 def start(project: Path, *options: str) -> "subprocess.Popen[str]":
     # Plugins are loaded explicitly, so that it does not matter whether Suwi is installed.
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
@@ -97,21 +113,19 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.timeout(600)  # Two runs of pytest with their clusters, on a machine that others use.
 def test_two_concurrent_runs_are_independent(project: Path) -> None:
     """As with workers of pytest-xdist, which are processes."""
     running = [start(project, "-p", "no:cacheprovider") for _ in range(2)]
-    for process in running:
-        said, _ = process.communicate(timeout=100)
-        assert process.returncode == 0, said
+    for said in map(finish, running):
         assert "6 passed" in said
 
 
+@pytest.mark.timeout(600)
 def test_workers_of_xdist_have_their_own_clusters(project: Path) -> None:
     for name in ("test_orders.py", "test_the_same_orders.py"):  # one for each worker
         (project / name).write_text(TESTS + TEST_OF_A_WORKER)
-    process = start(project, "-p", "xdist.plugin", "-n", "2", "--dist", "loadfile")
-    said, _ = process.communicate(timeout=100)
-    assert process.returncode == 0, said
+    said = run(project, "-p", "xdist.plugin", "-n", "2", "--dist", "loadfile")
     assert "14 passed" in said
     servers = {path.name: path.read_text().split(",") for path in project.glob("gw*")}
     assert servers.keys() == {"gw0", "gw1"}
@@ -122,9 +136,5 @@ def test_the_fixtures_are_listed_and_load_nothing_unused(project: Path) -> None:
     (project / "test_orders.py").write_text(
         "import sys\n\ndef test_nothing_is_loaded():\n    assert 'suwi.broker' not in sys.modules\n"
     )
-    process = start(project)
-    said, _ = process.communicate(timeout=100)
-    assert process.returncode == 0, said
-    process = start(project, "--fixtures")
-    said, _ = process.communicate(timeout=100)
-    assert "suwi_cluster" in said
+    run(project)
+    assert "suwi_cluster" in run(project, "--fixtures")
