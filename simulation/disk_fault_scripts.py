@@ -6,6 +6,7 @@ fails and the next one works, or one path cannot be used for a while.
 
 import errno
 from itertools import pairwise
+from typing import TypeAlias
 
 from simulation.checkers.facts import LogId, Rules
 from simulation.fault_plan import FaultPlan
@@ -34,6 +35,11 @@ _ERRORS: dict[Operation, tuple[int, ...]] = {
 OPERATIONS = tuple(_ERRORS)
 _ONCE_MAX = 4
 """How many calls fail in one fault, at most, each once."""
+_DAMAGE_TRIES = 12
+_DAMAGE_PAUSE_S = 0.25
+
+_Place: TypeAlias = tuple[LogId, SimNode, str, int]
+"""A replica, one of its files, and a position in that."""
 
 
 async def fill(plan: FaultPlan) -> None:
@@ -102,24 +108,18 @@ async def deny_access(plan: FaultPlan) -> None:
 async def damage_log(plan: FaultPlan) -> None:
     """A byte of a record in a closed, synced segment of one replica changes. All other replicas are
     in sync, and enough of them that this one can be replaced."""
-    if not plan.damages_logs or plan.damages_left() or not plan.all_have_power():
+    if not plan.damages_logs:
         return
-    world = plan.monitor.world
-    places = [
-        (log, node)
-        for log, state in world.states.items()
-        for node in state.replicas
-        if _can_be_replaced(state, world.rules_of(log))
-        and not log.name.topic.startswith("__")  # `shard_watch` reads those from the disk.
-    ]
+    places: list[_Place] = []
+    for _ in range(_DAMAGE_TRIES):
+        if not plan.damages_left() and plan.all_have_power():
+            places = _places(plan)
+        if places or plan.is_healing:
+            break
+        await plan.pause(_DAMAGE_PAUSE_S)
     if not places:
         return
-    log, node_id = plan.random.choice(places)
-    node = plan.free(node_id)
-    found = _records_of_closed_segments(node, log) if node is not None else []
-    if node is None or not found:
-        return
-    path, position = plan.random.choice(found)
+    log, node, path, position = plan.random.choice(places)
     content = bytes(node.machine.disk.peek(path)[: position + 1])
     damaged = content[:-1] + bytes([content[-1] ^ 0xFF])
     plan.say(f"{log} of {node.name} is damaged in {path} at {position}")
@@ -132,6 +132,20 @@ async def damage_log(plan: FaultPlan) -> None:
             return False
 
     plan.damaged[node.id] = is_left
+
+
+def _places(plan: FaultPlan) -> list[_Place]:
+    """A replica whose log may be damaged, one of its files and where its records begin."""
+    world = plan.monitor.world
+    return [
+        (log, node, *found)
+        for log, state in world.states.items()
+        if _can_be_replaced(state, world.rules_of(log))
+        and not log.name.topic.startswith("__")  # `shard_watch` reads those from the disk.
+        for node in map(plan.free, state.replicas)
+        if node is not None
+        for found in _records_of_closed_segments(node, log)
+    ]
 
 
 def _can_be_replaced(state: PartitionState, rules: Rules) -> bool:

@@ -8,7 +8,7 @@ from simulation import (
     store_fault_scripts,
     task_fault_scripts,
 )
-from simulation.fault_plan import FAIL_TASK, FaultPlan, FaultScript
+from simulation.fault_plan import DAMAGE_LOG, FAIL_TASK, UNCLEAN_ELECTION, FaultPlan, FaultScript
 
 KINDS: dict[str, FaultScript] = {
     "kill": FaultPlan.kill,
@@ -27,7 +27,7 @@ KINDS: dict[str, FaultScript] = {
     "fail disk": disk_fault_scripts.fail_and_restart,
     "fail disk once": disk_fault_scripts.fail_once,
     "deny access": disk_fault_scripts.deny_access,
-    "damage log": disk_fault_scripts.damage_log,
+    DAMAGE_LOG: disk_fault_scripts.damage_log,
     "fail deletion": fault_scripts.fail_deletion,
     FAIL_TASK: task_fault_scripts.fail_task,
     "slow threads": FaultPlan.slow_threads,
@@ -45,6 +45,6 @@ KINDS_OF_MECHANISMS: dict[str, FaultScript] = {
     "too few in sync": mechanism_fault_scripts.too_few_in_sync,
     "coordinator waits": mechanism_fault_scripts.coordinator_waits,
     "fill disk of a leader": mechanism_fault_scripts.fill_disk_of_a_leader,
-    "unclean election": mechanism_fault_scripts.unclean_election,
+    UNCLEAN_ELECTION: mechanism_fault_scripts.unclean_election,
 }
 """Not drawn: a run has them for its pair of mechanisms."""

@@ -21,6 +21,8 @@ from suwi.sim.cluster import SimCluster, SimNode
 from suwi.sim.random import SimRandom
 
 FAIL_TASK = "fail task"
+DAMAGE_LOG = "damage log"
+UNCLEAN_ELECTION = "unclean election"
 _START_AGAIN_S = 0.5
 _WANTED_CHANCE = 0.5
 _AT_ONCE_MAX = 3
@@ -83,13 +85,24 @@ class FaultPlan:
     async def run(self, duration_s: float, pause_s_max: float = 1.5) -> None:
         loop = asyncio.get_running_loop()
         end_s = loop.time() + duration_s
+        if DAMAGE_LOG in self._wanted:  # Before the others, while all replicas are in sync.
+            await self._scripts[DAMAGE_LOG](self)
         while loop.time() < end_s:
             await asyncio.sleep(self.random.uniform(0, pause_s_max))
             if len(self._under_way) < _AT_ONCE_MAX:
                 for kind in self._next_kinds():
-                    task = asyncio.create_task(self._scripts[kind](self), name=kind)
-                    self._under_way[task] = None
-                    task.add_done_callback(lambda task: self._under_way.pop(task, None))
+                    self._begin(kind)
+
+    def _begin(self, kind: str) -> None:
+        task = asyncio.create_task(self._scripts[kind](self), name=kind)
+        self._under_way[task] = None
+        task.add_done_callback(lambda task: self._under_way.pop(task, None))
+
+    def meet(self, kind: str) -> None:
+        """Called by a fault of this kind when another one that is wanted may meet it."""
+        others = [other for other in self._wanted if other != kind]
+        if others and self.random.chance(_WANTED_CHANCE):
+            self._begin(self.random.choice(others))
 
     def _next_kinds(self) -> list[str]:
         """One, or two of those that are wanted: they are to meet."""
@@ -253,10 +266,9 @@ class FaultPlan:
 
     def may_lose_power(self, node: SimNode) -> bool:
         """Whether the budget allows it: at most min.insync.replicas - 1 replicas of a partition
-        lose power before the others are back in sync."""
-        if self.damages_left():
-            return False  # Another replica may be the only one with the damaged records.
-        if self._power_losses == "any":
+        lose power before the others are back in sync, and one is left that is not damaged."""
+        damaged = self.damages_left()
+        if self._power_losses == "any" and not damaged:
             return True
         world = self.monitor.world
         held = {
@@ -268,6 +280,8 @@ class FaultPlan:
             if min(world.rules_of(log).min_insync_replicas, state.replication_factor) < 2:
                 return False
             if set(state.isr) != set(state.replicas) or state.leader == NO_NODE:
+                return False
+            if set(state.isr) <= {node.id, *damaged}:
                 return False
         # A replica through which nothing is committed has nothing to lose.
         return not held or self.all_have_power()

@@ -6,11 +6,15 @@ them (`mechanisms`). Like other scripts of several steps, each skips what does n
 
 from collections.abc import Sequence
 
-from simulation.fault_plan import FaultPlan
+from simulation.fault_plan import UNCLEAN_ELECTION, FaultPlan
 from simulation.fault_scripts import ChosenPartition, choose_partition, until
 from simulation.group_workload import GROUP, SESSION_S
 from simulation.side_topic import SIDE_TOPIC
+from suwi.model.ids import NO_NODE, TopicPartition
 from suwi.sim.cluster import SimNode
+
+_CHOICE_TRIES = 12
+_CHOICE_PAUSE_S = 0.25
 
 
 async def depose_controller(plan: FaultPlan) -> None:
@@ -102,33 +106,50 @@ def _min_insync(plan: FaultPlan, chosen: ChosenPartition) -> int:
 
 
 async def fill_disk_of_a_leader(plan: FaultPlan) -> None:
-    chosen = choose_partition(plan)
-    if chosen is None:
+    states = plan.monitor.world.states
+    leaders = [(log, state.leader) for log, state in states.items() if state.leader != NO_NODE]
+    if not leaders:
         return
-    disk = chosen.leader.machine.disk
-    plan.say(f"disk of {chosen.leader.name}, the leader of {chosen.log}, is full")
+    log, leader = plan.random.choice(leaders)
+    node = plan.free(leader)
+    if node is None:
+        return
+    plan.say(f"disk of {node.name}, the leader of {log}, is full")
+    disk = node.machine.disk
     disk.capacity_bytes = disk.drive.volume.used_bytes + plan.random.below(200)
-    await plan.pause(plan.random.uniform(0.5, plan.session_s))
-    plan.say(f"disk of {chosen.leader.name} has space again")
-    chosen.leader.machine.disk.capacity_bytes = None
+    await plan.pause(plan.random.uniform(0.5, 2 * plan.session_s))
+    plan.say(f"disk of {node.name} has space again")
+    disk.capacity_bytes = None
+
+
+def _is_of_side_topic(partition: TopicPartition) -> bool:
+    return partition.topic == SIDE_TOPIC
 
 
 async def unclean_election(plan: FaultPlan) -> None:
     """The only replica that is back when its leader is gone was not in sync."""
-    chosen = choose_partition(plan, lambda each: each.topic == SIDE_TOPIC)
+    chosen = choose_partition(plan, _is_of_side_topic)
+    for _ in range(_CHOICE_TRIES):
+        if chosen is not None or plan.is_healing:
+            break
+        await plan.pause(_CHOICE_PAUSE_S)
+        chosen = choose_partition(plan, _is_of_side_topic)
     if chosen is None or len(chosen.followers) < 2:
         return
     behind, *in_sync = chosen.followers[0], *chosen.followers[1:], chosen.leader
-    with plan.taking(behind, *in_sync):
-        plan.say(f"unclean election of {behind.name} in {chosen.log}")
-        behind.kill()
-        await until(plan, lambda: behind.id not in chosen.now().isr, 2 * plan.session_s)
-        await plan.pause(plan.random.uniform(0.2, 1))
-        for node in in_sync:
-            if node.is_running:
-                node.kill()
-        await plan.start(behind)
-        await until(plan, lambda: chosen.now().leader == behind.id, 3 * plan.session_s)
+    with plan.taking(*in_sync):
+        with plan.taking(behind):
+            plan.say(f"unclean election of {behind.name} in {chosen.log}")
+            behind.kill()
+            await until(plan, lambda: behind.id not in chosen.now().isr, 2 * plan.session_s)
+            await plan.pause(plan.random.uniform(0.2, 1))
+            for node in in_sync:
+                if node.is_running:
+                    node.kill()
+            await plan.start(behind)
+            await until(plan, lambda: chosen.now().leader == behind.id, 3 * plan.session_s)
+        plan.meet(UNCLEAN_ELECTION)  # While it leads alone.
+        await plan.pause(plan.random.uniform(0, 2))
         plan.say(f"end of the unclean election in {chosen.log}")
         for node in in_sync:
             await plan.start(node)

@@ -87,6 +87,7 @@ class MechanismWatch(Checker):
         self._controllers = 0
         self._errors: dict[NodeId, int] = {}
         """How many calls of each broker's disk had failed when it was last looked at."""
+        self._world: World | None = None
         self._offsets: dict[Shard, int] = {}
         """How many offsets of the group whose offsets expire each coordinator had."""
         cluster.on_end.append(self._on_end)
@@ -109,6 +110,7 @@ class MechanismWatch(Checker):
     def on_states(
         self, world: World, changes: Iterable[StateChange], author: NodeId | None
     ) -> None:
+        self._world = world
         for log, before, after in changes:
             if after is None:
                 self.happened("topic deletion")
@@ -120,8 +122,6 @@ class MechanismWatch(Checker):
                 )
                 self.happened("partition growth" if grown else "topic creation")
             else:
-                if after.unclean_epoch != before.unclean_epoch:
-                    self.happened("unclean election")
                 is_moved = after.leader not in (before.leader, NO_NODE)
                 if is_moved and after.leader == after.replicas[0] and before.leader in after.isr:
                     self.happened("leader rebalance")
@@ -146,6 +146,10 @@ class MechanismWatch(Checker):
                 self.activity.note(name, now_s, now_s + _LOOK_S)
 
     def _active(self) -> Iterator[str]:
+        for state in self._world.states.values() if self._world is not None else ():
+            if state.leader_epoch == state.unclean_epoch and set(state.isr) != set(state.replicas):
+                self.happened("unclean election")
+                break
         network = self._cluster.simulation.network
         if network._cuts or network._refusals:
             yield "network cut"
@@ -165,7 +169,8 @@ class MechanismWatch(Checker):
         for partition in broker.replicas:
             if partition.is_leader and partition.config.flush_messages == 1:
                 yield "flush each message"
-                break
+            if partition.is_open and partition.log_as_it_is.damages:
+                yield "damaged segment"
         for topic in broker.replicas.image.topics.values():
             if any(state.is_reassigning for state in topic.partitions):
                 yield "reassignment"

@@ -177,7 +177,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
     Mechanism(
         "unclean election",
         Kind.FAULT,
-        "a leader is elected from outside the ISR",
+        "a leader from outside the ISR leads, until all replicas follow it",
         {"unclean_side": True, **_SAFE},
         ("unclean election",),
     ),
@@ -205,7 +205,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
     Mechanism(
         "damaged segment",
         Kind.FAULT,
-        "the scrubber finds a batch that does not match its checksum",
+        "a broker has found a batch that does not match its checksum",
         {"scrubs": True, "reassigns": False, **_SAFE},
         ("damage log",),
     ),
