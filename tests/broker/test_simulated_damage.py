@@ -1,6 +1,7 @@
 """Damaged logs on three brokers: a damaged replica is replaced, but never the last copy."""
 
 import asyncio
+import errno
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -10,7 +11,14 @@ from suwi.client.connection import PeerConnection
 from suwi.env.problems import Problem
 from suwi.log import names
 from suwi.metadata.image import PartitionState
-from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId
+from suwi.model.ids import (
+    NO_NODE,
+    LeaderEpoch,
+    NodeId,
+    PartitionIndex,
+    TopicPartition,
+)
+from suwi.replica.leader_state import UNKNOWN_EPOCH
 from suwi.sim.cluster import DATA, PORT, SimCluster
 from tests.broker.simulated import fetch_once, read_all
 from tests.broker.test_simulated_cluster import run, state, until
@@ -280,3 +288,113 @@ def test_the_old_files_stay_until_the_copy_is_in_sync_with_another_leader() -> N
     assert not is_replaced(NodeId(2), state(2, (2,)))
     assert not is_replaced(NodeId(2), state(1, (1, 2), is_recovering=True))
     assert not is_replaced(NodeId(2), state(NO_NODE, (1, 2)))
+
+
+# -- what a replacement waits for -----------------------------------------------------------------
+
+
+def waits_for(cluster: SimCluster, number: int) -> str | None:
+    """What the replacement of a damaged replica waits for, as the problem says."""
+    for problem in problems_of(cluster, number):
+        _, _, obstacle = problem.reason.partition("; its replacement waits for ")
+        if obstacle:
+            return obstacle
+    return None
+
+
+async def replaced_after_waiting(cluster: SimCluster, whole: bytes) -> None:
+    await until(lambda: content_of(cluster, 3) == whole)
+    await until(lambda: set(state(cluster).isr) == {1, 2, 3})
+    await until(lambda: not segments_of(cluster, 3, names.DAMAGED))
+    assert problems_of(cluster, 3) == []
+
+
+def test_a_damaged_replica_is_not_discarded_while_the_disk_has_no_space_for_its_copy() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2, 3], min_insync_replicas="2")
+        whole, disk = content_of(cluster, 1), cluster[3].machine.disk
+        disk.capacity_bytes = disk.drive.volume.used_bytes + (1 << 20)
+        damage(cluster, 3, 15)
+        await until(lambda: damages_found(cluster, 3) == 1)
+        await asyncio.sleep(20)
+        assert not segments_of(cluster, 3, names.DAMAGED)
+        assert set(state(cluster).isr) == {1, 2, 3}, "it goes on fetching"
+        assert waits_for(cluster, 3) == f"free space in {DATA} for a second copy of the log"
+        assert await write(cluster, 1, [b"more"]) == ErrorCode.none
+        disk.capacity_bytes = None
+        await replaced_after_waiting(cluster, content_of(cluster, 1))
+        assert whole in content_of(cluster, 3)
+
+    run(scenario, 1, SCRUBBING)
+
+
+def test_a_damaged_leader_hands_over_while_the_disk_has_no_space_for_its_copy() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2, 3], min_insync_replicas="2")
+        disk = cluster[1].machine.disk
+        disk.capacity_bytes = disk.drive.volume.used_bytes + (1 << 20)
+        damage(cluster, 1, 15)
+        await until(lambda: state(cluster).leader == 2)
+        await until(lambda: set(state(cluster).isr) == {1, 2, 3})
+        await asyncio.sleep(20)
+        assert not segments_of(cluster, 1, names.DAMAGED)
+        assert waits_for(cluster, 1) is not None
+        assert set(state(cluster).isr) == {1, 2, 3}
+        assert await values_from(2) == VALUES
+
+    run(scenario, 1, SCRUBBING)
+
+
+def test_damaged_replicas_of_one_data_directory_are_replaced_one_after_the_other() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2, 3], min_insync_replicas="2")
+        whole = content_of(cluster, 1)
+        broker = cluster[3].broker
+        assert broker is not None
+        other = TopicPartition("other", PartitionIndex(0))
+        aside = next(iter(broker.directories)).state.set_aside
+        aside[other] = None
+        damage(cluster, 3, 15)
+        await until(lambda: damages_found(cluster, 3) == 1)
+        await asyncio.sleep(20)
+        assert not segments_of(cluster, 3, names.DAMAGED)
+        assert waits_for(cluster, 3) == f"the replacement of {other} in the same data directory"
+        del aside[other]
+        await replaced_after_waiting(cluster, whole)
+
+    run(scenario, 1, SCRUBBING)
+
+
+def test_a_broker_that_is_not_registered_discards_nothing() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2, 3], min_insync_replicas="2")
+        whole, broker = content_of(cluster, 1), cluster[3].broker
+        assert broker is not None
+        damage(cluster, 3, 15)
+        while 3 in state(cluster, seen_by=3).isr:  # noqa: ASYNC110 - virtual time costs nothing
+            await asyncio.sleep(0.001)
+        assert not segments_of(cluster, 3, names.DAMAGED)
+        epoch, broker.replicas.broker_epoch = broker.replicas.broker_epoch, UNKNOWN_EPOCH
+        await asyncio.sleep(20)
+        assert not segments_of(cluster, 3, names.DAMAGED)
+        assert waits_for(cluster, 3) == "the registration of this broker"
+        broker.replicas.broker_epoch = epoch
+        await replaced_after_waiting(cluster, whole)
+
+    run(scenario, 1, SCRUBBING)
+
+
+def test_damaged_files_that_cannot_be_removed_are_removed_later() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2, 3], min_insync_replicas="2")
+        disk = cluster[3].machine.disk
+        fault = disk.faults.fail("remove", errno.EPERM, path=f"*{names.DAMAGED}", times=1)
+        damage(cluster, 3, 15)
+        await until(lambda: bool(segments_of(cluster, 3, names.DAMAGED)))
+        await until(lambda: set(state(cluster).isr) == {1, 2, 3})
+        await asyncio.sleep(20)
+        assert segments_of(cluster, 3, names.DAMAGED), "the removal failed"
+        disk.faults.remove(fault)
+        await until(lambda: not segments_of(cluster, 3, names.DAMAGED), limit_s=1200)
+
+    run(scenario, 1, SCRUBBING)
