@@ -8,6 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.broker.damaged_replicas import Step, is_replaced, next_step
 from suwi.client.connection import PeerConnection
+from suwi.controller import proposed_isr
 from suwi.env.problems import Problem
 from suwi.log import names
 from suwi.metadata.image import PartitionState
@@ -18,11 +19,14 @@ from suwi.model.ids import (
     PartitionIndex,
     TopicPartition,
 )
+from suwi.records.batch import batches
 from suwi.replica.leader_state import UNKNOWN_EPOCH
 from suwi.sim.cluster import DATA, PORT, SimCluster
 from tests.broker.simulated import fetch_once, read_all
 from tests.broker.test_simulated_cluster import run, state, until
 from tests.broker.test_simulated_losses import create_orders, make_controller, write
+from tests.replica.test_replica_selector import RACKS
+from tests.replica.test_replica_selector import fetch as fetch_from_rack
 from tests.sim.mutants.damage import DISCARDS_IN_THE_SAME_EPOCH
 
 SCRUBBING = {
@@ -396,5 +400,59 @@ def test_damaged_files_that_cannot_be_removed_are_removed_later() -> None:
         assert segments_of(cluster, 3, names.DAMAGED), "the removal failed"
         disk.faults.remove(fault)
         await until(lambda: not segments_of(cluster, 3, names.DAMAGED), limit_s=1200)
+
+    run(scenario, 1, SCRUBBING)
+
+
+# -- readers --------------------------------------------------------------------------------------
+
+
+def test_a_consumer_in_the_rack_of_a_damaged_follower_gets_the_records_from_the_leader() -> None:
+    """The follower stays in the ISR because min.insync.replicas needs it. Clients go back to the
+    leader after its error."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2], min_insync_replicas="2")
+        damage(cluster, 2, 13)
+        await until(lambda: damages_found(cluster, 2) == 1)
+        await asyncio.sleep(5)
+        connections = {number: await PeerConnection.open(f"b{number}", PORT) for number in (1, 2)}
+        from_node, offset = 1, 0
+        for _ in range(100):
+            response = await fetch_from_rack(connections[from_node], offset, rack="rack-2")
+            (read,) = response.topics[0].partitions
+            if read.error_code:
+                assert (from_node, offset) == (2, 13)
+                from_node = 1
+            elif read.preferred_read_replica >= 0:
+                from_node = read.preferred_read_replica
+            elif read.records:
+                for _, header in batches(memoryview(read.records)):
+                    offset = header.base_offset + 1
+        assert offset == len(VALUES)
+        assert from_node == 2, "after the damaged range it reads from the follower again"
+
+    run(scenario, 1, SCRUBBING | RACKS)
+
+
+def test_a_damaged_follower_goes_on_fetching_if_the_controller_does_not_let_it_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A controller of an older version removes a follower without a new leader epoch, once."""
+    without_follower = proposed_isr._without_follower
+    monkeypatch.setattr(proposed_isr, "_without_damaged", without_follower)
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2, 3], min_insync_replicas="2")
+        damage(cluster, 3, 15)
+        await until(lambda: 3 not in state(cluster).isr)
+        await until(lambda: 3 in state(cluster).isr)
+        assert waits_for(cluster, 3) == "a controller that lets it leave the ISR"
+        assert not segments_of(cluster, 3, names.DAMAGED)
+        await asyncio.sleep(100)
+        assert set(state(cluster).isr) == {1, 2, 3}, "it is not asked again and again"
+        monkeypatch.undo()
+        await until(lambda: bool(segments_of(cluster, 3, names.DAMAGED)), limit_s=1200)
+        await until(lambda: set(state(cluster).isr) == {1, 2, 3})
 
     run(scenario, 1, SCRUBBING)

@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 
 _HAND_OVER_S_MIN = 600.0
 _REMOVAL_RETRY_S = 600.0
+_LEAVE_S_MAX = 10.0
+_LEAVE_RETRY_S = 600.0
+"""If it cannot leave the ISR, it fetches this long before it tries again."""
 _SPARE_BYTES = 64 << 20
 """What must stay free for other logs while one is copied, besides a tenth of its size."""
 
@@ -79,6 +82,8 @@ class DamagedReplicas:
         self._directories = directories
         self._replicas = replicas
         self._handed_over_s: dict[TopicPartition, float] = {}
+        self._leaving_s: dict[TopicPartition, float] = {}
+        """When each replica that has not left the ISR yet asked for it first."""
         self._removal_failed_s: dict[TopicPartition, float] = {}
 
     async def step_all(self) -> None:
@@ -87,7 +92,7 @@ class DamagedReplicas:
             await asyncio.sleep(0)
             await self._step_directory(directory)
             damaged |= directory.state.damaged.keys() | directory.state.set_aside.keys()
-        for times in (self._handed_over_s, self._removal_failed_s):
+        for times in (self._handed_over_s, self._leaving_s, self._removal_failed_s):
             for tp in times.keys() - damaged:
                 del times[tp]
 
@@ -116,6 +121,10 @@ class DamagedReplicas:
         if step not in (Step.KEEP, Step.HAND_OVER):
             waits_for = self._obstacle(partition, directory, free_bytes)
             if waits_for is not None:
+                self._leaving_s.pop(tp, None)
+            elif step is Step.LEAVE and self._must_fetch_again(tp):
+                waits_for = "a controller that lets it leave the ISR"
+            if waits_for is not None:
                 step = Step.HAND_OVER if step is Step.RESIGN else Step.KEEP
         partition_log = partition.log_as_it_is
         if partition_log.replacement_waits_for != waits_for:
@@ -139,6 +148,16 @@ class DamagedReplicas:
         if free_bytes < size_bytes + size_bytes // 10 + _SPARE_BYTES:
             return f"free space in {directory.path} for a second copy of the log"
         return None
+
+    def _must_fetch_again(self, tp: TopicPartition) -> bool:
+        """Whether it could not leave for a while: there is no controller, or one of an older
+        version. It is behind the others soon, so it fetches on."""
+        now_s = asyncio.get_running_loop().time()
+        waited_s = now_s - self._leaving_s.setdefault(tp, now_s)
+        if waited_s >= _LEAVE_RETRY_S:
+            self._leaving_s[tp] = now_s
+            return False
+        return waited_s >= _LEAVE_S_MAX
 
     def _being_replaced(
         self, directory: LogDirectory, besides: TopicPartition
@@ -179,6 +198,7 @@ class DamagedReplicas:
         elif step is Step.DISCARD:
             log.warning("damaged log discarded, fetching it anew", extra=extra)
             partition.follower.discard_damaged()
+            self._leaving_s.pop(partition.partition, None)
             replica_log.fetch_stopped_in = None
 
     def _hand_over(self, tp: TopicPartition, leader: LeaderReplica) -> None:
