@@ -1,20 +1,32 @@
 """Damaged logs on three brokers: a damaged replica is replaced, but never the last copy."""
 
 import asyncio
+import errno
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from suwi.broker.damaged_replicas import Step, is_replaced, next_step
 from suwi.client.connection import PeerConnection
+from suwi.controller import proposed_isr
 from suwi.env.problems import Problem
 from suwi.log import names
 from suwi.metadata.image import PartitionState
-from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId
+from suwi.model.ids import (
+    NO_NODE,
+    LeaderEpoch,
+    NodeId,
+    PartitionIndex,
+    TopicPartition,
+)
+from suwi.records.batch import batches
+from suwi.replica.leader_state import UNKNOWN_EPOCH
 from suwi.sim.cluster import DATA, PORT, SimCluster
 from tests.broker.simulated import fetch_once, read_all
 from tests.broker.test_simulated_cluster import run, state, until
 from tests.broker.test_simulated_losses import create_orders, make_controller, write
+from tests.replica.test_replica_selector import RACKS
+from tests.replica.test_replica_selector import fetch as fetch_from_rack
 from tests.sim.mutants.damage import DISCARDS_IN_THE_SAME_EPOCH
 
 SCRUBBING = {
@@ -280,3 +292,167 @@ def test_the_old_files_stay_until_the_copy_is_in_sync_with_another_leader() -> N
     assert not is_replaced(NodeId(2), state(2, (2,)))
     assert not is_replaced(NodeId(2), state(1, (1, 2), is_recovering=True))
     assert not is_replaced(NodeId(2), state(NO_NODE, (1, 2)))
+
+
+# -- what a replacement waits for -----------------------------------------------------------------
+
+
+def waits_for(cluster: SimCluster, number: int) -> str | None:
+    """What the replacement of a damaged replica waits for, as the problem says."""
+    for problem in problems_of(cluster, number):
+        _, _, obstacle = problem.reason.partition("; its replacement waits for ")
+        if obstacle:
+            return obstacle
+    return None
+
+
+async def replaced_after_waiting(cluster: SimCluster, whole: bytes) -> None:
+    await until(lambda: content_of(cluster, 3) == whole)
+    await until(lambda: set(state(cluster).isr) == {1, 2, 3})
+    await until(lambda: not segments_of(cluster, 3, names.DAMAGED))
+    assert problems_of(cluster, 3) == []
+
+
+def test_a_damaged_replica_is_not_discarded_while_the_disk_has_no_space_for_its_copy() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2, 3], min_insync_replicas="2")
+        whole, disk = content_of(cluster, 1), cluster[3].machine.disk
+        disk.capacity_bytes = disk.drive.volume.used_bytes + (1 << 20)
+        damage(cluster, 3, 15)
+        await until(lambda: damages_found(cluster, 3) == 1)
+        await asyncio.sleep(20)
+        assert not segments_of(cluster, 3, names.DAMAGED)
+        assert set(state(cluster).isr) == {1, 2, 3}, "it goes on fetching"
+        assert waits_for(cluster, 3) == f"free space in {DATA} for a second copy of the log"
+        assert await write(cluster, 1, [b"more"]) == ErrorCode.none
+        disk.capacity_bytes = None
+        await replaced_after_waiting(cluster, content_of(cluster, 1))
+        assert whole in content_of(cluster, 3)
+
+    run(scenario, 1, SCRUBBING)
+
+
+def test_a_damaged_leader_hands_over_while_the_disk_has_no_space_for_its_copy() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2, 3], min_insync_replicas="2")
+        disk = cluster[1].machine.disk
+        disk.capacity_bytes = disk.drive.volume.used_bytes + (1 << 20)
+        damage(cluster, 1, 15)
+        await until(lambda: state(cluster).leader == 2)
+        await until(lambda: set(state(cluster).isr) == {1, 2, 3})
+        await asyncio.sleep(20)
+        assert not segments_of(cluster, 1, names.DAMAGED)
+        assert waits_for(cluster, 1) is not None
+        assert set(state(cluster).isr) == {1, 2, 3}
+        assert await values_from(2) == VALUES
+
+    run(scenario, 1, SCRUBBING)
+
+
+def test_damaged_replicas_of_one_data_directory_are_replaced_one_after_the_other() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2, 3], min_insync_replicas="2")
+        whole = content_of(cluster, 1)
+        broker = cluster[3].broker
+        assert broker is not None
+        other = TopicPartition("other", PartitionIndex(0))
+        aside = next(iter(broker.directories)).state.set_aside
+        aside[other] = None
+        damage(cluster, 3, 15)
+        await until(lambda: damages_found(cluster, 3) == 1)
+        await asyncio.sleep(20)
+        assert not segments_of(cluster, 3, names.DAMAGED)
+        assert waits_for(cluster, 3) == f"the replacement of {other} in the same data directory"
+        del aside[other]
+        await replaced_after_waiting(cluster, whole)
+
+    run(scenario, 1, SCRUBBING)
+
+
+def test_a_broker_that_is_not_registered_discards_nothing() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2, 3], min_insync_replicas="2")
+        whole, broker = content_of(cluster, 1), cluster[3].broker
+        assert broker is not None
+        damage(cluster, 3, 15)
+        while 3 in state(cluster, seen_by=3).isr:  # noqa: ASYNC110 - virtual time costs nothing
+            await asyncio.sleep(0.001)
+        assert not segments_of(cluster, 3, names.DAMAGED)
+        epoch, broker.replicas.broker_epoch = broker.replicas.broker_epoch, UNKNOWN_EPOCH
+        await asyncio.sleep(20)
+        assert not segments_of(cluster, 3, names.DAMAGED)
+        assert waits_for(cluster, 3) == "the registration of this broker"
+        broker.replicas.broker_epoch = epoch
+        await replaced_after_waiting(cluster, whole)
+
+    run(scenario, 1, SCRUBBING)
+
+
+def test_damaged_files_that_cannot_be_removed_are_removed_later() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2, 3], min_insync_replicas="2")
+        disk = cluster[3].machine.disk
+        fault = disk.faults.fail("remove", errno.EPERM, path=f"*{names.DAMAGED}", times=1)
+        damage(cluster, 3, 15)
+        await until(lambda: bool(segments_of(cluster, 3, names.DAMAGED)))
+        await until(lambda: set(state(cluster).isr) == {1, 2, 3})
+        await asyncio.sleep(20)
+        assert segments_of(cluster, 3, names.DAMAGED), "the removal failed"
+        disk.faults.remove(fault)
+        await until(lambda: not segments_of(cluster, 3, names.DAMAGED), limit_s=1200)
+
+    run(scenario, 1, SCRUBBING)
+
+
+# -- readers --------------------------------------------------------------------------------------
+
+
+def test_a_consumer_in_the_rack_of_a_damaged_follower_gets_the_records_from_the_leader() -> None:
+    """The follower stays in the ISR because min.insync.replicas needs it. Clients go back to the
+    leader after its error."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2], min_insync_replicas="2")
+        damage(cluster, 2, 13)
+        await until(lambda: damages_found(cluster, 2) == 1)
+        await asyncio.sleep(5)
+        connections = {number: await PeerConnection.open(f"b{number}", PORT) for number in (1, 2)}
+        from_node, offset = 1, 0
+        for _ in range(100):
+            response = await fetch_from_rack(connections[from_node], offset, rack="rack-2")
+            (read,) = response.topics[0].partitions
+            if read.error_code:
+                assert (from_node, offset) == (2, 13)
+                from_node = 1
+            elif read.preferred_read_replica >= 0:
+                from_node = read.preferred_read_replica
+            elif read.records:
+                for _, header in batches(memoryview(read.records)):
+                    offset = header.base_offset + 1
+        assert offset == len(VALUES)
+        assert from_node == 2, "after the damaged range it reads from the follower again"
+
+    run(scenario, 1, SCRUBBING | RACKS)
+
+
+def test_a_damaged_follower_goes_on_fetching_if_the_controller_does_not_let_it_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A controller of an older version removes a follower without a new leader epoch, once."""
+    without_follower = proposed_isr._without_follower
+    monkeypatch.setattr(proposed_isr, "_without_damaged", without_follower)
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2, 3], min_insync_replicas="2")
+        damage(cluster, 3, 15)
+        await until(lambda: 3 not in state(cluster).isr)
+        await until(lambda: 3 in state(cluster).isr)
+        assert waits_for(cluster, 3) == "a controller that lets it leave the ISR"
+        assert not segments_of(cluster, 3, names.DAMAGED)
+        await asyncio.sleep(100)
+        assert set(state(cluster).isr) == {1, 2, 3}, "it is not asked again and again"
+        monkeypatch.undo()
+        await until(lambda: bool(segments_of(cluster, 3, names.DAMAGED)), limit_s=1200)
+        await until(lambda: set(state(cluster).isr) == {1, 2, 3})
+
+    run(scenario, 1, SCRUBBING)

@@ -5,17 +5,21 @@ no replica can be spared: it stays in sync then, and all records can be read. A 
 stops fetching and leaves the ISR, which starts a new leader epoch: a fetch that it sent before can
 then not bring it back. When the image shows that, it discards its log and fetches it anew; the old
 files are set aside until it is in sync again, because a replica that it copies from may be damaged
-elsewhere.
+elsewhere. The disk holds both meanwhile: replicas of one data directory are replaced one after the
+other, and only if there is space. One that waits stays as it is, and its problem says for what.
 Invariant: a log is discarded only while the partition has a leader and at least
-min.insync.replicas other members of the ISR, and this replica is not among them.
+min.insync.replicas other members of the ISR, this replica is not among them, and the broker is
+registered.
 """
 
 import asyncio
 import logging
+from contextlib import suppress
 from enum import Enum, auto
 from math import inf
 
 from suwi.log.log_directories import LogDirectories
+from suwi.log.log_directory import LogDirectory
 from suwi.log.sync_threads import in_sync_thread
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import BrokerError
@@ -28,6 +32,12 @@ from suwi.replica.replica_manager import ReplicaManager
 log = logging.getLogger(__name__)
 
 _HAND_OVER_S_MIN = 600.0
+_REMOVAL_RETRY_S = 600.0
+_LEAVE_S_MAX = 10.0
+_LEAVE_RETRY_S = 600.0
+"""If it cannot leave the ISR, it fetches this long before it tries again."""
+_SPARE_BYTES = 64 << 20
+"""What must stay free for other logs while one is copied, besides a tenth of its size."""
 
 
 class Step(Enum):
@@ -72,35 +82,100 @@ class DamagedReplicas:
         self._directories = directories
         self._replicas = replicas
         self._handed_over_s: dict[TopicPartition, float] = {}
+        self._leaving_s: dict[TopicPartition, float] = {}
+        """When each replica that has not left the ISR yet asked for it first."""
+        self._removal_failed_s: dict[TopicPartition, float] = {}
 
     async def step_all(self) -> None:
+        damaged: set[TopicPartition] = set()
         for directory in self._directories.usable():
             await asyncio.sleep(0)
-            for tp in list(directory.state.damaged):
-                self._step(tp)
-                await asyncio.sleep(0)
-            for tp in list(directory.state.set_aside):
-                await self._remove_set_aside(tp)
+            await self._step_directory(directory)
+            damaged |= directory.state.damaged.keys() | directory.state.set_aside.keys()
+        for times in (self._handed_over_s, self._leaving_s, self._removal_failed_s):
+            for tp in times.keys() - damaged:
+                del times[tp]
 
-    def _step(self, tp: TopicPartition) -> None:
-        try:
-            partition = self._replicas.replica_of(tp.topic, tp.partition)
-            state = self._replicas.image.partition(tp)
-            if state is None or not partition.is_open or partition.is_closed:
-                return
-            self._take(partition, state)
-        except BrokerError as error:
-            log.info(
-                "damaged replica not replaced yet",
-                extra={"partition": str(tp), "reason": str(error)},
-            )
+    async def _step_directory(self, directory: LogDirectory) -> None:
+        for tp in list(directory.state.damaged):
+            try:
+                _, free_bytes = await in_sync_thread(directory.space)
+                self._step(tp, directory, free_bytes)
+            except (BrokerError, OSError) as error:
+                extra = {"partition": str(tp), "reason": str(error)}
+                log.info("damaged replica not replaced yet", extra=extra)
+        for tp in list(directory.state.set_aside):
+            await self._remove_set_aside(tp, directory)
 
-    def _take(self, partition: Partition, state: PartitionState) -> None:
+    def _step(self, tp: TopicPartition, directory: LogDirectory, free_bytes: int) -> None:
+        partition = self._replicas.replica_of(tp.topic, tp.partition)
+        state = self._replicas.image.partition(tp)
+        if state is None or not partition.is_open or partition.is_closed:
+            return
         replica_log = partition.replica_log
         if state.leader_epoch != replica_log.leader_epoch:
             return  # The image is being applied.
         insync_min = replica_log.config.min_insync_replicas
         step = next_step(self._node_id, state, insync_min, replica_log.fetch_stopped_in)
+        waits_for = None
+        if step not in (Step.KEEP, Step.HAND_OVER):
+            waits_for = self._obstacle(partition, directory, free_bytes)
+            if waits_for is not None:
+                self._leaving_s.pop(tp, None)
+            elif step is Step.LEAVE and self._must_fetch_again(tp):
+                waits_for = "a controller that lets it leave the ISR"
+            if waits_for is not None:
+                step = Step.HAND_OVER if step is Step.RESIGN else Step.KEEP
+        partition_log = partition.log_as_it_is
+        if partition_log.replacement_waits_for != waits_for:
+            partition_log.replacement_waits_for = waits_for
+            extra = {"partition": str(tp), "waits_for": waits_for}
+            log.info("replacement of a damaged replica", extra=extra)
+        self._take(step, partition, state)
+
+    def _obstacle(
+        self, partition: Partition, directory: LogDirectory, free_bytes: int
+    ) -> str | None:
+        """What the replacement of a replica waits for; None if it can begin or go on."""
+        if not self._replicas.is_registered:
+            return "the registration of this broker"
+        if directory.state.is_full:
+            return f"space in {directory.path}, which is full"
+        other = self._being_replaced(directory, partition.partition)
+        if other is not None:
+            return f"the replacement of {other} in the same data directory"
+        size_bytes = partition.log_as_it_is.size_bytes
+        if free_bytes < size_bytes + size_bytes // 10 + _SPARE_BYTES:
+            return f"free space in {directory.path} for a second copy of the log"
+        return None
+
+    def _must_fetch_again(self, tp: TopicPartition) -> bool:
+        """Whether it could not leave for a while: there is no controller, or one of an older
+        version. It is behind the others soon, so it fetches on."""
+        now_s = asyncio.get_running_loop().time()
+        waited_s = now_s - self._leaving_s.setdefault(tp, now_s)
+        if waited_s >= _LEAVE_RETRY_S:
+            self._leaving_s[tp] = now_s
+            return False
+        return waited_s >= _LEAVE_S_MAX
+
+    def _being_replaced(
+        self, directory: LogDirectory, besides: TopicPartition
+    ) -> TopicPartition | None:
+        """Another replica in the directory that is leaving the ISR, or is copied anew."""
+        for tp in directory.state.set_aside:
+            if tp != besides:
+                return tp
+        for tp in directory.state.damaged:
+            if tp == besides:
+                continue
+            with suppress(BrokerError):  # The partition is being deleted.
+                if self._replicas.replica_of(*tp).replica_log.fetch_stopped_in is not None:
+                    return tp
+        return None
+
+    def _take(self, step: Step, partition: Partition, state: PartitionState) -> None:
+        replica_log = partition.replica_log
         extra = {"partition": str(partition.partition), "epoch": state.leader_epoch}
         if step in (Step.KEEP, Step.HAND_OVER):
             replica_log.fetch_stopped_in = None
@@ -123,6 +198,7 @@ class DamagedReplicas:
         elif step is Step.DISCARD:
             log.warning("damaged log discarded, fetching it anew", extra=extra)
             partition.follower.discard_damaged()
+            self._leaving_s.pop(partition.partition, None)
             replica_log.fetch_stopped_in = None
 
     def _hand_over(self, tp: TopicPartition, leader: LeaderReplica) -> None:
@@ -132,11 +208,19 @@ class DamagedReplicas:
             self._handed_over_s[tp] = now_s
             leader.resign("the log is damaged")
 
-    async def _remove_set_aside(self, tp: TopicPartition) -> None:
+    async def _remove_set_aside(self, tp: TopicPartition, directory: LogDirectory) -> None:
         state = self._replicas.image.partition(tp)
-        if state is None or not is_replaced(self._node_id, state):
+        if state is None or not is_replaced(self._node_id, state) or tp in directory.state.damaged:
             return
-        for directory in self._directories.usable():
-            if tp in directory.state.set_aside and tp not in directory.state.damaged:
-                await in_sync_thread(directory.removing_damaged_files(tp))
-                log.info("damaged files removed", extra={"partition": str(tp)})
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._removal_failed_s.get(tp, -inf) < _REMOVAL_RETRY_S:
+            return
+        try:
+            await in_sync_thread(directory.removing_damaged_files(tp))
+        except OSError as error:
+            self._removal_failed_s[tp] = now_s
+            extra = {"partition": str(tp), "reason": str(error)}
+            log.warning("damaged files not removed", extra=extra)
+            return
+        directory.state.set_aside.pop(tp, None)
+        log.info("damaged files removed", extra={"partition": str(tp)})

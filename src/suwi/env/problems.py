@@ -97,9 +97,12 @@ class Problems:
         return iter(list(self._current.values()))
 
     def report(self, kind: ProblemKind, place: str, reason: str) -> None:
-        """Begins a problem, or shows that it goes on."""
+        """Begins a problem, or shows that it goes on, perhaps for another reason."""
         now_ms = self._last_ms[kind, place] = self._clock.now_ms()
-        if (kind, place) in self._current:
+        known = self._current.get((kind, place))
+        if known is not None:
+            if known.reason != reason:
+                self._current[kind, place] = known._replace(reason=reason)
             return
         self._current[kind, place] = Problem(kind, place, reason, now_ms)
         log.error(

@@ -35,7 +35,7 @@ class Damage(NamedTuple):
 class Rereads:
     """Finds an offset that is read much more often than the others, in constant memory: a reader
     that rejects a damaged batch reads it again and again. Many readers of one offset look the same;
-    the check of a batch is cheap."""
+    what follows is cheap."""
 
     __slots__ = ("_count", "_offset")
 

@@ -321,7 +321,6 @@ class LogDirectory:
 
     def removing_damaged_files(self, partition: TopicPartition) -> Job:
         """Removes what was set aside of a damaged log; there is a new copy of it."""
-        self.state.set_aside.pop(partition, None)
         directory = self.dir_of(partition)
 
         def remove() -> None:

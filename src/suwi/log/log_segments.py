@@ -30,7 +30,15 @@ SEGMENTS_AT_ONCE = 16
 
 
 class LogSegments:
-    __slots__ = ("_directory", "_removed", "all", "bases", "damages", "end_offset")
+    __slots__ = (
+        "_directory",
+        "_removed",
+        "_replacement_waits_for",
+        "all",
+        "bases",
+        "damages",
+        "end_offset",
+    )
 
     def __init__(self, directory: PartitionDirectory, segments: list[Segment]) -> None:
         assert segments
@@ -42,6 +50,7 @@ class LogSegments:
         self._removed: tuple[str, ...] = ()
         self.damages: tuple[Damage, ...] = ()
         """In order, without overlaps."""
+        self._replacement_waits_for: str | None = None
 
     # -- finding -------------------------------------------------------------------------------
 
@@ -157,8 +166,25 @@ class LogSegments:
         if any(damage.first < known.end and known.first < damage.end for known in self.damages):
             return
         self._set_damages(tuple(sorted((*self.damages, damage))))
-        problems, place = self._directory.state.problems, self._place_of(damage)
-        problems.report(ProblemKind.DAMAGED_BATCH, place, f"{damage.path}: {damage.reason}")
+        self._report(damage)
+
+    @property
+    def replacement_waits_for(self) -> str | None:
+        """Why a damaged log is not replaced by a copy of another replica yet."""
+        return self._replacement_waits_for
+
+    @replacement_waits_for.setter
+    def replacement_waits_for(self, obstacle: str | None) -> None:
+        self._replacement_waits_for = obstacle
+        for damage in self.damages:
+            self._report(damage)
+
+    def _report(self, damage: Damage) -> None:
+        reason = f"{damage.path}: {damage.reason}"
+        if self._replacement_waits_for is not None:
+            reason += f"; its replacement waits for {self._replacement_waits_for}"
+        problems = self._directory.state.problems
+        problems.report(ProblemKind.DAMAGED_BATCH, self._place_of(damage), reason)
 
     def forget_damages(self, is_gone: Callable[[Damage], bool] = lambda _: True) -> None:
         """The records of these ranges are no longer part of the log."""

@@ -148,6 +148,15 @@ class PartitionLog:
         """Records that are damaged or missing on the disk, in order."""
         return self._segments.damages
 
+    @property
+    def replacement_waits_for(self) -> str | None:
+        """Why a damaged log is not replaced by a copy of another replica yet."""
+        return self._segments.replacement_waits_for
+
+    @replacement_waits_for.setter
+    def replacement_waits_for(self, obstacle: str | None) -> None:
+        self._segments.replacement_waits_for = obstacle
+
     def add_damage(self, damage: Damage) -> None:
         self._segments.add_damage(damage)
 

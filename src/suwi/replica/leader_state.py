@@ -7,9 +7,10 @@ Invariant: the high watermark never passes the end offset of a replica that may 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from suwi.log.damage import Rereads
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import NO_OFFSET, LeaderEpoch, NodeId, Offset
 from suwi.replica.isr import Expanding, Isr, Shrinking, Stable, possible_members, proposed_members
@@ -35,6 +36,8 @@ class Follower:
     """The leader's end offset at the follower's last fetch."""
     watermark_sent: Offset = NO_OFFSET
     start_sent: Offset = NO_OFFSET
+    redirects: Rereads = field(default_factory=Rereads)
+    """Where consumers were told to read from it (KIP-392)."""
 
     def is_caught_up(self, leader_end: Offset, now_s: float, lag_s_max: float) -> bool:
         return self.end_offset == leader_end or now_s - self.caught_up_s <= lag_s_max

@@ -347,7 +347,7 @@ class ReplicaManager:
             await self._run_in_slices(step for topic in topics for step in self._topic_steps(topic))
 
     @property
-    def _is_registered(self) -> bool:
+    def is_registered(self) -> bool:
         registered = self.image.registered_brokers.get(self._node_id)
         return (
             self.broker_epoch != UNKNOWN_EPOCH
@@ -382,7 +382,7 @@ class ReplicaManager:
 
     def _take_role(self, partition: Partition, state: PartitionState) -> None:
         before = partition.leader_epoch, partition.is_leader
-        if state.leader == self._node_id and self._is_registered:
+        if state.leader == self._node_id and self.is_registered:
             self._stop_fetching(partition)
             partition.make_leader(state, self.broker_epoch)
             self._led[partition.partition] = partition
@@ -402,7 +402,7 @@ class ReplicaManager:
     def _follow_leader(self, partition: Partition, state: PartitionState) -> None:
         is_same = partition.leader == state.leader and partition.leader_epoch == state.leader_epoch
         partition.make_follower(state)
-        if state.leader == NO_NODE or not self._is_registered:
+        if state.leader == NO_NODE or not self.is_registered:
             # Leaders refuse a broker that is not registered; its registration applies all states.
             self._stop_fetching(partition)
         elif self._fetchers is not None and not (is_same and self._fetchers.has(partition)):
@@ -434,7 +434,7 @@ class ReplicaManager:
         if tp not in self._partitions and self.directories.topic_id_of(tp) != topic_id:
             return
         reason = NotLeaderOrFollower(f"{tp} was moved to other brokers")
-        if self._is_registered:
+        if self.is_registered:
             self._delete(tp, topic_id, reason)
             log.info("replica removed", extra={"partition": str(tp)})
         else:
@@ -442,7 +442,7 @@ class ReplicaManager:
 
     def _own_replica(self, tp: TopicPartition) -> OwnReplica:
         state = self.image.partition(tp)
-        return OwnReplica.of(self._node_id, state, is_registered=self._is_registered)
+        return OwnReplica.of(self._node_id, state, is_registered=self.is_registered)
 
     def _delete(
         self, tp: TopicPartition, topic_id: TopicId, reason: BrokerError | None = None

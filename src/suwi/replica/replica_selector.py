@@ -18,7 +18,8 @@ class ReplicaSelector:
     def choose(self, leader_state: LeaderState, offset: Offset, rack: str) -> NodeId | None:
         """The most advanced of the in-sync followers in `rack` that have `offset`.
 
-        None if there is none, or the leader is in `rack`.
+        None if there is none, or the leader is in `rack`, or consumers come back from that replica
+        again and again with the same offset: it cannot read its log there.
         """
         brokers = self._metadata.image.unfenced_brokers
         if self._node_id in brokers and brokers[self._node_id].rack == rack:
@@ -32,4 +33,7 @@ class ReplicaSelector:
             and follower.end_offset != NO_OFFSET
             and follower.start_offset <= offset <= follower.end_offset
         ]
-        return NodeId(-max(near)[1]) if near else None
+        if not near:
+            return None
+        chosen = NodeId(-max(near)[1])
+        return None if leader_state.followers[chosen].redirects.are_many(offset) else chosen
