@@ -35,7 +35,6 @@ from suwi.group.target_assignment import Job
 from suwi.records.record import Marker
 
 _JOB: Final = "job"
-_SLICES_PER_EVENT: Final = 3
 _COMPARE: Final = ("compare topics",)
 _TOPICS_COMPARED_PER_EVENT: Final = 5_000
 
@@ -293,7 +292,7 @@ class GroupCoordinatorShard:
         group = self.groups.consumer.get(job.group_id) if job is not None else None
         if job is None or group is None:
             self._jobs.pop(key, None)
-        elif job.run(_SLICES_PER_EVENT):
+        elif job.run_some():
             del self._jobs[key]
             self._consumer.job_done(group, job, self._topics(), now_ms, decision)
         else:
