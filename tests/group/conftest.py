@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,8 +21,8 @@ class StandIn(ModuleType):
         log_errors = True
 
     @staticmethod
-    def compile(regex: str, _options: Any) -> re.Pattern[str]:
-        return re.compile(regex)
+    def compile(regex: str, _options: Any) -> Any:
+        return SimpleNamespace(fullmatch=re.compile(regex).fullmatch, programsize=len(regex))
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Decision, TimerKey, Token
-from suwi.group.classic_group import ClassicGroup, ClassicState, Protocol
+from suwi.group.classic_group import ClassicGroup, ClassicState, Protocol, beyond_record
 from suwi.group.classic_join import ClassicGroupConfig
 from suwi.group.classic_messages import JoinRequest, LeavingMember, SyncRequest
 from suwi.group.consumer_config import ConsumerGroupConfig
@@ -225,8 +225,8 @@ class Driver(MachineDriver[GroupCoordinatorShard]):
         groups = self.machine.groups.classic.values()
         for group in groups:
             check_group(group, self.timers)
-        assert self.machine.held_without_record.total == sum(
-            group.held_bytes for group in groups if group.persisted is None
+        assert self.machine.held_beyond_records.total == sum(
+            group.held_beyond_record for group in groups
         )
 
 
@@ -255,6 +255,9 @@ def check_group(group: ClassicGroup, timers: dict[TimerKey, int]) -> None:
     sizes = [member.size for member in members.values()]
     assert group.held_bytes == sum(s.held for s in sizes) + sum(map(len, group.pending_members))
     assert group.recorded_bytes == sum(size.recorded for size in sizes)
+    assert group.held_beyond_record == sum(map(len, group.pending_members)) + sum(
+        beyond_record(member.size.held, member.in_record) for member in members.values()
+    )
     for member in members.values():
         assert member.awaiting_join is None or member.awaiting_sync is None
         assert ("session", group.group_id, member.member_id) in timers

@@ -12,7 +12,7 @@ from tests.group.driver import GROUP
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> ConsumerDriver:
     """Every job needs more than one event."""
-    monkeypatch.setattr(regular_expressions, "_SLICE", 1)
+    monkeypatch.setattr(regular_expressions, "COST_PER_SLICE", 1)
     monkeypatch.setattr(assignors.Pace, "is_over", lambda *_: True)
     return ConsumerDriver()
 
@@ -43,3 +43,20 @@ def test_an_expression_that_comes_while_others_are_resolved_does_not_wait_for_th
     assert set(jobs.consumer.regexes) == {"a.*", "a[0-9]"}
     assert jobs.consumer.state is not GroupState.ASSIGNING
     assert len(jobs.targets()) == 2
+
+
+def test_one_slice_of_expressions_is_resolved_per_event(
+    jobs: ConsumerDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matched = []
+    matches = regular_expressions.Regex.matches
+
+    def counted(regex: regular_expressions.Regex, name: str) -> bool:
+        matched.append((jobs.decision, name))
+        return matches(regex, name)
+
+    monkeypatch.setattr(regular_expressions.Regex, "matches", counted)
+    jobs.beat("m1", regex="a.*")
+    jobs.sleep(5_000)
+    assert {name for _, name in matched} == set(TOPICS)
+    assert len({id(decision) for decision, _ in matched}) == len(matched)

@@ -127,7 +127,7 @@ def test_expressions_are_resolved_again_each_refresh_interval_and_after_a_fail_o
 
 
 def test_many_topics_are_matched_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regular_expressions, "_SLICE", 1)
+    monkeypatch.setattr(regular_expressions, "COST_PER_SLICE", 1)
     w = world()
     for name in ("ac", "ad", "ae"):
         w.image = w.image.with_topic(name, 1)
@@ -156,6 +156,20 @@ def test_an_expression_of_many_names_is_not_too_large() -> None:
     names = [f"topic-name-{number}" for number in range(1_700)]
     regex = "|".join(names)
     assert run(resolve([regex], names)) == {regex: tuple(sorted(names))}
+
+
+@pytest.mark.skipif(not HAS_RE2, reason="needs google-re2")
+def test_an_expression_whose_matches_take_longer_than_a_turn_of_the_loop_is_refused() -> None:
+    response = Client(world(), "m1", None, regex="(?:[a-z]?[a-z]?[a-z]?[a-z]?){1000}").beat()
+    assert response.error is ErrorCode.invalid_regular_expression
+    assert "instructions" in (response.message or "")
+
+
+@pytest.mark.skipif(not HAS_RE2, reason="needs google-re2")
+def test_the_costlier_an_expression_is_the_fewer_names_are_matched_in_one_step() -> None:
+    names = ["a" * 240 + f"{number:03}" for number in range(500)]
+    assert len(list(resolve(["(?:[a-z]?){1000}"], names))) >= len(names) - 1
+    assert len(list(resolve(["a.*"], names))) <= 5
 
 
 @pytest.mark.skipif(not HAS_RE2, reason="needs google-re2")

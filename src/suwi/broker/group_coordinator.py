@@ -76,7 +76,7 @@ class GroupCoordinator:
                     groups,
                     lambda: str(env.random.uuid()),
                     lambda: self._topics,
-                    self._held_without_record,
+                    self._held_beyond_records,
                 ),
                 GROUP_RECORDS,
                 env.clock,
@@ -88,8 +88,8 @@ class GroupCoordinator:
             ),
         )
 
-    def _held_without_record(self) -> int:
-        return sum(shard.machine.held_without_record.total for shard in self.runtime.active())
+    def _held_beyond_records(self) -> int:
+        return sum(shard.machine.held_beyond_records.total for shard in self.runtime.active())
 
     def new_topic(self) -> NewTopic:
         """How the internal topic is made (requirement G4)."""

@@ -31,12 +31,12 @@ class ClassicCoordinator:
         self,
         config: ClassicGroupConfig,
         new_id: Callable[[], str],
-        held_without_record: Callable[[], int] = lambda: 0,
+        held_beyond_records: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`new_id` makes the random part of a member id. `held_without_record`: how many bytes the
-        members of all groups hold that have no record yet."""
+        """`new_id` makes the random part of a member id. `held_beyond_records`: how many bytes the
+        members of all groups hold that no record accounts for."""
         self._rebalances = ClassicRebalances(config.initial_rebalance_delay_ms)
-        self._joining = ClassicJoin(config, new_id, self._rebalances, held_without_record)
+        self._joining = ClassicJoin(config, new_id, self._rebalances, held_beyond_records)
 
     # -- JoinGroup -------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ class Protocol:
 
 
 class HeldBytes:
-    """What members of groups hold that have no record yet: nothing in the log bounds it."""
+    """What the members of many groups hold beyond their records: nothing in the log bounds it."""
 
     __slots__ = ("total",)
 
@@ -55,6 +55,14 @@ class MemberSize(NamedTuple):
 
 
 NO_SIZE: Final = MemberSize(0, 0)
+
+PROTOCOLS_USUAL_MAX: Final = 4
+"""Members hold their metadata for each protocol that they support; the record has one of them."""
+
+
+def beyond_record(held: int, in_record: int) -> int:
+    """The bytes of a member that its group's record does not account for."""
+    return max(0, held - PROTOCOLS_USUAL_MAX * in_record)
 
 
 def size_of(
@@ -85,6 +93,8 @@ class ClassicMember:
     """When it first joined in the rebalance that goes on."""
     counted: MemberSize = NO_SIZE
     """Its size, as its group has counted it."""
+    in_record: int = 0
+    """The bytes that the group's newest record has of it."""
 
     def metadata_for(self, protocol: str) -> bytes:
         for supported in self.protocols:
@@ -98,6 +108,10 @@ class ClassicMember:
     @property
     def size(self) -> MemberSize:
         return size_of(self.protocols, self.member_id, self.client_id, self.instance_id)
+
+    @property
+    def counted_beyond_record(self) -> int:
+        return beyond_record(self.counted.held, self.in_record)
 
     def value(self, protocol: str, assignment: bytes) -> MemberMetadata:
         """As it is persisted, with this assignment."""
@@ -139,8 +153,10 @@ class ClassicGroup:
     """By members, and by ids that were handed out."""
     recorded_bytes: int = 0
     """Of the record that these members would have, at least."""
-    held_without_record: HeldBytes | None = None
-    """Where `held_bytes` counts, too, until there is a record."""
+    held_beyond_record: int = 0
+    """The part of `held_bytes` that the record does not account for."""
+    held_beyond_records: HeldBytes | None = None
+    """Where `held_beyond_record` counts, too, while the group exists."""
     _supported: Counter[str] = field(default_factory=Counter)
     """How many members support each protocol."""
 
@@ -186,29 +202,31 @@ class ClassicGroup:
     def hand_out(self, member_id: str) -> None:
         """The id of a member that is to join."""
         self.pending_members[member_id] = None
-        self._hold(len(member_id), 0)
+        self._hold(len(member_id), 0, len(member_id))
 
     def _count(self, member: ClassicMember) -> None:
-        before = member.counted
+        before, beyond = member.counted, member.counted_beyond_record
         held, recorded = member.counted = member.size
-        self._hold(held - before.held, recorded - before.recorded)
+        beyond = member.counted_beyond_record - beyond
+        self._hold(held - before.held, recorded - before.recorded, beyond)
 
-    def _hold(self, held: int, recorded: int) -> None:
+    def _hold(self, held: int, recorded: int, beyond: int) -> None:
         self.held_bytes += held
         self.recorded_bytes += recorded
-        if self.held_without_record is not None:
-            self.held_without_record.total += held
+        self.held_beyond_record += beyond
+        if self.held_beyond_records is not None:
+            self.held_beyond_records.total += beyond
 
     def take_back(self, member_id: str) -> None:
         if member_id in self.pending_members:
             del self.pending_members[member_id]
-            self._hold(-len(member_id), 0)
+            self._hold(-len(member_id), 0, -len(member_id))
 
     def release(self) -> None:
-        """It has a record, or is gone."""
-        if self.held_without_record is not None:
-            self.held_without_record.total -= self.held_bytes
-            self.held_without_record = None
+        """The group is gone."""
+        if self.held_beyond_records is not None:
+            self.held_beyond_records.total -= self.held_beyond_record
+            self.held_beyond_records = None
 
     def add(self, member: ClassicMember) -> None:
         self._count(member)
@@ -250,7 +268,8 @@ class ClassicGroup:
         member = self.members.pop(member_id, None)
         if member is None:
             return None
-        self._hold(-member.counted.held, -member.counted.recorded)
+        held, recorded = member.counted
+        self._hold(-held, -recorded, -member.counted_beyond_record)
         if member.instance_id is not None and self.static.get(member.instance_id) == member_id:
             del self.static[member.instance_id]
         self._supported.subtract(protocol.name for protocol in member.protocols)
@@ -351,7 +370,6 @@ class ClassicGroup:
     def apply(self, value: GroupMetadataValue) -> None:
         """A record of this group. A member that is known keeps the requests it waits for, and the
         protocols that it could have used instead; only the one in use is in the record."""
-        self.release()
         self.persisted = value
         is_completing = self.state is ClassicState.COMPLETING_REBALANCE
         if is_completing and value.generation != self.generation:
@@ -376,7 +394,10 @@ class ClassicGroup:
                 self.static[member.instance_id] = member.member_id
         self.joined = sum(m.awaiting_join is not None for m in self.members.values())
         self._supported = Counter(p.name for m in self.members.values() for p in m.protocols)
-        self.held_bytes, self.recorded_bytes = sum(map(len, self.pending_members)), 0
+        pending = sum(map(len, self.pending_members))
+        self._hold(
+            pending - self.held_bytes, -self.recorded_bytes, pending - self.held_beyond_record
+        )
         for member in self.members.values():
             self._count(member)
         # G15: only a whole generation is ever persisted with members.
@@ -394,4 +415,8 @@ def _loaded(persisted: MemberMetadata, protocol_type: str, protocol: str) -> Cla
         protocol_type,
         (Protocol(protocol, persisted.subscription),),
         persisted.assignment,
+        in_record=len(persisted.subscription)
+        + len(persisted.member_id)
+        + len(persisted.client_id)
+        + len(persisted.instance_id or ""),
     )

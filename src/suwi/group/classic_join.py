@@ -12,9 +12,11 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.decision import Decision, Token
 from suwi.group.classic_group import (
     NO_SIZE,
+    PROTOCOLS_USUAL_MAX,
     ClassicGroup,
     ClassicMember,
     ClassicState,
+    beyond_record,
     size_of,
 )
 from suwi.group.classic_group_records import GroupMetadataKey
@@ -34,10 +36,8 @@ _NEW_MEMBER_JOIN_MS: Final = 300_000
 """Who joins for the first time sends no heartbeats before it is answered: it may be silent for so
 long, should the rebalance take longer than its session."""
 
-_PROTOCOLS_USUAL_MAX: Final = 4
-"""Members hold their metadata for each protocol that they support; the record has one of them."""
 _HELD_BYTES_MAX: Final = 64 << 20
-"""By the members of all groups of a broker that have no record yet."""
+"""By the members of all groups of a broker, beyond what their records account for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,12 @@ class ClassicJoin:
         config: ClassicGroupConfig,
         new_id: Callable[[], str],
         rebalances: ClassicRebalances,
-        held_without_record: Callable[[], int],
+        held_beyond_records: Callable[[], int],
     ) -> None:
         self._config = config
         self._new_id = new_id
         self._rebalances = rebalances
-        self._held_without_record = held_without_record
+        self._held_beyond_records = held_beyond_records
 
     def join(self, event: JoinEvent) -> None:
         group, request, token, _, decision = event
@@ -124,10 +124,13 @@ class ClassicJoin:
         recorded_bytes = group.recorded_bytes + after.recorded - before.recorded
         if (
             recorded_bytes > decision.batch_bytes_max
-            or group.held_bytes + held > _PROTOCOLS_USUAL_MAX * decision.batch_bytes_max
+            or group.held_bytes + held > PROTOCOLS_USUAL_MAX * decision.batch_bytes_max
         ):
             return ErrorCode.group_max_size_reached
-        if group.persisted is None and self._held_without_record() + held > _HELD_BYTES_MAX:
+        beyond = after.held
+        if known is not None:
+            beyond = beyond_record(after.held, known.in_record) - known.counted_beyond_record
+        if beyond > 0 and self._held_beyond_records() + beyond > _HELD_BYTES_MAX:
             return ErrorCode.coordinator_load_in_progress  # It is tried again, until others go.
         return None
 

@@ -4,6 +4,7 @@ An expression is resolved when its first subscriber brings it, when topics come 
 refresh interval. All of a group are resolved together, so that they cost one rebalance.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from suwi.coordinator.decision import Decision
@@ -16,7 +17,6 @@ from suwi.group.consumer_records import append_regex
 from suwi.group.regular_expressions import resolve
 from suwi.group.target_assignment import Job
 
-_SLICES_AT_ONCE: Final = 3
 _BATCH_INTERVAL_MS: Final = 10_000
 """Between two looks at the topics of the cluster, however often these change."""
 
@@ -43,8 +43,8 @@ class Regexes:
             append_regex(decision, group_id, before, None)
             del regexes[before]
         if after is not None and after not in regexes:
-            job = Job(group_id, topics.version, resolve([after], topics.names()))
-            if job.run(_SLICES_AT_ONCE):
+            job = _job(group_id, [after], topics)
+            if job.run_some():
                 value = ConsumerGroupRegularExpressionValue(
                     job.result[after], topics.version, now_ms
                 )
@@ -65,9 +65,9 @@ class Regexes:
         """The work, which may be done already."""
         job = self._jobs.get(group.group_id)
         if job is None and group.regex_subscribers:
-            steps = resolve(sorted(group.regex_subscribers), topics.names())
-            job = self._jobs[group.group_id] = Job(group.group_id, topics.version, steps)
-            job.run(_SLICES_AT_ONCE)
+            job = _job(group.group_id, sorted(group.regex_subscribers), topics)
+            self._jobs[group.group_id] = job
+            job.run_some()
         return job
 
     def resolved(
@@ -109,3 +109,7 @@ class Regexes:
     def forget(self, group_id: str) -> None:
         self._jobs.pop(group_id, None)
         self._refreshed_ms.pop(group_id, None)
+
+
+def _job(group_id: str, regexes: Sequence[str], topics: Topics) -> Job:
+    return Job(group_id, topics.version, resolve(regexes, topics.names()), slices_at_once=1)

@@ -6,7 +6,6 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final
 
 from suwi.coordinator.decision import Decision
 from suwi.group.assignors import ASSIGNORS
@@ -17,8 +16,6 @@ from suwi.group.consumer_group_records import ConsumerGroupRegularExpressionValu
 from suwi.group.consumer_messages import Topics
 from suwi.group.consumer_records import append_assignment
 from suwi.group.target_assignment import Job, assign
-
-_SLICES_AT_ONCE: Final = 3
 
 
 class Targets:
@@ -45,7 +42,9 @@ class Targets:
         members, targets = draft.members(), draft.targets()
         assignor = preferred_assignor(draft.assignors(), config)
         job = _job(group.group_id, draft.epoch, assignor, members, targets, draft.regexes, topics)
-        if not job.run(None if is_first else _SLICES_AT_ONCE):
+        if is_first:
+            job.run()
+        elif not job.run_some():
             self._jobs[group.group_id] = job
             decision.arm(assignment_timer(group.group_id), now_ms)
             return
@@ -77,7 +76,7 @@ class Targets:
         regexes = dict(group.regexes)
         job = _job(group.group_id, group.epoch, assignor, members, targets, regexes, topics)
         self._jobs[group.group_id] = job
-        if not job.run(_SLICES_AT_ONCE):
+        if not job.run_some():
             return job
         self.computed(group, job, config, now_ms, decision)
         return None

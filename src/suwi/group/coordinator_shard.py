@@ -35,7 +35,6 @@ from suwi.group.target_assignment import Job
 from suwi.records.record import Marker
 
 _JOB: Final = "job"
-_SLICES_PER_EVENT: Final = 3
 _COMPARE: Final = ("compare topics",)
 _TOPICS_COMPARED_PER_EVENT: Final = 5_000
 
@@ -57,8 +56,8 @@ class GroupCoordinatorShard:
         held_by_all: Callable[[], int] | None = None,
     ) -> None:
         """`topics` are those of the newest metadata image. `held_by_all`: the sum of
-        `held_without_record` of all shards of the broker."""
-        self.held_without_record = HeldBytes()
+        `held_beyond_records` of all shards of the broker."""
+        self.held_beyond_records = HeldBytes()
         self.groups = Groups()
         self.offsets = self.groups.offsets
         self.offset_requests = OffsetRequests(
@@ -67,7 +66,7 @@ class GroupCoordinatorShard:
         self.config = config
         self._topics = topics
         self._classic = ClassicCoordinator(
-            config.classic, new_id, held_by_all or (lambda: self.held_without_record.total)
+            config.classic, new_id, held_by_all or (lambda: self.held_beyond_records.total)
         )
         self._consumer = ConsumerCoordinator(config.consumer_of, new_id)
         self._jobs: dict[TimerKey, Job] = {}
@@ -94,12 +93,14 @@ class GroupCoordinatorShard:
             self._consumer.delete(consumer, decision)
         group = self.groups.classic.get(group_id)
         if group is None:
-            group = ClassicGroup(
-                group_id, state_since_ms=now_ms, held_without_record=self.held_without_record
-            )
+            group = self._new_classic(group_id)
+            group.state_since_ms = now_ms
         self._classic.join(JoinEvent(group, request, token, now_ms, decision))
         if group.members or group.pending_members:
             self.groups.classic[group_id] = group
+
+    def _new_classic(self, group_id: str) -> ClassicGroup:
+        return ClassicGroup(group_id, held_beyond_records=self.held_beyond_records)
 
     def sync(self, request: SyncRequest, token: Token, now_ms: int, decision: Decision) -> None:
         group = self.groups.get(request.group_id)
@@ -207,7 +208,7 @@ class GroupCoordinatorShard:
                 return
             group = self.groups.classic.get(key.group_id)
             if group is None:
-                group = self.groups.classic[key.group_id] = ClassicGroup(key.group_id)
+                group = self.groups.classic[key.group_id] = self._new_classic(key.group_id)
             group.apply(value)
         else:
             self.groups.consumer.replay(record)
@@ -241,12 +242,10 @@ class GroupCoordinatorShard:
                 group.pending_sync.clear()
                 continue
             self._classic.forget(group_id)
-            persisted = group.persisted
-            if persisted is None:
-                self.groups.classic.pop(group_id).release()
-            else:
-                self.groups.classic[group_id] = ClassicGroup(group_id)
-                self.groups.classic[group_id].apply(persisted)
+            self.groups.classic.pop(group_id).release()
+            if group.persisted is not None:
+                self.groups.classic[group_id] = self._new_classic(group_id)
+                self.groups.classic[group_id].apply(group.persisted)
 
     def only_replies(self, _key: TimerKey) -> bool:
         return False
@@ -293,7 +292,7 @@ class GroupCoordinatorShard:
         group = self.groups.consumer.get(job.group_id) if job is not None else None
         if job is None or group is None:
             self._jobs.pop(key, None)
-        elif job.run(_SLICES_PER_EVENT):
+        elif job.run_some():
             del self._jobs[key]
             self._consumer.job_done(group, job, self._topics(), now_ms, decision)
         else:

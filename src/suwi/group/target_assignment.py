@@ -16,6 +16,7 @@ from suwi.group.consumer_group_records import ConsumerGroupRegularExpressionValu
 from suwi.group.consumer_messages import Topic, Topics
 from suwi.model.ids import TopicId
 
+_SLICES_AT_ONCE: Final = 3
 _SIGN: Final = 1 << 63
 _MODULUS: Final = 1 << 64
 
@@ -23,7 +24,9 @@ _MODULUS: Final = 1 << 64
 class Job:
     """Work in slices. `step` until it says that it is done, then `result`."""
 
-    __slots__ = ("_steps", "group_id", "instances", "is_done", "result", "version")
+    __slots__ = (
+        "_slices_at_once", "_steps", "group_id", "instances", "is_done", "result", "version",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -31,15 +34,18 @@ class Job:
         version: int,
         steps: Steps[Any],
         instances: Mapping[str, str] | None = None,
+        *,
+        slices_at_once: int = _SLICES_AT_ONCE,
     ) -> None:
         """`version`: the group epoch of an assignment, the image of regular expressions.
-        `instances`: who was which static member when it began."""
+        `instances`: who was which static member when it began. `slices_at_once`: in one event."""
         self.group_id = group_id
         self.version = version
         self.instances = instances or {}
         self.is_done = False
         self.result: Any = None
         self._steps = steps
+        self._slices_at_once = slices_at_once
 
     def step(self) -> bool:
         """Whether it is done."""
@@ -50,12 +56,14 @@ class Job:
                 self.result, self.is_done = end.value, True
         return self.is_done
 
-    def run(self, slices: int | None = None) -> bool:
-        """So many slices, or all of them. Whether it is done."""
-        while not self.is_done and slices != 0:
-            self.step()
-            slices = None if slices is None else slices - 1
-        return self.is_done
+    def run_some(self) -> bool:
+        """As much as one event may take. Whether it is done."""
+        return any(self.step() for _ in range(self._slices_at_once))
+
+    def run(self) -> None:
+        """All of it."""
+        while not self.step():
+            pass
 
 
 @lru_cache(maxsize=65_536)
