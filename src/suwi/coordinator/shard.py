@@ -168,17 +168,35 @@ class Shard(ShardReplica):
             return iter(())
         return self._steps(decide)
 
-    def append_marker(self, marker: TxnMarker, token: Token) -> None:
+    def append_marker(
+        self, marker: TxnMarker, token: Token, is_wanted: Callable[[], bool] = lambda: True
+    ) -> None:
         """End a transaction. `token` hears of it when the marker is applied and committed (T13).
-        Raises what refuses it now; then nothing is appended."""
+        Raises what refuses it now; then nothing is appended. `is_wanted` is asked in the step of
+        the append, and may raise a `BrokerError`; without it the token hears when all there is is
+        committed."""
         self.check_active()
         if self._later is not None:
-            raise CoordinatorLoadInProgress(f"{self.partition.partition} has a large event")
-        self._flush_now()
-        now_ms = self._context.clock.now_ms()
-        end = self.partition.transactions.append_marker(marker, now_ms)
+            self._replies.add(token)
+            self._later.append(partial(self._mark_late, marker, token, is_wanted))
+            return
+        end = self._append_marker(marker, is_wanted)
         self._replies.add(token)
         self._begin(self._marker_steps(marker, token, end))
+
+    def _append_marker(self, marker: TxnMarker, is_wanted: Callable[[], bool]) -> Offset | None:
+        self._flush_now()
+        if not is_wanted():
+            return None
+        return self.partition.transactions.append_marker(marker, self._context.clock.now_ms())
+
+    def _mark_late(self, marker: TxnMarker, token: Token, is_wanted: Callable[[], bool]) -> Slices:
+        try:
+            end = self._append_marker(marker, is_wanted)
+        except BrokerError as error:
+            self._replies.refuse([(token, None)], error)
+            return iter(())
+        return self._marker_steps(marker, token, end)
 
     def _marker_steps(self, marker: TxnMarker, token: Token, end: Offset | None) -> Slices:
         if end is not None:
