@@ -116,11 +116,13 @@ class Shard(ShardReplica):
             raise CoordinatorNotAvailable(f"{self.partition.partition} has failed")
         raise NotCoordinator(f"{self.partition.partition} is led by another broker")
 
-    def check_readable(self) -> None:
-        """Raises why a reply that needs no append could be out of date, or half of an event."""
+    def until_readable(self) -> Slices:
+        """Waits for the end of a replay: nobody reads half of an event. Raises why a reply that
+        needs no append could be out of date."""
         self.check_active()
-        if self._is_replaying:
-            raise CoordinatorLoadInProgress(f"{self.partition.partition} replays a large event")
+        while self._is_replaying:
+            yield
+            self.check_active()
         self._check_isr_fetches()
 
     def _check_isr_fetches(self) -> None:
@@ -136,8 +138,9 @@ class Shard(ShardReplica):
     ) -> None:
         """Handle one request. `token` gets the reply, now or later. Raises what refuses it now.
 
-        `writes`: it may append, so it is refused where an append would be. `prolongs`: its reply
-        tells a member that it still is one, so it is refused where another broker may know better.
+        `writes`: it may append, so it is refused where an append would be. `prolongs`: no append
+        confirms its reply, for example that a member still is one, so it is refused where another
+        broker may know better.
         """
         self.check_active()
         if self._later is not None:
