@@ -26,7 +26,6 @@ from suwi.coordinator.decision import (
     TimerKey,
     Token,
     TransactionalProducer,
-    run_to_end,
 )
 from suwi.coordinator.pending_replies import PendingReplies
 from suwi.coordinator.record import CoordinatorRecord
@@ -35,6 +34,7 @@ from suwi.coordinator.record_queue import RecordQueue
 from suwi.coordinator.shard_context import Activation, Decide, ShardContext, Status
 from suwi.coordinator.shard_replica import ShardReplica
 from suwi.coordinator.timers import Timers
+from suwi.env.slices import run_to_end
 from suwi.model.errors import (
     BrokerError,
     CoordinatorLoadInProgress,
