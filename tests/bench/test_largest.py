@@ -1,9 +1,9 @@
 """Requests for the benchmark of stalls: of every API, and as large as is legal."""
 
 from bench.largest import arrays_of, commit, largest, largest_fields, smallest
+from suwi.env.slices import run_to_end
 from suwi.wire.codec import encode_request, is_read_in_slices, reading_request
 from suwi.wire.headers import read_request_header
-from suwi.wire.primitives import run_to_end
 from suwi.wire.versions import APIS, REQUEST_ITEMS_MAX, ApiKey
 
 TOPICS = {"a": 2, "b": 1}

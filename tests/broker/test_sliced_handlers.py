@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from bench.largest import arrays_of, largest_fields
+from suwi.env.slices import run_to_end
 from suwi.net.answers import Exclusive, Later, NoReply, Reply
 from suwi.net.fair_turns import SliceTurns
 from suwi.sim import Simulation
 from suwi.wire.codec import encode_request, reading_request
-from suwi.wire.primitives import run_to_end
 from suwi.wire.versions import APIS, ApiKey
 from tests.broker.simulated import SimBroker, create_topic
 from tests.handlers.requests import request_of

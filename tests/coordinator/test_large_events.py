@@ -1,7 +1,8 @@
 """Events with many records: one append, decided, encoded and replayed in slices."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 from unittest.mock import patch
 
@@ -18,7 +19,7 @@ from suwi.coordinator.shard_context import Status
 from suwi.handlers.coordinator_requests import coordinator_error
 from suwi.model.errors import (
     BrokerError,
-    CoordinatorLoadInProgress,
+    InvalidProducerEpoch,
     NotEnoughReplicas,
     RecordListTooLarge,
 )
@@ -121,17 +122,15 @@ def test_half_of_an_event_is_not_read() -> None:
     async def scenario(world: World) -> None:
         await world.serve()
         put_many(world)
-        refused = 0
+        waited = 0
         while world.shard._is_closed:
             is_partial = 0 < len(world.machine.values) < MANY
-            try:
-                world.shard.check_readable()
-                assert not is_partial
-            except CoordinatorLoadInProgress:
-                refused += 1
+            waits = len(list(islice(world.shard.until_readable(), 1)))
+            assert waits or not is_partial
+            waited += waits
             await asyncio.sleep(0)
-        assert refused > 5
-        world.shard.check_readable()
+        assert waited > 5
+        assert list(world.shard.until_readable()) == []
 
     in_world(scenario)
 
@@ -286,15 +285,78 @@ def test_a_large_transactional_write_and_its_marker_are_applied_in_slices() -> N
         world.machine.slices_of_a_marker = (None,) * 10
         marker, token = TxnMarker(ProducerId(7), 0, 0, True, 1), Request()
         world.shard.append_marker(marker, token)
-        again = Request()
-        with pytest.raises(CoordinatorLoadInProgress):
-            world.shard.append_marker(marker, again)
         after = world.get("k0")
         assert world.machine.values == {}
         await until_open(world)
         world.commit()
         assert (token.reply, after.reply) == (marker, "v")
         assert len(world.machine.values) == MANY
+
+    in_world(scenario)
+
+
+def mark(world: World, epoch: int = 0, is_wanted: Callable[[], bool] = lambda: True) -> Request:
+    request = Request()
+    marker = TxnMarker(ProducerId(7), epoch, 0, True, 1)
+    world.shard.append_marker(marker, request, is_wanted)
+    return request
+
+
+def test_a_marker_that_comes_in_a_large_event_is_written_after_it_in_its_order() -> None:
+    """However many of them follow one another: if it were refused, it could wait for ever."""
+
+    async def scenario(world: World) -> None:
+        await world.serve()
+        large = put_many(world, producer=TransactionalProducer(7, 0, NOT_VERIFIED))
+        ended, after = mark(world), world.get("k0")
+        last = put_many(world, 300, value="again")
+        await until_open(world)
+        for _ in range(2):
+            world.commit()
+            await turns()
+        assert (large.reply, after.reply, last.reply) == ("done", "v", "done")
+        assert isinstance(ended.reply, TxnMarker)
+        assert world.batches_in_log() == [MANY, 1, 300]
+        assert world.partition.last_stable_offset == world.end
+        assert world.failures == []
+
+    in_world(scenario)
+
+
+def test_a_marker_that_waited_is_refused_alone() -> None:
+    async def scenario(world: World) -> None:
+        await world.serve()
+        large = put_many(world)
+        newer, older, after = mark(world, 3), mark(world, 2), world.put("a")
+        await until_open(world)
+        await turns()
+        world.commit()
+        assert (large.reply, after.reply) == ("done", "v")
+        assert isinstance(newer.reply, TxnMarker)
+        assert isinstance(older.reply, InvalidProducerEpoch)
+        assert world.shard.status is Status.ACTIVE
+
+    in_world(scenario)
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_whether_a_marker_is_wanted_is_asked_when_it_is_written(is_wanted: bool) -> None:
+    async def scenario(world: World) -> None:
+        await world.serve()
+        put_many(world)
+        asked: list[int] = []
+
+        def ask() -> bool:
+            asked.append(world.end)
+            return is_wanted
+
+        request = mark(world, is_wanted=ask)
+        assert asked == []
+        await until_open(world)
+        assert (asked, request.reply) == ([MANY], None)
+        assert world.end == MANY + is_wanted
+        world.commit()
+        assert isinstance(request.reply, TxnMarker)
 
     in_world(scenario)
 

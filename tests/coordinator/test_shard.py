@@ -517,10 +517,10 @@ def test_a_leader_that_the_isr_does_not_fetch_from_answers_no_reads() -> None:
 
     async def scenario(world: World) -> None:
         await world.serve()
-        world.shard.check_readable()
+        list(world.shard.until_readable())
         await asyncio.sleep(2 * ISR_SILENCE_S_MAX)
         with pytest.raises(NotCoordinator):
-            world.shard.check_readable()
+            list(world.shard.until_readable())
         world.shard.check_active()
 
     in_world(scenario)

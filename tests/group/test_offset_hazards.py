@@ -3,9 +3,10 @@
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token, TransactionalProducer, run_to_end
+from suwi.coordinator.decision import Decision, Token, TransactionalProducer
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
+from suwi.env.slices import run_to_end
 from suwi.group.classic_group import ClassicGroup, ClassicState
 from suwi.group.classic_group_records import GroupMetadataKey, GroupMetadataValue
 from suwi.group.offset_manager import OffsetToCommit

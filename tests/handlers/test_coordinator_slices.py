@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Generator
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -159,11 +160,12 @@ class OneShard:
         self.machine = machine
         self.serves = True
 
-    def shard_to_read(self, _key: str) -> "OneShard":
-        self.check_readable()
+    def shard_to_read(self, _key: str) -> Generator[None, None, "OneShard"]:
+        yield from self.until_readable()
         return self
 
-    def check_readable(self) -> None:
+    def until_readable(self) -> Generator[None, None, None]:
+        yield from ()
         if not self.serves:
             raise NotCoordinator("led by another broker")
 

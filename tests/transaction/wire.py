@@ -35,8 +35,8 @@ class Wire:
     async def connect(self) -> None:
         self.client = await PeerConnection.open(self.broker.machine.name, PORT, client_id="raw")
 
-    async def create_topic(self, name: str) -> None:
-        await create_topic(self.client, name, partitions=2)
+    async def create_topic(self, name: str, partitions: int = 2) -> None:
+        await create_topic(self.client, name, partitions=partitions)
 
     async def delete_topic(self, name: str) -> None:
         await delete_topic(self.client, name)

@@ -5,14 +5,12 @@ for it. State changes that must survive go through the records alone (`replay`).
 """
 
 import struct
-from collections.abc import Generator, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.replica.partition_transactions import VerificationGuard
-
-T = TypeVar("T")
 
 Slices: TypeAlias = Iterator[None]
 """Work in slices: whoever drives it lets others come in between."""
@@ -104,16 +102,6 @@ class Decision:
 
     def cancel(self, key: TimerKey) -> None:
         self.timers[key] = None
-
-
-def run_to_end(slices: Generator[None, None, T]) -> T:
-    """All slices at once."""
-    while True:
-        try:
-            next(slices)
-        except StopIteration as done:
-            result: T = done.value
-            return result
 
 
 def _size_bytes(key: Any, value: Any | None) -> int:

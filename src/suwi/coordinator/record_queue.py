@@ -8,9 +8,9 @@ from suwi.coordinator.decision import (
     RECORD_OVERHEAD_BYTES,
     RECORDS_PER_SLICE,
     Decision,
-    run_to_end,
 )
 from suwi.coordinator.record import Codec
+from suwi.env.slices import run_to_end
 from suwi.model.errors import RecordListTooLarge
 from suwi.model.ids import NO_OFFSET
 from suwi.records.record import Record

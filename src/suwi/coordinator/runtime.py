@@ -4,7 +4,7 @@ The replica manager tells of roles; `shard_of` finds the shard that a group or a
 belongs to. Invariant: the number of shards is that of the topic's partitions, never of a setting.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -118,10 +118,10 @@ class CoordinatorRuntime:
         shard.check_active()
         return shard
 
-    def shard_to_read(self, key: str) -> Shard:
-        """As `shard_of`, for replies that no append confirms."""
+    def shard_to_read(self, key: str) -> Generator[None, None, Shard]:
+        """As `shard_of`, for replies that no append confirms; in slices, see `until_readable`."""
         shard = self.shard_of(key)
-        shard.check_readable()
+        yield from shard.until_readable()
         return shard
 
     def active(self) -> list[Shard]:

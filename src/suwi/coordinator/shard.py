@@ -26,7 +26,6 @@ from suwi.coordinator.decision import (
     TimerKey,
     Token,
     TransactionalProducer,
-    run_to_end,
 )
 from suwi.coordinator.pending_replies import PendingReplies
 from suwi.coordinator.record import CoordinatorRecord
@@ -35,6 +34,7 @@ from suwi.coordinator.record_queue import RecordQueue
 from suwi.coordinator.shard_context import Activation, Decide, ShardContext, Status
 from suwi.coordinator.shard_replica import ShardReplica
 from suwi.coordinator.timers import Timers
+from suwi.env.slices import run_to_end
 from suwi.model.errors import (
     BrokerError,
     CoordinatorLoadInProgress,
@@ -116,11 +116,13 @@ class Shard(ShardReplica):
             raise CoordinatorNotAvailable(f"{self.partition.partition} has failed")
         raise NotCoordinator(f"{self.partition.partition} is led by another broker")
 
-    def check_readable(self) -> None:
-        """Raises why a reply that needs no append could be out of date, or half of an event."""
+    def until_readable(self) -> Slices:
+        """Waits for the end of a replay: nobody reads half of an event. Raises why a reply that
+        needs no append could be out of date."""
         self.check_active()
-        if self._is_replaying:
-            raise CoordinatorLoadInProgress(f"{self.partition.partition} replays a large event")
+        while self._is_replaying:
+            yield
+            self.check_active()
         self._check_isr_fetches()
 
     def _check_isr_fetches(self) -> None:
@@ -136,8 +138,9 @@ class Shard(ShardReplica):
     ) -> None:
         """Handle one request. `token` gets the reply, now or later. Raises what refuses it now.
 
-        `writes`: it may append, so it is refused where an append would be. `prolongs`: its reply
-        tells a member that it still is one, so it is refused where another broker may know better.
+        `writes`: it may append, so it is refused where an append would be. `prolongs`: no append
+        confirms its reply, for example that a member still is one, so it is refused where another
+        broker may know better.
         """
         self.check_active()
         if self._later is not None:
@@ -168,17 +171,35 @@ class Shard(ShardReplica):
             return iter(())
         return self._steps(decide)
 
-    def append_marker(self, marker: TxnMarker, token: Token) -> None:
+    def append_marker(
+        self, marker: TxnMarker, token: Token, is_wanted: Callable[[], bool] = lambda: True
+    ) -> None:
         """End a transaction. `token` hears of it when the marker is applied and committed (T13).
-        Raises what refuses it now; then nothing is appended."""
+        Raises what refuses it now; then nothing is appended. `is_wanted` is asked in the step of
+        the append, and may raise a `BrokerError`; without it the token hears when all there is is
+        committed."""
         self.check_active()
         if self._later is not None:
-            raise CoordinatorLoadInProgress(f"{self.partition.partition} has a large event")
-        self._flush_now()
-        now_ms = self._context.clock.now_ms()
-        end = self.partition.transactions.append_marker(marker, now_ms)
+            self._replies.add(token)
+            self._later.append(partial(self._mark_late, marker, token, is_wanted))
+            return
+        end = self._append_marker(marker, is_wanted)
         self._replies.add(token)
         self._begin(self._marker_steps(marker, token, end))
+
+    def _append_marker(self, marker: TxnMarker, is_wanted: Callable[[], bool]) -> Offset | None:
+        self._flush_now()
+        if not is_wanted():
+            return None
+        return self.partition.transactions.append_marker(marker, self._context.clock.now_ms())
+
+    def _mark_late(self, marker: TxnMarker, token: Token, is_wanted: Callable[[], bool]) -> Slices:
+        try:
+            end = self._append_marker(marker, is_wanted)
+        except BrokerError as error:
+            self._replies.refuse([(token, None)], error)
+            return iter(())
+        return self._marker_steps(marker, token, end)
 
     def _marker_steps(self, marker: TxnMarker, token: Token, end: Offset | None) -> Slices:
         if end is not None:

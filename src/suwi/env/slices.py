@@ -4,10 +4,21 @@ Slices are counted in items, not in time, so that simulation runs are determinis
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Generator, Iterable
 from typing import TypeVar
 
 _Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+def run_to_end(slices: Generator[None, None, _Result]) -> _Result:
+    """All slices of a generator in this call, for work that is small or need not be divided."""
+    try:
+        while True:
+            next(slices)
+    except StopIteration as done:
+        result: _Result = done.value
+        return result
 
 
 async def in_slices(items: Iterable[_Item], size: int) -> AsyncIterator[_Item]:

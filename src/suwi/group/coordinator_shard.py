@@ -10,9 +10,10 @@ from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Slices, TimerKey, Token, run_to_end
+from suwi.coordinator.decision import Decision, Slices, TimerKey, Token
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
+from suwi.env.slices import run_to_end
 from suwi.group.classic_coordinator import ClassicCoordinator
 from suwi.group.classic_group import ClassicGroup, ClassicState, HeldBytes
 from suwi.group.classic_group_records import GroupMetadataKey

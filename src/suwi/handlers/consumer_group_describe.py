@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe v0-v1 (KIP-848). v1: which members use the classic protocol."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -39,7 +39,7 @@ class ConsumerGroupDescribe:
             for _ in hashing(group_id):
                 if response.count():
                     yield
-            group, members = self._describe(group_id)
+            group, members = yield from self._describe(group_id)
             if response.begin_topic(**group, authorized_operations=operations):
                 yield
             for member in members:
@@ -48,13 +48,16 @@ class ConsumerGroupDescribe:
                     yield
         return response.reply()
 
-    def _describe(self, group_id: str) -> tuple[dict[str, Any], Iterable[DescribedMember]]:
+    def _describe(
+        self, group_id: str
+    ) -> Generator[None, None, tuple[dict[str, Any], Iterable[DescribedMember]]]:
         if not group_id:
             return _refused(group_id, ErrorCode.invalid_group_id, None), ()
         try:
-            machine = self._groups.shard_to_read(group_id).machine
+            shard = yield from self._groups.shard_to_read(group_id)
         except Exception as error:
             return _refused(group_id, coordinator_error(error), None), ()
+        machine = shard.machine
         group = machine.group(group_id)
         if not isinstance(group, ConsumerGroup):
             # Kafka's Admin asks with DescribeGroups then.

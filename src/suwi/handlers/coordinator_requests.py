@@ -148,10 +148,10 @@ def submit(
 ) -> asyncio.Future[Any]:
     """As `ask`, for whoever asks for several things before it awaits the first."""
     token = _Awaited()
-    shard = runtime.shard_of(key) if writes else runtime.shard_to_read(key)
-    shard.submit(
+    runtime.shard_of(key).submit(
         lambda machine, now_ms, decision: decide(machine, token, now_ms, decision),
         token,
         writes=writes,
+        prolongs=not writes,
     )
     return token.response

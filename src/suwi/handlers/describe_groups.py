@@ -3,7 +3,7 @@
 What clients keep in the group (subscriptions, assignments) shows only while it is stable.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -43,7 +43,7 @@ class DescribeGroups:
             for _ in hashing(group_id):
                 if response.count():
                     yield
-            group, members, protocol = self._describe(group_id, version)
+            group, members, protocol = yield from self._describe(group_id, version)
             if response.begin_topic(**{"authorized_operations": operations, **group}):
                 yield
             for member in members:
@@ -51,9 +51,9 @@ class DescribeGroups:
                     yield
         return response.reply()
 
-    def _describe(self, group_id: str, version: int) -> _Described:
+    def _describe(self, group_id: str, version: int) -> Generator[None, None, _Described]:
         try:
-            shard = self._groups.shard_to_read(group_id)
+            shard = yield from self._groups.shard_to_read(group_id)
         except Exception as error:
             return _Described(_refused(group_id, coordinator_error(error)))
         group = shard.machine.group(group_id)

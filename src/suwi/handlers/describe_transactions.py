@@ -36,11 +36,11 @@ class DescribeTransactions:
             yield _refused(transactional_id, ErrorCode.invalid_request)
             return
         try:
-            machine = self._transactions.shard_to_read(transactional_id).machine
+            shard = yield from self._transactions.shard_to_read(transactional_id)
         except Exception as error:
             yield _refused(transactional_id, coordinator_error(error))
             return
-        metadata = machine.transactions.get(transactional_id)
+        metadata = shard.machine.transactions.get(transactional_id)
         if metadata is None:
             yield _refused(transactional_id, ErrorCode.transactional_id_not_found)
             return

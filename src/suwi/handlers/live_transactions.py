@@ -33,7 +33,8 @@ async def live_ids(
     for shard in transactions.active():
         await asyncio.sleep(0)
         with suppress(BrokerError):
-            shard.check_readable()
+            for _ in shard.until_readable():
+                await asyncio.sleep(0)
             machine: TransactionCoordinatorShard = shard.machine
             for transactional_id in machine.not_ended():
                 metadata = machine.transactions[transactional_id]

@@ -97,7 +97,7 @@ class OffsetFetch:
             if response.count():
                 yield
         try:
-            shard = self._groups.shard_to_read(group_id)
+            shard = yield from self._groups.shard_to_read(group_id)
         except Exception as error:
             return coordinator_error(error)
         machine: GroupCoordinatorShard = shard.machine
@@ -110,7 +110,7 @@ class OffsetFetch:
         for _ in found.all() if topics is None else found.of_topics(topics):
             yield
             try:
-                shard.check_readable()
+                yield from shard.until_readable()
             except BrokerError as error:
                 return coordinator_error(error)
             if shard.machine is not machine:

@@ -166,12 +166,7 @@ class TxnMarkers:
         what the partition has is committed. `is_wanted` may raise a `BrokerError`."""
         await self.wait_until_ready([tp])
         until_s = asyncio.get_running_loop().time() + _COMMIT_TIMEOUT_S
-        if is_wanted():
-            return await self._wait(tp, marker, self._append(tp, marker), until_s)
-        outcome = _Outcome()
-        partition = self._replicas.leader_of(tp.topic, tp.partition)
-        partition.when_committed(partition.log.end_offset, outcome.on_commit)
-        return await outcome.wait(until_s)
+        return await self._wait(tp, marker, self._append(tp, marker, is_wanted), until_s)
 
     async def _append_all(
         self, markers: list[tuple[TxnMarker, list[TopicPartition]]]
@@ -219,7 +214,9 @@ class TxnMarkers:
             outcome.when_done(lambda: self._uncommitted.pop(key))
         return code
 
-    def _append(self, tp: TopicPartition, marker: TxnMarker) -> _Outcome:
+    def _append(
+        self, tp: TopicPartition, marker: TxnMarker, is_wanted: Callable[[], bool] = lambda: True
+    ) -> _Outcome:
         """Append a marker, unless this is the next attempt for one that waits to be committed."""
         earlier = self._uncommitted.get((tp, marker))
         if earlier is not None and not earlier.is_done:
@@ -229,12 +226,14 @@ class TxnMarkers:
             if marker.producer_id < 0 or marker.producer_epoch < 0:
                 raise InvalidRequest("a marker needs a producer id and a producer epoch")
             if tp.topic == self._groups.topic:
-                self._groups.shard_at(tp.partition).append_marker(marker, outcome)
+                self._groups.shard_at(tp.partition).append_marker(marker, outcome, is_wanted)
             elif tp.topic in INTERNAL_TOPICS:
                 raise InvalidTopic(f"{tp.topic} has no transactions")
             else:
                 partition = self._replicas.leader_of(tp.topic, tp.partition)
-                end = partition.transactions.append_marker(marker, self._clock.now_ms())
+                end = None
+                if is_wanted():
+                    end = partition.transactions.append_marker(marker, self._clock.now_ms())
                 if end is None:
                     # The marker that is there already may not be committed yet.
                     end = partition.log.end_offset

@@ -9,6 +9,7 @@ from collections.abc import Generator, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from suwi.env.slices import run_to_end
 from suwi.wire.errors import BROKEN_BYTES, MalformedRequest, RequestTooLarge, TooManyItems
 from suwi.wire.fetch_versions import (
     FLEXIBLE_FROM,
@@ -24,7 +25,6 @@ from suwi.wire.primitives import (
     Reader,
     SliceCounter,
     count,
-    run_to_end,
     string,
     tag_section,
     uuid_of,

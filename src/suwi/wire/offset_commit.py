@@ -12,8 +12,9 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
+from suwi.env.slices import run_to_end
 from suwi.wire.errors import BROKEN_BYTES, MalformedRequest, RequestTooLarge
-from suwi.wire.primitives import Reader, SliceCounter, count, run_to_end, string, uuid_of
+from suwi.wire.primitives import Reader, SliceCounter, count, string, uuid_of
 from suwi.wire.versions import REQUEST_ITEMS_MAX, SMALL_REQUEST_BYTES_MAX
 
 _RETENTION_UP_TO: Final = 4

@@ -4,14 +4,12 @@ Invariant: a length or count is compared with the bytes left before it is used.
 """
 
 import struct
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from uuid import UUID
 
 from suwi.wire.errors import MalformedMessage, TooManyItems
-
-_Decoded = TypeVar("_Decoded")
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -99,16 +97,6 @@ class SliceCounter:
         self._items_left = SLICE_ITEMS
         self._end = at + SLICE_BYTES
         return True
-
-
-def run_to_end(slices: Generator[None, None, _Decoded]) -> _Decoded:
-    """Decode in one piece what can be decoded in slices."""
-    try:
-        while True:
-            next(slices)
-    except StopIteration as done:
-        decoded: _Decoded = done.value
-        return decoded
 
 
 class Reader:

@@ -99,10 +99,10 @@ def _accept_marker(*_: Any, **__: Any) -> bool:
     return True
 
 
-def _append_again_later(markers: TxnMarkers, tp: Any, marker: Any) -> Any:
+def _append_again_later(markers: TxnMarkers, *marker: Any) -> Any:
     """A correct broker does not mind."""
-    asyncio.get_running_loop().call_later(_LATE_S, _append_marker, markers, tp, marker)
-    return _append_marker(markers, tp, marker)
+    asyncio.get_running_loop().call_later(_LATE_S, _append_marker, markers, *marker)
+    return _append_marker(markers, *marker)
 
 
 def _fence_nobody(metadata: TransactionLogValue, now_ms: int) -> TransactionLogValue:

@@ -1,0 +1,71 @@
+"""Transactions with thousands of partitions and offsets: others run while one of them is handled.
+
+A broker of production code, under simulated time.
+"""
+
+from typing import Any
+
+from suwi.coordinator.decision import Token
+from suwi.coordinator.shard import Shard
+from suwi.replica.partition_transactions import TxnMarker
+from suwi.transaction.messages import Producer
+from suwi.wire.versions import ApiKey
+from tests.handlers.requests import request, response_to
+from tests.transaction.wire import GROUP, ID, Wire, on_broker
+
+OFFSETS = 5_000
+
+
+def offset_fetch() -> Any:
+    fields = {"group_id": GROUP, "topics": None, "require_stable": True}
+    return request(ApiKey.OFFSET_FETCH, 7, fields)
+
+
+async def commit_offsets(wire: Wire, producer: Producer) -> None:
+    assert await wire.add_offsets(producer) == 0
+    partitions = [
+        {
+            "partition_index": index,
+            "committed_offset": index,
+            "committed_leader_epoch": -1,
+            "committed_metadata": "",
+        }
+        for index in range(OFFSETS)
+    ]
+    fields = {
+        "transactional_id": ID,
+        "group_id": GROUP,
+        "producer_id": producer.id,
+        "producer_epoch": producer.epoch,
+        "generation_id": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": "many", "partitions": partitions}],
+    }
+    answer = await wire.client.call(ApiKey.TXN_OFFSET_COMMIT, 3, fields)
+    assert {each.error_code for each in answer.topics[0].partitions} == {0}
+
+
+def group_shard(wire: Wire) -> Shard:
+    assert wire.broker.broker is not None
+    return wire.broker.broker.groups.runtime.shard_of(GROUP)
+
+
+def test_a_fetch_of_offsets_waits_for_the_end_of_the_replay_of_a_marker() -> None:
+    """It would be refused again and again by a shard with many large events."""
+
+    async def scenario(wire: Wire) -> None:
+        await wire.create_topic("many", OFFSETS)
+        producer = await wire.producer()
+        await commit_offsets(wire, producer)
+        assert wire.broker.broker is not None
+        fetch = wire.broker.broker._apis().handlers()[ApiKey.OFFSET_FETCH]
+        shard = group_shard(wire)
+        shard.append_marker(TxnMarker(*producer, 0, True, 0), Token())
+        assert shard._is_replaying
+        asked = offset_fetch()
+        answer = await response_to(asked, fetch(asked))
+        assert answer.error_code == 0
+        assert sum(len(topic.partitions) for topic in answer.topics) == OFFSETS
+
+    on_broker(scenario)
