@@ -157,9 +157,8 @@ class LogScrubber:
             again = await self._check(partition_log, segment, generation, is_urgent)
             found = [damage for damage in found if damage in again]
         for damage in found:
-            if damage.end > partition_log.start_offset and damage not in partition_log.damages:
+            if damage.end > partition_log.start_offset and partition_log.add_damage(damage):
                 self.damages_found += 1
-                partition_log.add_damage(damage)
 
     async def _check(
         self, partition_log: PartitionLog, segment: Segment, generation: int, is_urgent: bool
