@@ -2,15 +2,25 @@
 
 import asyncio
 import errno
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from suwi.broker.broker import Broker
-from suwi.env.problems import Problem, ProblemKind
+from suwi.broker.problem_watch import ProblemWatch
+from suwi.env import File, LocalDisk
+from suwi.env.problems import Problem, ProblemKind, Problems
 from suwi.env.tasks import QUIET_MS
+from suwi.log.directory_state import DirectoryState
+from suwi.log.file_cache import FileCache
+from suwi.log.partition_directory import PartitionDirectory
 from suwi.metadata.memory import MemoryView
-from suwi.sim import Simulation
+from suwi.model.ids import PartitionIndex, TopicPartition
+from suwi.sim import ManualClock, Simulation
 from suwi.sim.cluster import DATA, SimCluster
 from tests.broker.simulated import SimBroker, create_topic, fetch_once, produce, wait_until_up
 from tests.broker.test_simulated_cluster import run, state, until
@@ -214,3 +224,40 @@ def test_a_task_that_fails_again_and_again_is_a_problem_until_it_works() -> None
         await is_over(broker)
 
     simulation.run(scenario())
+
+
+class _NamesThreads(LocalDisk):
+    """Remembers which thread opened files."""
+
+    def __init__(self) -> None:
+        self.threads: set[str] = set()
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        self.threads.add(threading.current_thread().name)
+        return super().open(path, create=create)
+
+
+def test_whether_the_files_of_a_log_can_be_opened_again_is_tried_off_the_loop(
+    tmp_path: Path,
+) -> None:
+    """A log may have thousands of files, and a broker thousands of logs."""
+    disk, problems = _NamesThreads(), Problems(ManualClock())
+    state = DirectoryState(str(tmp_path), problems)
+    replicas = []
+    for number in range(3):
+        tp = TopicPartition("orders", PartitionIndex(number))
+        path = tmp_path / str(tp)
+        path.mkdir()
+        (path / "00000000000000000000.log").touch()
+        directory = PartitionDirectory(FileCache(disk, 10), str(path), tp, state)
+        directory.failed(PermissionError(errno.EACCES, "Permission denied"), 0)
+        opened = SimpleNamespace(offline_because=None, log=SimpleNamespace(directory=directory))
+        replicas.append(SimpleNamespace(partition=tp, replica_log=opened))
+    assert len(list(problems)) == 3
+    directories: Any = SimpleNamespace(usable=list)
+    store: Any = SimpleNamespace(full_errors=0)
+    given: Any = replicas
+    asyncio.run(ProblemWatch(problems, directories, given, store).look())
+    assert list(problems) == []
+    assert disk.threads
+    assert threading.main_thread().name not in disk.threads

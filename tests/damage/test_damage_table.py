@@ -100,6 +100,20 @@ def damage_txn_index(data: Path) -> None:
     first.with_suffix(".txnindex").write_bytes(b"\x00" * 10)
 
 
+def change_byte(data: Path) -> None:
+    path = sorted((data / ORDERS).glob("*.log"))[1]
+    content = bytearray(path.read_bytes())
+    content[content.index(b"x" * 500, len(content) // 2)] ^= 0xFF
+    path.write_bytes(content)
+
+
+def lose_segment(data: Path) -> None:
+    first, lost, *more = sorted((data / ORDERS).glob("*.log"))
+    assert more, first
+    for suffix in (".log", ".index", ".timeindex"):
+        lost.with_suffix(suffix).unlink()
+
+
 DAMAGES: dict[str, Callable[[Path], None]] = {
     "`recovery-point-offset-checkpoint` truncated": of_directory(
         "recovery-point-offset-checkpoint", truncate
@@ -131,6 +145,8 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "a partition's directory without read permission": of_directory(
         ORDERS, lambda path: path.chmod(0)
     ),
+    "a byte changed in a closed segment": change_byte,
+    "a segment in the middle lost": lose_segment,
 }
 FAST = frozenset(
     {

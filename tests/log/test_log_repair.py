@@ -13,9 +13,16 @@ from tests.log.test_segment_check import RECORDS, SMALL, _filled, _flip
 ALL = range(40 * RECORDS)
 
 
-def _repair(bench: Bench, **options: bool) -> LogRepair:
-    given = {"may_have_gaps": False, **options}
-    return LogRepair(bench.disk, bench.dir, Offset(0), **given)
+def _repair(
+    bench: Bench, *, may_have_gaps: bool = False, recovery_point: Offset = Offset(0)
+) -> LogRepair:
+    return LogRepair(
+        bench.disk,
+        bench.dir,
+        Offset(0),
+        may_have_gaps=may_have_gaps,
+        recovery_point=recovery_point,
+    )
 
 
 def _spans(damages: list[Damage]) -> list[tuple[int, int]]:
@@ -87,3 +94,40 @@ def test_an_unfinished_write_at_the_end_is_no_damage() -> None:
     bench.files.get(bench.log.active.log_path).pwrite(b"half", bench.log.active.size_bytes)
     assert bench.config == SMALL
     assert _repair(bench).find() == []
+
+
+@pytest.mark.parametrize("byte", [9, 70])
+def test_a_damaged_last_batch_below_the_recovery_point_is_given_up(byte: int) -> None:
+    """It was synced: it is no unfinished write. The offsets after it are not used again."""
+    bench = _filled()
+    bench.close()
+    last = len(ALL) - RECORDS
+    _flip(bench, last, byte, 7)
+    assert _repair(bench).find() == []
+    repair = _repair(bench, recovery_point=Offset(len(ALL)))
+    damages = repair.find()
+    assert _spans(damages) == [(last, len(ALL))]
+    repair.give_up(damages)
+    assert repair.find() == []
+    log = bench.open()
+    assert log.end_offset == len(ALL)
+    assert _offsets(bench) == list(ALL)[:last]
+
+
+def test_a_damaged_batch_and_a_lost_end_of_one_segment_are_both_found() -> None:
+    bench = _filled()
+    bases = _bases(bench)
+    bench.close()
+    damaged = bases[1] + RECORDS
+    _flip(bench, damaged, 70)
+    lost = bench.log.segments()[1].locate(Offset(bases[2] - RECORDS))
+    assert lost is not None
+    file = bench.disk.open(bench.path(bases[1]))
+    file.truncate(lost.position)
+    file.close()
+    damages = _repair(bench).find()
+    expected = [(damaged, damaged + RECORDS), (bases[2] - RECORDS, bases[2])]
+    assert _spans(damages) == expected
+    _repair(bench).give_up(damages)
+    assert _repair(bench).find() == []
+    assert bench.open().damages == ()

@@ -8,7 +8,8 @@ from suwi.env import LocalDisk
 from suwi.log.damage import Damage
 from suwi.log.segment_check import SegmentCheck, SegmentFile
 from suwi.log.sliced_work import run_steps
-from suwi.model.errors import KafkaStorageError
+from suwi.log.time_lookup import batch_at_time
+from suwi.model.errors import CorruptMessage, KafkaStorageError
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import batches, compute_crc
@@ -195,3 +196,110 @@ def test_checked_pages_can_be_dropped_from_the_cache(tmp_path) -> None:  # type:
     file = bench.files.get(bench.path(0))
     file.drop_cached(0, file.size())
     assert _check(bench, 0).damages == []
+
+
+# -- damaged headers ------------------------------------------------------------------------------
+
+_SPARSE = TopicConfig(segment_bytes=1024, index_interval_bytes=1 << 20)
+_DENSE_LAST = TopicConfig(segment_bytes=1024, index_interval_bytes=300)
+
+
+def _with_unreadable_header(config: TopicConfig, number: int, *, is_known: bool) -> Bench:
+    """Batch `number` of the second segment does not look like a batch."""
+    bench = _filled(config)
+    base = bench.log.segments()[1].base_offset
+    damaged = base + number * RECORDS
+    found = bench.log.segments()[1].locate(Offset(damaged))
+    assert found is not None
+    _flip(bench, damaged, 16, 3)  # The magic byte.
+    if is_known:
+        damage = Damage(
+            Offset(damaged),
+            Offset(damaged + RECORDS),
+            base,
+            bench.log.segments()[1].log_path,
+            "test",
+            found.position,
+            found.position + found.size_bytes,
+        )
+        bench.log.add_damage(damage)
+    return bench
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("config", [SMALL, _SPARSE, _DENSE_LAST])
+@pytest.mark.parametrize("beyond", [1, 2, 3])
+def test_a_truncation_after_an_unreadable_header_leaves_the_right_end_offset(
+    config: TopicConfig, beyond: int, is_known: bool
+) -> None:
+    bench = _with_unreadable_header(config, 2, is_known=is_known)
+    segments, before = bench.log.segments(), bench.log.end_offset
+    end = Offset(segments[1].base_offset + (2 + beyond) * RECORDS)
+    try:
+        bench.truncate_to(end)
+    except CorruptMessage:
+        assert not is_known
+        assert (bench.log.segments(), bench.log.end_offset) == (segments, before)
+        assert bench.log.state.suspects, "it is checked, then the truncation can be repeated"
+        return
+    assert bench.log.end_offset == end
+    bench.append(batch_of(RECORDS, value=b"after"))
+    assert bench.log.end_offset == end + RECORDS
+    last = bench.log.read(end, 1 << 20, bench.log.end_offset, whole_batch=True)
+    assert last is not None
+    assert b"after" in last.read()
+
+
+def test_a_look_up_by_time_passes_over_a_damaged_header() -> None:
+    bench = Bench(config=_SPARSE)
+    for number in range(40):
+        bench.append(batch_of(RECORDS, timestamps=[NOW_MS + number] * RECORDS, value=b"value"))
+    base = bench.log.segments()[1].base_offset
+    damaged = Offset(base + 2 * RECORDS)
+    found = bench.log.segments()[1].locate(damaged)
+    assert found is not None
+    _flip(bench, damaged, 16, 3)
+    end_position = found.position + found.size_bytes
+    bench.log.add_damage(
+        Damage(
+            damaged,
+            Offset(damaged + RECORDS),
+            base,
+            bench.log.segments()[1].log_path,
+            "test",
+            found.position,
+            end_position,
+        )
+    )
+    for number in range(40):
+        offset = number * RECORDS
+        batch = batch_at_time(bench.log, NOW_MS + number)
+        assert batch is not None
+        expected = offset if offset != damaged else offset + RECORDS
+        assert next(batches(batch.read()))[1].base_offset == expected
+
+
+def test_a_larger_damage_takes_the_place_of_those_that_it_overlaps() -> None:
+    bench = _filled()
+    segment = bench.log.segments()[1]
+
+    def damage(first: int, end: int) -> Damage:
+        positions = []
+        for number in (first, end):
+            found = segment.locate(Offset(segment.base_offset + number * RECORDS))
+            assert found is not None
+            positions.append(found.position)
+        base = segment.base_offset
+        span = Offset(base + first * RECORDS), Offset(base + end * RECORDS)
+        return Damage(*span, base, segment.log_path, "test", *positions)
+
+    bench.log.add_damage(damage(2, 3))
+    bench.log.add_damage(damage(4, 5))
+    bench.log.add_damage(damage(1, 4))
+    assert bench.log.damages == (damage(1, 4), damage(4, 5))
+    bench.log.add_damage(damage(2, 3))
+    assert bench.log.damages == (damage(1, 4), damage(4, 5)), "known"
+    bench.log.add_damage(damage(3, 6))
+    assert bench.log.damages == (damage(1, 6),)
+    places = [problem.place for problem in bench.state.problems]
+    assert places == [f"orders-0 {damage(1, 6)}"]

@@ -16,7 +16,7 @@ from suwi.env import Env, File
 from suwi.log.batch_scan import scan_rows
 from suwi.log.damage import Damage
 from suwi.log.log_directories import LogDirectories
-from suwi.log.neighbours import missing_between
+from suwi.log.neighbours import missing_from
 from suwi.log.partition_log import PartitionLog
 from suwi.log.segment import Segment
 from suwi.log.segment_check import SegmentCheck, SegmentFile
@@ -157,9 +157,8 @@ class LogScrubber:
             again = await self._check(partition_log, segment, generation, is_urgent)
             found = [damage for damage in found if damage in again]
         for damage in found:
-            if damage.end > partition_log.start_offset and damage not in partition_log.damages:
+            if damage.end > partition_log.start_offset and partition_log.add_damage(damage):
                 self.damages_found += 1
-                partition_log.add_damage(damage)
 
     async def _check(
         self, partition_log: PartitionLog, segment: Segment, generation: int, is_urgent: bool
@@ -174,12 +173,13 @@ class LogScrubber:
             await self._run_jobs(partition_log, segment, generation, check, is_urgent)
         finally:
             file.close()
-        is_short = not check.damages and check.found_end < end_offset
+        damages = check.damages
+        is_short = check.end < end_offset
         if is_short and following is not None and not partition_log.may_have_gaps:
             files, start = partition_log.files, partition_log.start_offset
-            missing = missing_between(files, segment, following, start)
-            return [missing] if missing is not None else []
-        return check.damages
+            missing = missing_from(files, check.end, segment, following, start)
+            damages += [missing] if missing is not None else []
+        return damages
 
     async def _run_jobs(
         self,

@@ -46,7 +46,7 @@ class ProblemWatch:
         self._look_at_store()
         await self._look_at_full_disks()
         self._look_at_descriptors()
-        self._look_at_logs()
+        await self._look_at_logs()
         self._problems.resolve_quiet(ProblemKind.CONNECTIONS_REFUSED, _QUIET_MS)
         self._problems.resolve_quiet(ProblemKind.NO_DESCRIPTORS, _QUIET_MS)
         self._problems.resolve_quiet(ProblemKind.COORDINATOR_FAILED, _SHARD_QUIET_MS)
@@ -76,17 +76,20 @@ class ProblemWatch:
                 if error.errno in NO_DESCRIPTORS:
                     directory.state.failed(error)
 
-    def _look_at_logs(self) -> None:
-        """Try again to open logs that could not be opened."""
+    async def _look_at_logs(self) -> None:
+        """Try again to open logs that could not be opened, one at a time."""
         unreadable = {problem.place for problem in self._problems if problem.kind in _OF_LOGS}
         if not unreadable:
             return
         for partition in self._replicas:
             if str(partition.partition) not in unreadable:
                 continue
+            await asyncio.sleep(0)
             replica_log = partition.replica_log
             if replica_log.offline_because is not None:
                 with suppress(BrokerError):
                     replica_log.prepare()
             elif replica_log.log is not None:
-                replica_log.log.directory.check_access()
+                directory = replica_log.log.directory
+                if await in_sync_thread(directory.is_accessible):
+                    directory.access_is_back()

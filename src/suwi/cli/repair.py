@@ -46,11 +46,13 @@ def _repair_segments(disk: Disk, directory: str, *, give_up: bool) -> int:
         data = os.path.dirname(directory)
         starts = read_offsets(disk, f"{data}/{names.LOG_START_OFFSETS}") or {}
         cleaned = read_offsets(disk, f"{data}/{names.CLEANER_OFFSETS}") or {}
+        synced = read_offsets(disk, f"{data}/{names.RECOVERY_POINTS}") or {}
         repair = LogRepair(
             disk,
             directory,
             starts.get(partition, Offset(0)),
             may_have_gaps=partition in cleaned,
+            recovery_point=synced.get(partition, Offset(0)),
         )
         damages = repair.find()
         for damage in damages:

@@ -28,6 +28,21 @@ class Damage(NamedTuple):
     def is_in_file(self) -> bool:
         return self.end_position > self.position
 
+    def overlaps(self, other: "Damage") -> bool:
+        return self.first < other.end and other.first < self.end
+
+    def merged(self, other: "Damage") -> "Damage":
+        """One damage with the offsets of both, in the segment of the one that is in a file."""
+        if not self.is_in_file and other.is_in_file:
+            return other.merged(self)
+        merged = self._replace(first=min(self.first, other.first), end=max(self.end, other.end))
+        if other.is_in_file and other.segment == self.segment:
+            return merged._replace(
+                position=min(self.position, other.position),
+                end_position=max(self.end_position, other.end_position),
+            )
+        return merged
+
     def __str__(self) -> str:
         return f"offsets {self.first}-{self.end - 1}"
 

@@ -13,7 +13,7 @@ from suwi.log.batch_scan import scan_headers
 from suwi.log.damage import Damage
 from suwi.log.file_cache import FileCache, write_all
 from suwi.log.leader_epoch_cache import LeaderEpochCache
-from suwi.log.neighbours import missing_between
+from suwi.log.neighbours import missing_from
 from suwi.log.segment import Segment
 from suwi.log.segment_check import SegmentCheck, SegmentFile
 from suwi.log.sliced_work import run_steps
@@ -28,12 +28,19 @@ _OPEN_FILES = 4
 
 class LogRepair:
     def __init__(
-        self, disk: Disk, directory: str, start_offset: Offset, *, may_have_gaps: bool
+        self,
+        disk: Disk,
+        directory: str,
+        start_offset: Offset,
+        *,
+        may_have_gaps: bool,
+        recovery_point: Offset,
     ) -> None:
         self._disk = disk
         self._dir = directory
         self._start = start_offset
         self._may_have_gaps = may_have_gaps
+        self._recovery_point = recovery_point
         saved = checkpoints.read_epochs(disk, f"{directory}/{names.LEADER_EPOCHS}")
         self._epochs = LeaderEpochCache(saved)
 
@@ -44,13 +51,16 @@ class LogRepair:
         found: list[Damage] = []
         for base, end in pairwise([*bases, _NO_END]):
             check = self._check(files, base, end)
-            # At the end of the last segment, an unfinished write: the next start truncates it.
-            found += [damage for damage in check.damages if damage.end != _NO_END]
-            is_short = not check.damages and check.found_end < end != _NO_END
-            if is_short and not self._may_have_gaps:
+            found += check.damages
+            if check.end < end != _NO_END and not self._may_have_gaps:
                 segments = self._segment(files, base), self._segment(files, end)
-                missing = missing_between(files, *segments, self._start)
+                missing = missing_from(files, check.end, *segments, self._start)
                 found += [missing] if missing is not None else []
+        if found and found[-1].end == _NO_END:
+            # At the end of the last segment: what was not synced may be an unfinished write, which
+            # the next start truncates.
+            last = found.pop()._replace(end=self._recovery_point)
+            found += [last] if last.first < last.end else []
         files.forget_dir(self._dir)
         return [damage for damage in found if damage.end > self._start]
 

@@ -161,12 +161,19 @@ class LogSegments:
                     f"{damage.reason}"
                 )
 
-    def add_damage(self, damage: Damage) -> None:
-        """Keep these offsets from readers, and report the problem."""
-        if any(damage.first < known.end and known.first < damage.end for known in self.damages):
-            return
-        self._set_damages(tuple(sorted((*self.damages, damage))))
+    def add_damage(self, damage: Damage) -> bool:
+        """Keep these offsets from readers, and report the problem. Returns whether it is new."""
+        overlapping = [known for known in self.damages if known.overlaps(damage)]
+        for known in overlapping:
+            damage = known.merged(damage)
+        if overlapping == [damage]:
+            return False
+        for known in overlapping:
+            self._directory.state.problems.forget(ProblemKind.DAMAGED_BATCH, self._place_of(known))
+        others = (known for known in self.damages if known not in overlapping)
+        self._set_damages(tuple(sorted((*others, damage))))
         self._report(damage)
+        return True
 
     @property
     def replacement_waits_for(self) -> str | None:

@@ -42,19 +42,24 @@ def missing_between(
     files: FileCache, segment: Segment, following: Segment, start_offset: Offset
 ) -> Damage | None:
     end, position = segment.end_of_whole_batches()
+    missing = missing_from(files, end, segment, following, start_offset)
+    if missing is None or position == segment.size_bytes:
+        return missing
+    return missing._replace(
+        segment=segment.base_offset,
+        reason="the segment does not end with a whole batch",
+        position=position,
+        end_position=segment.size_bytes,
+    )
+
+
+def missing_from(
+    files: FileCache, end: Offset, segment: Segment, following: Segment, start_offset: Offset
+) -> Damage | None:
+    """What is missing between `end`, where a segment ends, and the next segment."""
     first = Offset(max(end, start_offset))
     if first >= following.base_offset or _is_far(files, following, end):
         return None
-    if position < segment.size_bytes:
-        return Damage(
-            first,
-            following.base_offset,
-            segment.base_offset,
-            segment.log_path,
-            "the segment does not end with a whole batch",
-            position,
-            segment.size_bytes,
-        )
     return Damage(
         first,
         following.base_offset,

@@ -87,14 +87,18 @@ class PartitionDirectory:
         """A batch of this log cannot be read, or its checksum is wrong."""
         self.state.problems.report(ProblemKind.DAMAGED_BATCH, str(self.partition), reason)
 
-    def check_access(self) -> None:
-        """After a permission problem: resolve it if all files can be opened again."""
+    def is_accessible(self) -> bool:
+        """Whether all files can be opened; run in a thread."""
         disk, path = self.files.disk, self.path
         try:
             for name in disk.list_dir(path):
                 disk.open(f"{path}/{name}").close()
         except OSError:
-            return
+            return False
+        return True
+
+    def access_is_back(self) -> None:
+        """After a permission problem all files can be opened again."""
         self.state.problems.resolve(ProblemKind.LOG_UNREADABLE, str(self.partition))
 
     @contextmanager

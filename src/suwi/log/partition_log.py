@@ -157,8 +157,8 @@ class PartitionLog:
     def replacement_waits_for(self, obstacle: str | None) -> None:
         self._segments.replacement_waits_for = obstacle
 
-    def add_damage(self, damage: Damage) -> None:
-        self._segments.add_damage(damage)
+    def add_damage(self, damage: Damage) -> bool:
+        return self._segments.add_damage(damage)
 
     def check(self) -> None:
         """Raises KafkaStorageError if the log was deleted or its data directory is offline."""
@@ -339,11 +339,17 @@ class PartitionLog:
 
         After each step the log is a prefix of the original; the producer state is valid again after
         the last step. Offsets may decrease: checkpoints must be written before the next append.
-        Below the first segment the log becomes empty and continues at `offset`.
+        Below the first segment the log becomes empty and continues at `offset`. Raises
+        CorruptMessage if `offset` is behind an unreadable header; then nothing has changed.
         """
         if offset >= self.end_offset:
             return
-        self.check()
+        try:
+            with self.directory.guard():
+                self._segments.holding(offset)[0].locate(offset)
+        except CorruptMessage:
+            self.state.suspects[self.partition] = offset  # Behind known damage it can be found.
+            raise
         yield from self._removing_segments_above(offset)
         with self._truncation():
             self._segments.truncate(offset, self.config.index_interval_bytes)

@@ -6,6 +6,7 @@ Invariant: `size_bytes` counts whole batches only; the remains of a failed write
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from suwi.env import File
@@ -144,11 +145,12 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int | None:
-        """The newest timestamp of the first batch; None while the segment is empty."""
+        """The newest timestamp of the first batch; None if there is none that can be read."""
         if self._first_timestamp is None and self.size_bytes:
-            for _, header in scan_headers(self._log_file(), 0, self.size_bytes):
-                self._first_timestamp = header.max_timestamp
-                break
+            with suppress(CorruptMessage):
+                for _, header in self._headers(0):
+                    self._first_timestamp = header.max_timestamp
+                    break
         return self._first_timestamp
 
     def has_room(self, size_bytes: int, last_offset: Offset, index_bytes_max: int) -> bool:
@@ -262,7 +264,13 @@ class Segment:
         self.time_index.truncate(found.base_offset)
         self.txn_index.truncate(found.base_offset)
         self._index_bytes = self._count_index_bytes()
-        self._scan_tail()
+        try:
+            self._scan_tail()
+        except CorruptMessage:
+            # A header before the removed records is unreadable. The file ends at a batch, and with
+            # that it is known where the next one begins.
+            self._max_timestamp, self._max_timestamp_offset = self.time_index.last_entry()
+            self._next_offset = found.base_offset
 
     def _scan_tail(self) -> None:
         """Find the next offset and the newest timestamp by scanning from the last index entries."""
@@ -270,15 +278,35 @@ class Segment:
         end = self._last_indexed()
         self._bytes_since_index_entry = self.size_bytes - end
         next_offset = self.base_offset
-        for position, header in scan_headers(self._log_file(), end, self.size_bytes):
-            end = position + header.size_bytes
-            next_offset = Offset(header.next_offset)
-            if header.max_timestamp > newest:
-                newest, newest_offset = header.max_timestamp, Offset(header.last_offset)
+        for position, part in self._parts(end, self.size_bytes):
+            if isinstance(part, Damage):
+                end, next_offset = part.end_position, part.end
+                continue
+            end = position + part.size_bytes
+            next_offset = Offset(part.next_offset)
+            if part.max_timestamp > newest:
+                newest, newest_offset = part.max_timestamp, Offset(part.last_offset)
         if end != self.size_bytes:
             raise CorruptMessage(f"{self.log_path} ends within a batch")
         self._next_offset = next_offset
         self._max_timestamp, self._max_timestamp_offset = newest, newest_offset
+
+    def _parts(self, start: int, end: int) -> Iterator[tuple[int, BatchHeader | Damage]]:
+        """Each batch header and each known damage in the file with its position. Raises
+        CorruptMessage at other bytes that are no batch."""
+        file = self._log_file()
+        for damage in self.damages:
+            if start < damage.end_position <= end:
+                yield from scan_headers(file, start, damage.position)
+                yield damage.position, damage
+                start = damage.end_position
+        yield from scan_headers(file, start, end)
+
+    def _headers(self, start: int) -> Iterator[tuple[int, BatchHeader]]:
+        """As `_parts`, without the damaged parts."""
+        for position, part in self._parts(start, self.size_bytes):
+            if not isinstance(part, Damage):
+                yield position, part
 
     def end_of_whole_batches(self) -> tuple[Offset, int]:
         """The offset and the position after the last whole batch, from the last index entry on."""
@@ -313,7 +341,7 @@ class Segment:
     def _ends_newer_than(self, timestamp: int) -> bool:
         """Whether the last batches are newer than the time index: then entries are missing."""
         try:
-            last = scan_headers(self._log_file(), self._last_indexed(), self.size_bytes)
+            last = self._headers(self._last_indexed())
             return any(header.max_timestamp > timestamp for _, header in last)
         except CorruptMessage:
             return False
@@ -380,13 +408,16 @@ class Segment:
         """The first wanted batch from `start`; the index has an offset up to `starts_by` there."""
         end = start
         try:
-            for position, header in scan_headers(self._log_file(), max(start, 0), self.size_bytes):
+            for position, part in self._parts(max(start, 0), self.size_bytes):
+                if isinstance(part, Damage):
+                    end = part.end_position
+                    continue
                 is_indexed = position == start != 0
-                if is_indexed and not self.base_offset <= header.base_offset <= starts_by:
+                if is_indexed and not self.base_offset <= part.base_offset <= starts_by:
                     break
-                if wanted(header):
-                    return Located(position, Offset(header.base_offset), header.size_bytes)
-                end = position + header.size_bytes
+                if wanted(part):
+                    return Located(position, Offset(part.base_offset), part.size_bytes)
+                end = position + part.size_bytes
         except CorruptMessage:
             if start == 0 or end != start:
                 raise
@@ -426,8 +457,9 @@ class Segment:
         self.reset()
         file = self._files.pin(self.log_path)
         try:
-            for number, (position, header) in enumerate(scan_headers(file, 0, size_bytes)):
-                self.note(position, header)
+            for number, (position, part) in enumerate(self._parts(0, size_bytes)):
+                if not isinstance(part, Damage):
+                    self.note(position, part)
                 if number % _BATCHES_AT_ONCE == _BATCHES_AT_ONCE - 1:
                     yield
             self.finish()

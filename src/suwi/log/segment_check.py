@@ -76,6 +76,12 @@ class SegmentCheck:
     found_end: int = 0
     """The offset after the last whole batch, once all is checked."""
 
+    @property
+    def end(self) -> Offset:
+        """The offset after the last batch, whole or damaged: between it and the next segment
+        records may be missing."""
+        return Offset(max(self.found_end, self.damages[-1].end if self.damages else 0))
+
     def checking(self) -> Steps[None]:
         """Yields jobs for a thread. An unreadable part of the file counts as damaged."""
         segment = self.segment
