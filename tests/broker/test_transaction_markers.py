@@ -146,7 +146,7 @@ class World:
             f"id-{producer}",
             Producer(ProducerId(producer), ProducerEpoch(3)),
             True,
-            tuple(map(tp, topics)),
+            frozenset(map(tp, topics)),
             version,
         )
         self.wanted[markers] = None
@@ -185,6 +185,42 @@ def test_markers_go_to_the_leader_of_each_partition() -> None:
                 }
             ]
         ]
+        assert world.written == [markers]
+
+    in_world(scenario)
+
+
+def test_the_markers_of_many_partitions_are_sent_in_parts() -> None:
+    async def scenario(world: World) -> None:
+        names = [f"{node}-{number:04}" for node in (HERE, OTHER) for number in range(5_000)]
+        world.lead(**{name: NodeId(int(name[0])) for name in names})
+        for name in (names[4_321], names[8_765]):
+            world.errors[tp(name)] = [ErrorCode.not_leader_or_follower]
+        markers = world.send(*reversed(names))
+        await asyncio.sleep(1)
+        assert world.written == [markers]
+        assert max(len(partitions) for _, partitions in world.here) <= 1_000
+        assert (
+            max(
+                sum(
+                    len(topic["partition_indexes"])
+                    for marker in request
+                    for topic in marker["topics"]
+                )
+                for request in world.requests
+            )
+            <= 2_000
+        )
+        here = [partition.topic for _, partitions in world.here for partition in partitions]
+        assert sorted(here) == sorted([*names[:5_000], names[4_321]])
+        there = [
+            topic["name"]
+            for request in world.requests
+            for marker in request
+            for topic in marker["topics"]
+        ]
+        assert sorted(there) == sorted([*names[5_000:], names[8_765]])
+        await asyncio.sleep(5)
         assert world.written == [markers]
 
     in_world(scenario)

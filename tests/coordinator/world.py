@@ -123,7 +123,7 @@ class NotesCodec:
         key, value = record
         return key.encode(), None if value is None else value.encode()
 
-    def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
+    def decode_plain(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
         if key.startswith(UNREADABLE):
             raise MalformedMessage("as the test wants it")
         return CoordinatorRecord(key.decode(), None if value is None else value.decode())

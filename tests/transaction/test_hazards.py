@@ -226,7 +226,7 @@ def test_t12_a_transaction_is_known_after_a_fail_over() -> None:
     assert driver.metadata.partitions == {tp(0), tp(3)}
     assert driver.add(3, verify=True) is NONE
     assert driver.end() is NONE
-    assert driver.to_send[0].partitions == (tp(0), tp(3))
+    assert driver.to_send[0].partitions == {tp(0), tp(3)}
 
 
 @pytest.mark.parametrize(("begun", "ended"), [(0, 2), (2, 0), (2, 2), (0, 0)])
@@ -343,6 +343,6 @@ def test_a_transaction_without_partitions_has_no_markers_and_ends() -> None:
     driver.start_add()
     assert driver.state is S.ONGOING
     assert driver.end() is NONE
-    assert driver.to_send[0].partitions == ()
+    assert driver.to_send[0].partitions == frozenset()
     driver.write_markers()
     assert driver.state is S.COMPLETE_COMMIT

@@ -3,17 +3,22 @@
 A broker of production code, under simulated time.
 """
 
+import asyncio
 from typing import Any
 
 from suwi.coordinator.decision import Token
 from suwi.coordinator.shard import Shard
+from suwi.coordinator.shard_context import Decide
+from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.replica.partition_transactions import TxnMarker
-from suwi.transaction.messages import Producer
+from suwi.transaction.messages import AddPartitionsRequest, EndTxnRequest, Producer
 from suwi.wire.versions import ApiKey
 from tests.handlers.requests import request, response_to
 from tests.transaction.wire import GROUP, ID, Wire, on_broker
 
-OFFSETS = 5_000
+OFFSETS = PARTITIONS = 5_000
+AT_ONCE = 500
+"""No more of them are handled in one turn of the event loop."""
 
 
 def offset_fetch() -> Any:
@@ -67,5 +72,65 @@ def test_a_fetch_of_offsets_waits_for_the_end_of_the_replay_of_a_marker() -> Non
         answer = await response_to(asked, fetch(asked))
         assert answer.error_code == 0
         assert sum(len(topic.partitions) for topic in answer.topics) == OFFSETS
+
+    on_broker(scenario)
+
+
+async def turns_of(shard: Shard, decide: Decide) -> int:
+    """How often others could run before this event was written."""
+    shard.submit(decide, Token())
+    turns = 0
+    while shard._is_closed:
+        turns += 1
+        await asyncio.sleep(0)
+    return turns
+
+
+def test_others_run_while_a_transaction_gets_many_partitions_and_ends() -> None:
+    async def scenario(wire: Wire) -> None:
+        await wire.create_topic("many", PARTITIONS)
+        producer = await wire.producer()
+        assert wire.broker.broker is not None
+        shard = wire.broker.broker.transactions.runtime.shard_of(ID)
+        partitions = tuple(TopicPartition("many", PartitionIndex(n)) for n in range(PARTITIONS))
+        added = AddPartitionsRequest(ID, producer, partitions)
+        ended = EndTxnRequest(ID, producer, is_commit=True)
+        token = Token()
+        assert (
+            await turns_of(
+                shard, lambda machine, now_ms, d: machine.add_partitions(added, token, now_ms, d)
+            )
+            >= PARTITIONS // AT_ONCE
+        )
+        before = shard.partition.log.end_offset
+        assert (
+            await turns_of(
+                shard, lambda machine, now_ms, d: machine.end_transaction(ended, token, now_ms, d)
+            )
+            >= PARTITIONS // AT_ONCE
+        )
+        assert shard.partition.log.end_offset == before + 1
+        assert (await wire.until("CompleteCommit")).topics == ()
+
+    on_broker(scenario)
+
+
+def test_others_run_while_a_large_transaction_is_loaded() -> None:
+    async def scenario(wire: Wire) -> None:
+        await wire.create_topic("many", PARTITIONS)
+        producer = await wire.producer()
+        assert set((await wire.add(producer, {"many": list(range(PARTITIONS))})).values()) == {0}
+        assert wire.broker.broker is not None
+        shard = wire.broker.broker.transactions.runtime.shard_of(ID)
+        shard.follow(shard.epoch)
+        shard._reset()
+        turns, machine = 0, shard.machine
+        shard.lead(shard.epoch)
+        # Nothing of it is read from a file before the first turn.
+        while ID not in machine.transactions or not machine.transactions[ID].partitions:
+            turns += shard._reader is not None and ID in machine.transactions
+            await asyncio.sleep(0)
+            machine = shard.machine
+        assert turns >= PARTITIONS // AT_ONCE
 
     on_broker(scenario)

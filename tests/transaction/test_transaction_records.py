@@ -1,7 +1,9 @@
 """Records of `__transaction_state`: their bytes are those of Kafka's schemas."""
 
 import struct
+from collections.abc import Generator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -47,6 +49,26 @@ def decoded(value: bytes | None) -> TransactionLogValue:
 
 def test_every_field_of_version_1_round_trips() -> None:
     assert decoded(FULL.encode()) == FULL
+
+
+@pytest.mark.parametrize("topics", [10, 5_000])
+def test_many_partitions_are_encoded_and_decoded_in_slices(topics: int) -> None:
+    partitions = frozenset(tp(f"t{number % topics}", number) for number in range(5_000))
+    value = replace(FULL, partitions=partitions)
+    slices, encoded = counted(value.encoding())
+    assert (slices >= 10, encoded) == (True, value.encode())
+    slices, record = counted(TRANSACTION_RECORDS.decoding(KEY.encode(), encoded))
+    assert (slices >= 10, record) == (True, CoordinatorRecord(KEY, value))
+
+
+def counted(slices: Generator[None, None, Any]) -> tuple[int, Any]:
+    count = 0
+    while True:
+        try:
+            next(slices)
+        except StopIteration as done:
+            return count, done.value
+        count += 1
 
 
 def test_version_0_has_no_tagged_fields() -> None:

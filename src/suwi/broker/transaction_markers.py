@@ -10,7 +10,8 @@ partition has its marker.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from kio.schema.errors import ErrorCode
@@ -23,6 +24,7 @@ from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, PartitionIndex, TopicPartition
 from suwi.replica.peers import Peers
 from suwi.transaction.messages import MarkersToSend
+from suwi.transaction.transaction_records import in_order
 from suwi.wire.errors import MalformedResponse
 from suwi.wire.versions import ApiKey
 
@@ -34,7 +36,8 @@ _RETRY_S_MIN: Final = 0.05
 _RETRY_S_MAX: Final = 1.0
 _SYNC_S_MAX: Final = 5.0
 _PARTITIONS_PER_REQUEST: Final = 1_000
-"""About: so that the answer comes in time however many transactions end at once."""
+"""Of one transaction, and about of all: so that the answer comes in time however many end at once,
+and none takes long to make or to read."""
 
 _DROPPED: Final = frozenset(
     {
@@ -82,15 +85,24 @@ class Metadata(Protocol):
 
 
 class _Unwritten:
-    """The markers of one transaction, and the partitions that have none yet."""
+    """Markers of one transaction, all or a part of them, and the partitions that have none yet."""
 
-    __slots__ = ("attempts", "coordinator_epoch", "left", "markers")
+    __slots__ = ("attempts", "coordinator_epoch", "left", "markers", "parts")
 
-    def __init__(self, markers: MarkersToSend, coordinator_epoch: LeaderEpoch) -> None:
+    def __init__(
+        self,
+        markers: MarkersToSend,
+        coordinator_epoch: LeaderEpoch,
+        partitions: Iterable[TopicPartition],
+        parts: "dict[_Unwritten, None]",
+    ) -> None:
+        """`parts`: all of this transaction that are not written."""
         self.markers = markers
         self.coordinator_epoch = coordinator_epoch
-        self.left: dict[TopicPartition, None] = dict.fromkeys(markers.partitions)
+        self.left: dict[TopicPartition, None] = dict.fromkeys(partitions)
         self.attempts = 0
+        self.parts = parts
+        parts[self] = None
 
     def fields(self, partitions: Sequence[TopicPartition]) -> dict[str, Any]:
         """Its part of a request."""
@@ -152,9 +164,29 @@ class TransactionMarkers:
         self._is_stopped = False
 
     def send(self, markers: MarkersToSend, coordinator_epoch: LeaderEpoch) -> None:
-        unwritten = _Unwritten(markers, coordinator_epoch)
         # Not at once: the coordinator is in the midst of an event.
-        asyncio.get_running_loop().call_soon(self._route, unwritten, list(unwritten.left))
+        asyncio.get_running_loop().call_soon(self._go_on, self._send(markers, coordinator_epoch))
+
+    def _go_on(self, slices: Iterator[None]) -> None:
+        for _ in slices:
+            asyncio.get_running_loop().call_soon(self._go_on, slices)
+            break
+
+    def _send(self, markers: MarkersToSend, coordinator_epoch: LeaderEpoch) -> Iterator[None]:
+        """In parts that are small enough for a slice each."""
+        topics = yield from in_order(markers.partitions)
+        ordered = (
+            TopicPartition(name, PartitionIndex(index)) for name, of in topics for index in of
+        )
+        parts: dict[_Unwritten, None] = {}
+        while (some := list(islice(ordered, _PARTITIONS_PER_REQUEST))) or not parts:
+            if parts:
+                yield
+            _Unwritten(markers, coordinator_epoch, some, parts)
+        for number, unwritten in enumerate(list(parts)):
+            if number:
+                yield
+            self._route(unwritten, list(unwritten.left))
 
     def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
         """A broker that is gone need not be waited for."""
@@ -178,7 +210,10 @@ class TransactionMarkers:
         if self._is_stopped or not self._is_wanted(unwritten.markers):
             return
         if not unwritten.left:
-            self._written(unwritten.markers)
+            if unwritten in unwritten.parts:
+                del unwritten.parts[unwritten]
+                if not unwritten.parts:
+                    self._written(unwritten.markers)
             return
         image = self._metadata.image
         by_broker: dict[NodeId, list[TopicPartition]] = {}

@@ -5,11 +5,11 @@ for it. State changes that must survive go through the records alone (`replay`).
 """
 
 import struct
-from collections.abc import Hashable, Iterator
+from collections.abc import Generator, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from suwi.coordinator.record import CoordinatorRecord
+from suwi.coordinator.record import CoordinatorRecord, LongValue
 from suwi.replica.partition_transactions import VerificationGuard
 
 Slices: TypeAlias = Iterator[None]
@@ -27,7 +27,7 @@ class PausableTimerKey(tuple[str, ...]):
 
 
 RECORDS_PER_SLICE: Final = 256
-"""An event with more records takes several turns of the loop; its shard is closed meanwhile."""
+"""An event with more records is large."""
 
 RECORD_OVERHEAD_BYTES: Final = 32
 """Lengths, deltas and attributes of a record, at most."""
@@ -73,12 +73,25 @@ class Decision:
     """If set, the records are appended at once, as one transactional batch of this producer."""
     batch_bytes_max: int = 1 << 20
 
+    @property
+    def is_large(self) -> bool:
+        """Whether it takes several turns of the loop; its shard is closed meanwhile."""
+        return len(self.records) > RECORDS_PER_SLICE or any(
+            isinstance(value, LongValue) and value.is_long for _, value in self.records
+        )
+
     def append(self, key: Any, value: Any | None) -> None:
         self.records.append(CoordinatorRecord(key, value))
 
     def has_room_for(self, key: Any, value: Any) -> bool:
         """Whether that record alone can be appended."""
         return _size_bytes(key, value) <= self.batch_bytes_max
+
+    def finding_room_for(self, key: Any, value: LongValue) -> Generator[None, None, bool]:
+        """As `has_room_for`, in slices."""
+        encoded = yield from value.encoding()
+        size_bytes = len(key.encode()) + len(encoded) + RECORD_OVERHEAD_BYTES
+        return size_bytes <= self.batch_bytes_max
 
     def take_if_it_fits(self, part: "Decision") -> bool:
         """Add a part that is whole or nothing, if all records can be in one batch."""

@@ -118,7 +118,10 @@ class LogReader:
             return
         for record in iter_records(batch, header, with_headers=False):
             try:
-                decoded = self._codec.decode(record.key or b"", record.value)
+                key, value = record.key or b"", record.value
+                decoded = self._codec.decode_plain(key, value)
+                if decoded is None:
+                    decoded = yield from self._codec.decoding(key, value)
             except MalformedMessage as error:
                 self._skip(record.offset, error)
                 decoded = None

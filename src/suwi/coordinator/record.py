@@ -1,21 +1,36 @@
 """A record of an internal topic: a typed key, and a typed value or None for a tombstone.
 
 A key begins with the number of its record type, a value with its version (Kafka's coordinator
-record schemas). `Codec` turns both into bytes and back.
+record schemas). `Codec` turns both into bytes and back, a `LongValue` in slices.
 Invariant: bytes of another version of Kafka end in a record, in None for a type that is not known
 here, or in `MalformedMessage`; unknown tagged fields are no error.
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from suwi.env.slices import run_to_end
 from suwi.wire.errors import MalformedMessage
 from suwi.wire.primitives import Reader
 
 _INT16: Final = struct.Struct(">h")
+_MALFORMED: Final = (IndexError, UnicodeDecodeError, struct.error)
 
 Decode: TypeAlias = Callable[[Reader], Any]
+
+
+class LongValue:
+    """A value that may take longer to encode than a turn of the event loop should."""
+
+    __slots__ = ()
+
+    @property
+    def is_long(self) -> bool:
+        raise NotImplementedError
+
+    def encoding(self) -> Generator[None, None, bytes]:
+        raise NotImplementedError
 
 
 class CoordinatorRecord(NamedTuple):
@@ -29,6 +44,7 @@ class RecordType(NamedTuple):
 
     read_key: Decode
     read_value: Callable[[Reader, int], Any]
+    """Gets the version, too. That of a `LongValue` is a generator: it reads in slices."""
     value_version_max: int
     read_plain: Callable[[bytes, bytes | None], CoordinatorRecord | None] | None = None
     """Reads a record of the usual form at once; None for any other."""
@@ -44,26 +60,38 @@ class Codec:
 
     def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
         """None for a type that is not known here. Raises `MalformedMessage`."""
-        try:
-            return self._decode(key, value)
-        except (IndexError, UnicodeDecodeError, struct.error) as error:
-            raise MalformedMessage(f"a coordinator record that cannot be read: {error}") from error
+        return self.decode_plain(key, value) or run_to_end(self.decoding(key, value))
 
-    def _decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
-        (number,) = _INT16.unpack_from(key)
-        record_type = self._types.get(number)
-        if record_type is None:
+    def decode_plain(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
+        """A record of the usual form, if its type has one; None for any other."""
+        record_type = self._types.get(int.from_bytes(key[:2], signed=True))
+        if record_type is None or record_type.read_plain is None:
             return None
-        if record_type.read_plain is not None:
-            plain = record_type.read_plain(key, value)
-            if plain is not None:
-                return plain
-        reader = Reader(memoryview(key), _INT16.size)
-        decoded_key = record_type.read_key(reader)
-        if value is None:
-            return CoordinatorRecord(decoded_key, None)
-        reader = Reader(memoryview(value))
-        (version,) = reader.unpack(_INT16)
-        if not 0 <= version <= record_type.value_version_max:
-            raise MalformedMessage(f"version {version} of a value of record type {number}")
-        return CoordinatorRecord(decoded_key, record_type.read_value(reader, version))
+        try:
+            return record_type.read_plain(key, value)
+        except _MALFORMED:
+            return None  # `decoding` says why.
+
+    def decoding(
+        self, key: bytes, value: bytes | None
+    ) -> Generator[None, None, CoordinatorRecord | None]:
+        """As `decode`, in slices."""
+        try:
+            (number,) = _INT16.unpack_from(key)
+            record_type = self._types.get(number)
+            if record_type is None:
+                return None
+            reader = Reader(memoryview(key), _INT16.size)
+            decoded_key = record_type.read_key(reader)
+            if value is None:
+                return CoordinatorRecord(decoded_key, None)
+            reader = Reader(memoryview(value))
+            (version,) = reader.unpack(_INT16)
+            if not 0 <= version <= record_type.value_version_max:
+                raise MalformedMessage(f"version {version} of a value of record type {number}")
+            decoded = record_type.read_value(reader, version)
+            if isinstance(decoded, Generator):
+                decoded = yield from decoded
+            return CoordinatorRecord(decoded_key, decoded)
+        except _MALFORMED as error:
+            raise MalformedMessage(f"a coordinator record that cannot be read: {error}") from error

@@ -9,7 +9,7 @@ from suwi.coordinator.decision import (
     RECORDS_PER_SLICE,
     Decision,
 )
-from suwi.coordinator.record import Codec
+from suwi.coordinator.record import Codec, LongValue
 from suwi.env.slices import run_to_end
 from suwi.model.errors import RecordListTooLarge
 from suwi.model.ids import NO_OFFSET
@@ -36,9 +36,14 @@ def encoding(
     pieces: list[Queued] = []
     records: list[Record] = []
     size_bytes = 0
+    key: bytes
+    value: bytes | None
     for number, record in enumerate(decision.records, 1):
         try:
-            key, value = codec.encode(record)
+            if isinstance(record.value, LongValue):
+                key, value = record.key.encode(), (yield from record.value.encoding())
+            else:
+                key, value = codec.encode(record)
         except struct.error as error:
             raise RecordListTooLarge(f"a string too long for a record: {error}") from error
         record_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES

@@ -301,7 +301,7 @@ class Shard(ShardReplica):
         if decision.records:
             appended = Offset(self._next_offset)
             try:
-                if len(decision.records) > RECORDS_PER_SLICE:
+                if decision.is_large:
                     yield from self._write_large(decision, now_ms)
                 else:
                     self._write(decision, now_ms)

@@ -70,5 +70,5 @@ class MarkersToSend:
     transactional_id: str
     producer: Producer
     is_commit: bool
-    partitions: tuple[TopicPartition, ...]
+    partitions: frozenset[TopicPartition]
     transaction_version: int

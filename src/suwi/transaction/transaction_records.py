@@ -6,11 +6,12 @@ versions 0 and 1; a field that version 0 lacks has its default there.
 
 import enum
 import struct
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from suwi.coordinator.record import Codec, RecordType
+from suwi.coordinator.record import Codec, LongValue, RecordType
+from suwi.env.slices import run_to_end
 from suwi.model.ids import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -30,6 +31,7 @@ _TIMES: Final = struct.Struct(">qq")
 _TRANSACTION_LOG: Final = 0
 _VALUE_VERSION: Final = 1
 _FLEXIBLE_FROM: Final = 1
+_PARTITIONS_PER_SLICE: Final = 256
 
 _PREVIOUS_PRODUCER_ID: Final = 0
 _NEXT_PRODUCER_ID: Final = 1
@@ -63,7 +65,7 @@ class TransactionLogKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionLogValue:
+class TransactionLogValue(LongValue):
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     timeout_ms: int
@@ -79,14 +81,21 @@ class TransactionLogValue:
     """Of two-phase commit (KIP-939); kept, not used."""
     client_transaction_version: int = 0
 
+    @property
+    def is_long(self) -> bool:
+        return len(self.partitions) > _PARTITIONS_PER_SLICE
+
     def encode(self, version: int = _VALUE_VERSION) -> bytes:
+        return run_to_end(self.encoding(version))
+
+    def encoding(self, version: int = _VALUE_VERSION) -> Generator[None, None, bytes]:
         flexible = version >= _FLEXIBLE_FROM
         ids = self.producer_id, self.producer_epoch, self.timeout_ms, self.state
         encoded = [_INT16.pack(version), _IDS.pack(*ids)]
         if self.state is TransactionState.EMPTY:
             encoded.append(count(None, flexible))
         else:
-            encoded.append(_partitions(self.partitions, flexible))
+            encoded += yield from _encoding_partitions(self.partitions, flexible)
         encoded.append(_TIMES.pack(self.last_update_ms, self.start_ms))
         if flexible:
             encoded.append(tag_section(self._tags()))
@@ -105,30 +114,59 @@ class TransactionLogValue:
         return tags
 
 
-def _partitions(partitions: Iterable[TopicPartition], flexible: bool) -> bytes:
-    """By topic, in order: the same partitions give the same bytes."""
+def in_order(
+    partitions: Iterable[TopicPartition],
+) -> Generator[None, None, list[tuple[str, list[int]]]]:
+    """By topic, in slices: the same partitions always give the same."""
     by_topic: dict[str, list[int]] = {}
-    for topic, index in partitions:
+    for number, (topic, index) in enumerate(partitions, 1):
         by_topic.setdefault(topic, []).append(index)
-    topics = []
+        if number % _PARTITIONS_PER_SLICE == 0:
+            yield
+    ordered = []
+    in_slice = 0
     for topic in sorted(by_topic):
-        indexes = sorted(by_topic[topic])
-        topics.append(
-            string(topic, flexible)
-            + count(len(indexes), flexible)
-            + struct.pack(f">{len(indexes)}i", *indexes)
-            + (b"\0" if flexible else b"")
+        ordered.append((topic, sorted(by_topic[topic])))
+        in_slice += len(by_topic[topic])
+        if in_slice >= _PARTITIONS_PER_SLICE:
+            in_slice = 0
+            yield
+    return ordered
+
+
+def _encoding_partitions(
+    partitions: Iterable[TopicPartition], flexible: bool
+) -> Generator[None, None, list[bytes]]:
+    ordered = yield from in_order(partitions)
+    topics = [count(len(ordered), flexible)]
+    for number, (topic, indexes) in enumerate(ordered, 1):
+        topics += (
+            string(topic, flexible),
+            count(len(indexes), flexible),
+            struct.pack(f">{len(indexes)}i", *indexes),
+            b"\0" if flexible else b"",
         )
-    return count(len(topics), flexible) + b"".join(topics)
+        if number % _PARTITIONS_PER_SLICE == 0:
+            yield
+    return topics
 
 
-def _read_partitions(reader: Reader, flexible: bool) -> frozenset[TopicPartition]:
-    partitions = []
+def _reading_partitions(
+    reader: Reader, flexible: bool
+) -> Generator[None, None, frozenset[TopicPartition]]:
+    partitions: list[TopicPartition] = []
+    in_slice = 0
     for _ in range(reader.nullable_count(flexible, 3) or 0):
         topic = reader.string(flexible)
         items = reader.count(flexible, 4)
         indexes = struct.unpack_from(f">{items}i", reader.buffer, reader.take(4 * items))
-        partitions += [TopicPartition(topic, PartitionIndex(index)) for index in indexes]
+        for start in range(0, items, _PARTITIONS_PER_SLICE):
+            some = indexes[start : start + _PARTITIONS_PER_SLICE]
+            partitions += [TopicPartition(topic, PartitionIndex(index)) for index in some]
+            in_slice += len(some)
+            if in_slice >= _PARTITIONS_PER_SLICE:
+                in_slice = 0
+                yield
         if flexible:
             reader.skip_tags()
     return frozenset(partitions)
@@ -138,10 +176,10 @@ def _read_key(reader: Reader) -> TransactionLogKey:
     return TransactionLogKey(reader.string(False))
 
 
-def _read_value(reader: Reader, version: int) -> TransactionLogValue:
+def _reading_value(reader: Reader, version: int) -> Generator[None, None, TransactionLogValue]:
     flexible = version >= _FLEXIBLE_FROM
     producer_id, producer_epoch, timeout_ms, state = reader.unpack(_IDS)
-    partitions = _read_partitions(reader, flexible)
+    partitions = yield from _reading_partitions(reader, flexible)
     last_update_ms, start_ms = reader.unpack(_TIMES)
     tagged = {}
     if flexible:
@@ -176,5 +214,5 @@ _TAGGED: Final = {
 }
 
 TRANSACTION_RECORDS: Final = Codec(
-    {_TRANSACTION_LOG: RecordType(_read_key, _read_value, _VALUE_VERSION)}
+    {_TRANSACTION_LOG: RecordType(_read_key, _reading_value, _VALUE_VERSION)}
 )
