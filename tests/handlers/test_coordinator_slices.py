@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -21,9 +21,11 @@ from suwi.handlers.describe_transactions import DescribeTransactions
 from suwi.handlers.find_coordinator import FindCoordinator
 from suwi.handlers.offset_fetch import OffsetFetch
 from suwi.handlers.slices import SLICE_PARTITIONS
+from suwi.handlers.txn_markers import TxnMarkers
 from suwi.model.errors import CoordinatorNotAvailable, NotCoordinator
 from suwi.model.ids import PartitionIndex, ProducerEpoch, ProducerId, TopicPartition
 from suwi.net.answers import Exclusive
+from suwi.replica.partition_transactions import TxnMarker
 from suwi.transaction.transaction_records import TransactionLogValue
 from suwi.wire.versions import ApiKey
 from tests.handlers.requests import request, response_to
@@ -285,5 +287,51 @@ def test_what_is_named_again_and_again_is_answered_once(case: Any) -> None:
         answer = await response_to(asked, handler(runtime)(asked))
         runtime.stop()
         assert [getattr(each, name) for each in getattr(answer, listed_in)] == ["a", "b"]
+
+    asyncio.run(scenario())
+
+
+class OpenPartitions:
+    """Leads every partition; counts the markers of each iteration of the event loop."""
+
+    def __init__(self) -> None:
+        self.by_turn: Counter[int] = Counter()
+        self.replica_log = SimpleNamespace(prepare=lambda: True)
+        self.transactions = self
+        self._turn = 0
+        self._tick()
+
+    def leader_of(self, _topic: str, _index: int) -> "OpenPartitions":
+        return self
+
+    def append_marker(self, _marker: TxnMarker, _now_ms: int) -> int:
+        self.by_turn[self._turn] += 1
+        return 1
+
+    def when_committed(self, _end: int, tell: Callable[[None], None]) -> None:
+        tell(None)
+
+    def stop(self) -> None:
+        self._ticking.cancel()
+
+    def _tick(self) -> None:
+        self._turn += 1
+        self._ticking = asyncio.get_running_loop().call_soon(self._tick)
+
+
+def test_few_markers_are_appended_in_each_turn() -> None:
+    """An append takes ten times as long as an item of a reply."""
+
+    async def scenario() -> None:
+        replicas: Any = OpenPartitions()
+        groups: Any = SimpleNamespace(topic="__consumer_offsets")
+        clock: Any = SimpleNamespace(now_ms=lambda: 0)
+        markers = TxnMarkers(replicas, groups, clock, lambda: groups)
+        partitions = [TopicPartition("t", PartitionIndex(n)) for n in range(1_000)]
+        errors = await markers.append_markers(7, 0, 0, True, 0, partitions)
+        replicas.stop()
+        assert errors == dict.fromkeys(partitions, ErrorCode.none)
+        assert sum(replicas.by_turn.values()) == 1_000
+        assert max(replicas.by_turn.values()) <= 16
 
     asyncio.run(scenario())
