@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -19,6 +19,7 @@ from suwi.handlers.delete_groups import DeleteGroups
 from suwi.handlers.describe_groups import DescribeGroups
 from suwi.handlers.describe_transactions import DescribeTransactions
 from suwi.handlers.find_coordinator import FindCoordinator
+from suwi.handlers.list_transactions import ListTransactions
 from suwi.handlers.offset_fetch import OffsetFetch
 from suwi.handlers.slices import SLICE_PARTITIONS
 from suwi.handlers.txn_markers import TxnMarkers
@@ -27,8 +28,8 @@ from suwi.model.ids import PartitionIndex, ProducerEpoch, ProducerId, TopicParti
 from suwi.net.answers import Exclusive
 from suwi.replica.partition_transactions import TxnMarker
 from suwi.transaction.transaction_records import TransactionLogValue
-from suwi.wire.versions import ApiKey
-from tests.handlers.requests import request, response_to
+from suwi.wire.versions import APIS, ApiKey
+from tests.handlers.requests import request, request_of, response_to
 
 KEYS = [f"k{number}" for number in range(1_000)]
 IMAGE = SimpleNamespace(topics={}, topics_by_id={}, partition=lambda _: object())
@@ -333,5 +334,60 @@ def test_few_markers_are_appended_in_each_turn() -> None:
         assert errors == dict.fromkeys(partitions, ErrorCode.none)
         assert sum(replicas.by_turn.values()) == 1_000
         assert max(replicas.by_turn.values()) <= 16
+
+    asyncio.run(scenario())
+
+
+class Watched(tuple[Any, ...]):
+    """The items of a request; counts how many are looked at in each iteration of the loop."""
+
+    def watch(self) -> None:
+        self.by_turn: Counter[int] = Counter()
+        self._turn = 0
+        self._tick()
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in super().__iter__():
+            self.by_turn[self._turn] += 1
+            yield item
+
+    def _tick(self) -> None:
+        self._turn += 1
+        self.ticking = asyncio.get_running_loop().call_soon(self._tick)
+
+
+WATCHED = [
+    (ListTransactions, ApiKey.LIST_TRANSACTIONS, "state_filters", [f"s{n}" for n in range(5_000)]),
+    (ListTransactions, ApiKey.LIST_TRANSACTIONS, "producer_id_filters", list(range(5_000))),
+    (DescribeTransactions, ApiKey.DESCRIBE_TRANSACTIONS, "transactional_ids", ["x"] * 5_000),
+    (DescribeGroups, ApiKey.DESCRIBE_GROUPS, "groups", ["x"] * 5_000),
+]
+
+
+@pytest.mark.parametrize("case", WATCHED, ids=lambda case: case[2])
+def test_the_items_of_a_request_are_looked_at_in_slices(case: Any) -> None:
+    """What is named again, or only compared, costs time, too."""
+    handler, api_key, name, items = case
+
+    async def scenario() -> None:
+        shard: Any = OneShard(SimpleNamespace(transactions={}, group=lambda _: None))
+        shard.is_loading, shard.active = False, list
+        watched = Watched(items)
+        watched.watch()
+        message = SimpleNamespace(
+            state_filters=(),
+            producer_id_filters=(),
+            duration_filter=-1,
+            transactional_id_pattern=None,
+            include_authorized_operations=False,
+        )
+        setattr(message, name, watched)
+        asked = request_of(api_key, APIS[api_key].max_version, b"", message)
+        clock: Any = SimpleNamespace(now_ms=lambda: 0)
+        made = handler(shard, clock) if handler is ListTransactions else handler(shard)
+        await response_to(asked, made(asked))
+        watched.ticking.cancel()
+        assert sum(watched.by_turn.values()) == len(items), "each once"
+        assert max(watched.by_turn.values()) <= 500
 
     asyncio.run(scenario())

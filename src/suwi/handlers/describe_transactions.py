@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.handlers.coordinator_requests import coordinator_error, hashing
-from suwi.handlers.slices import in_slices, list_in_slices
+from suwi.handlers.slices import each_once, in_slices, list_in_slices
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.transaction.transaction_records import TransactionLogValue
@@ -21,12 +21,14 @@ class DescribeTransactions:
         self._transactions = transactions
 
     def __call__(self, request: Request) -> Answer:
-        # Each once: a few bytes in the request, kilobytes in the response.
-        states = self._describe_all(dict.fromkeys(request.message.transactional_ids))
+        states = self._describe_all(request.message.transactional_ids)
         return in_slices(request, list_in_slices(request, "transaction_states", states, {}))
 
     def _describe_all(self, transactional_ids: Iterable[str]) -> Iterator[dict[str, Any] | None]:
-        for transactional_id in transactional_ids:
+        for transactional_id in each_once(transactional_ids):
+            if transactional_id is None:
+                yield None
+                continue
             yield from hashing(transactional_id)
             yield from self._describe(transactional_id)
 

@@ -3,7 +3,7 @@
 Of what this broker coordinates.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -11,10 +11,12 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.env import Clock
 from suwi.group.regular_expressions import InvalidRegularExpression, compile_regex
-from suwi.handlers.slices import in_slices, list_in_slices
+from suwi.handlers.slices import SLICE_PARTITIONS, Sliced, in_slices, list_in_slices
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.transaction.transaction_records import TransactionLogValue, TransactionState
+from suwi.wire.encoder import EncodedItems
+from suwi.wire.primitives import string
 
 _DURATION_FROM: Final = 1
 _PATTERN_FROM: Final = 2
@@ -29,11 +31,27 @@ class ListTransactions:
         self._clock = clock
 
     def __call__(self, request: Request) -> Answer:
-        unknown = [name for name in request.message.state_filters if name not in _STATES]
+        return in_slices(request, self._answer(request))
+
+    def _answer(self, request: Request) -> Sliced:
+        unknown: list[bytes] = []
+        states: set[TransactionState] = set()
+        for number, name in enumerate(request.message.state_filters, 1):
+            if name in _STATES:
+                states.add(_STATES[name])
+            else:
+                unknown.append(string(name, True))  # All versions are flexible.
+            if number % SLICE_PARTITIONS == 0:
+                yield
+        producer_ids: set[int] = set()
+        for number, producer_id in enumerate(request.message.producer_id_filters, 1):
+            producer_ids.add(producer_id)
+            if number % SLICE_PARTITIONS == 0:
+                yield
         error = ErrorCode.none
         listed: Iterable[dict[str, Any] | None] = ()
         try:
-            is_listed = self._filter(request)
+            is_listed = self._filter(request, states, producer_ids)
         except InvalidRegularExpression:
             error = ErrorCode.invalid_regular_expression
         else:
@@ -41,8 +59,11 @@ class ListTransactions:
                 error = ErrorCode.coordinator_load_in_progress
             else:
                 listed = self._list(is_listed)
-        fields = {"error_code": error, "unknown_state_filters": unknown}
-        return in_slices(request, list_in_slices(request, "transaction_states", listed, fields))
+        fields = {
+            "error_code": error,
+            "unknown_state_filters": EncodedItems(len(unknown), b"".join(unknown)),
+        }
+        return (yield from list_in_slices(request, "transaction_states", listed, fields))
 
     def _list(self, is_listed: Filter) -> Iterator[dict[str, Any] | None]:
         machines = [shard.machine for shard in self._transactions.active()]
@@ -58,11 +79,11 @@ class ListTransactions:
                     "transaction_state": metadata.state.label,
                 }
 
-    def _filter(self, request: Request) -> Filter:
+    def _filter(
+        self, request: Request, states: Collection[TransactionState], producer_ids: Collection[int]
+    ) -> Filter:
         """Raises InvalidRegularExpression."""
         asked, version = request.message, request.version
-        states = {_STATES[name] for name in asked.state_filters if name in _STATES}
-        producer_ids = set(asked.producer_id_filters)
         duration_ms = asked.duration_filter if version >= _DURATION_FROM else -1
         pattern = asked.transactional_id_pattern if version >= _PATTERN_FROM else None
         regex = compile_regex(pattern) if pattern else None
