@@ -26,6 +26,7 @@ from suwi.handlers.txn_markers import TxnMarkers
 from suwi.model.errors import CoordinatorNotAvailable, NotCoordinator
 from suwi.model.ids import PartitionIndex, ProducerEpoch, ProducerId, TopicPartition
 from suwi.net.answers import Exclusive
+from suwi.net.fair_turns import SliceTurns
 from suwi.replica.partition_transactions import TxnMarker
 from suwi.transaction.transaction_records import TransactionLogValue
 from suwi.wire.versions import APIS, ApiKey
@@ -249,7 +250,8 @@ def test_a_group_with_many_members_is_described_in_slices() -> None:
     asyncio.run(scenario())
 
 
-def test_a_transaction_with_many_partitions_is_described_in_slices() -> None:
+@pytest.mark.parametrize("topics", [2, 20_000])
+def test_a_transaction_with_many_partitions_is_described_in_slices(topics: int) -> None:
     async def scenario() -> None:
         value = TransactionLogValue(
             producer_id=ProducerId(7),
@@ -257,20 +259,34 @@ def test_a_transaction_with_many_partitions_is_described_in_slices() -> None:
             timeout_ms=1,
             last_update_ms=0,
             partitions=frozenset(
-                TopicPartition(f"t{n % 2}", PartitionIndex(n)) for n in range(20_000)
+                TopicPartition(f"t{n % topics:05}", PartitionIndex(n)) for n in range(20_000)
             ),
         )
         shard: Any = OneShard(SimpleNamespace(transactions={"x": value}))
         asked = request(ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": ["x"]})
+        turns = CountingTurns()
+        asked.connection = SimpleNamespace(slices=turns)  # type: ignore[assignment]
         answer = DescribeTransactions(shard)(asked)
         assert isinstance(answer, Exclusive)
         (described,) = (await response_to(asked, answer)).transaction_states
+        assert turns.count >= 20_000 // 500
         assert [(t.topic, t.partitions) for t in described.topics] == [
-            ("t0", tuple(range(0, 20_000, 2))),
-            ("t1", tuple(range(1, 20_000, 2))),
+            (f"t{n:05}", tuple(range(n, 20_000, topics))) for n in range(topics)
         ]
 
     asyncio.run(scenario())
+
+
+class CountingTurns(SliceTurns):
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def next(self) -> "asyncio.Future[None]":
+        self.count += 1
+        return super().next()
 
 
 @pytest.mark.parametrize(
