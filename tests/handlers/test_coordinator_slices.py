@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -19,14 +19,18 @@ from suwi.handlers.delete_groups import DeleteGroups
 from suwi.handlers.describe_groups import DescribeGroups
 from suwi.handlers.describe_transactions import DescribeTransactions
 from suwi.handlers.find_coordinator import FindCoordinator
+from suwi.handlers.list_transactions import ListTransactions
 from suwi.handlers.offset_fetch import OffsetFetch
 from suwi.handlers.slices import SLICE_PARTITIONS
+from suwi.handlers.txn_markers import TxnMarkers
 from suwi.model.errors import CoordinatorNotAvailable, NotCoordinator
 from suwi.model.ids import PartitionIndex, ProducerEpoch, ProducerId, TopicPartition
 from suwi.net.answers import Exclusive
+from suwi.net.fair_turns import SliceTurns
+from suwi.replica.partition_transactions import TxnMarker
 from suwi.transaction.transaction_records import TransactionLogValue
-from suwi.wire.versions import ApiKey
-from tests.handlers.requests import request, response_to
+from suwi.wire.versions import APIS, ApiKey
+from tests.handlers.requests import request, request_of, response_to
 
 KEYS = [f"k{number}" for number in range(1_000)]
 IMAGE = SimpleNamespace(topics={}, topics_by_id={}, partition=lambda _: object())
@@ -246,7 +250,8 @@ def test_a_group_with_many_members_is_described_in_slices() -> None:
     asyncio.run(scenario())
 
 
-def test_a_transaction_with_many_partitions_is_described_in_slices() -> None:
+@pytest.mark.parametrize("topics", [2, 20_000])
+def test_a_transaction_with_many_partitions_is_described_in_slices(topics: int) -> None:
     async def scenario() -> None:
         value = TransactionLogValue(
             producer_id=ProducerId(7),
@@ -254,20 +259,34 @@ def test_a_transaction_with_many_partitions_is_described_in_slices() -> None:
             timeout_ms=1,
             last_update_ms=0,
             partitions=frozenset(
-                TopicPartition(f"t{n % 2}", PartitionIndex(n)) for n in range(20_000)
+                TopicPartition(f"t{n % topics:05}", PartitionIndex(n)) for n in range(20_000)
             ),
         )
         shard: Any = OneShard(SimpleNamespace(transactions={"x": value}))
         asked = request(ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": ["x"]})
+        turns = CountingTurns()
+        asked.connection = SimpleNamespace(slices=turns)  # type: ignore[assignment]
         answer = DescribeTransactions(shard)(asked)
         assert isinstance(answer, Exclusive)
         (described,) = (await response_to(asked, answer)).transaction_states
+        assert turns.count >= 20_000 // 500
         assert [(t.topic, t.partitions) for t in described.topics] == [
-            ("t0", tuple(range(0, 20_000, 2))),
-            ("t1", tuple(range(1, 20_000, 2))),
+            (f"t{n:05}", tuple(range(n, 20_000, topics))) for n in range(topics)
         ]
 
     asyncio.run(scenario())
+
+
+class CountingTurns(SliceTurns):
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def next(self) -> "asyncio.Future[None]":
+        self.count += 1
+        return super().next()
 
 
 @pytest.mark.parametrize(
@@ -285,5 +304,106 @@ def test_what_is_named_again_and_again_is_answered_once(case: Any) -> None:
         answer = await response_to(asked, handler(runtime)(asked))
         runtime.stop()
         assert [getattr(each, name) for each in getattr(answer, listed_in)] == ["a", "b"]
+
+    asyncio.run(scenario())
+
+
+class OpenPartitions:
+    """Leads every partition; counts the markers of each iteration of the event loop."""
+
+    def __init__(self) -> None:
+        self.by_turn: Counter[int] = Counter()
+        self.replica_log = SimpleNamespace(prepare=lambda: True)
+        self.transactions = self
+        self._turn = 0
+        self._tick()
+
+    def leader_of(self, _topic: str, _index: int) -> "OpenPartitions":
+        return self
+
+    def append_marker(self, _marker: TxnMarker, _now_ms: int) -> int:
+        self.by_turn[self._turn] += 1
+        return 1
+
+    def when_committed(self, _end: int, tell: Callable[[None], None]) -> None:
+        tell(None)
+
+    def stop(self) -> None:
+        self._ticking.cancel()
+
+    def _tick(self) -> None:
+        self._turn += 1
+        self._ticking = asyncio.get_running_loop().call_soon(self._tick)
+
+
+def test_few_markers_are_appended_in_each_turn() -> None:
+    """An append takes ten times as long as an item of a reply."""
+
+    async def scenario() -> None:
+        replicas: Any = OpenPartitions()
+        groups: Any = SimpleNamespace(topic="__consumer_offsets")
+        clock: Any = SimpleNamespace(now_ms=lambda: 0)
+        markers = TxnMarkers(replicas, groups, clock, lambda: groups)
+        partitions = [TopicPartition("t", PartitionIndex(n)) for n in range(1_000)]
+        errors = await markers.append_markers(7, 0, 0, True, 0, partitions)
+        replicas.stop()
+        assert errors == dict.fromkeys(partitions, ErrorCode.none)
+        assert sum(replicas.by_turn.values()) == 1_000
+        assert max(replicas.by_turn.values()) <= 16
+
+    asyncio.run(scenario())
+
+
+class Watched(tuple[Any, ...]):
+    """The items of a request; counts how many are looked at in each iteration of the loop."""
+
+    def watch(self) -> None:
+        self.by_turn: Counter[int] = Counter()
+        self._turn = 0
+        self._tick()
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in super().__iter__():
+            self.by_turn[self._turn] += 1
+            yield item
+
+    def _tick(self) -> None:
+        self._turn += 1
+        self.ticking = asyncio.get_running_loop().call_soon(self._tick)
+
+
+WATCHED = [
+    (ListTransactions, ApiKey.LIST_TRANSACTIONS, "state_filters", [f"s{n}" for n in range(5_000)]),
+    (ListTransactions, ApiKey.LIST_TRANSACTIONS, "producer_id_filters", list(range(5_000))),
+    (DescribeTransactions, ApiKey.DESCRIBE_TRANSACTIONS, "transactional_ids", ["x"] * 5_000),
+    (DescribeGroups, ApiKey.DESCRIBE_GROUPS, "groups", ["x"] * 5_000),
+]
+
+
+@pytest.mark.parametrize("case", WATCHED, ids=lambda case: case[2])
+def test_the_items_of_a_request_are_looked_at_in_slices(case: Any) -> None:
+    """What is named again, or only compared, costs time, too."""
+    handler, api_key, name, items = case
+
+    async def scenario() -> None:
+        shard: Any = OneShard(SimpleNamespace(transactions={}, group=lambda _: None))
+        shard.is_loading, shard.active = False, list
+        watched = Watched(items)
+        watched.watch()
+        message = SimpleNamespace(
+            state_filters=(),
+            producer_id_filters=(),
+            duration_filter=-1,
+            transactional_id_pattern=None,
+            include_authorized_operations=False,
+        )
+        setattr(message, name, watched)
+        asked = request_of(api_key, APIS[api_key].max_version, b"", message)
+        clock: Any = SimpleNamespace(now_ms=lambda: 0)
+        made = handler(shard, clock) if handler is ListTransactions else handler(shard)
+        await response_to(asked, made(asked))
+        watched.ticking.cancel()
+        assert sum(watched.by_turn.values()) == len(items), "each once"
+        assert max(watched.by_turn.values()) <= 500
 
     asyncio.run(scenario())

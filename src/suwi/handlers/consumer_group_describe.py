@@ -12,7 +12,7 @@ from suwi.group.consumer_messages import DescribedGroup, DescribedMember, Topic,
 from suwi.handlers.authorized_operations import on_group
 from suwi.handlers.coordinator_requests import coordinator_error, hashing
 from suwi.handlers.errors import shortened
-from suwi.handlers.slices import Sliced, SlicedResponse, in_slices
+from suwi.handlers.slices import Sliced, SlicedResponse, each_once, in_slices
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 
@@ -34,11 +34,12 @@ class ConsumerGroupDescribe:
         asked = request.message
         operations = on_group(asked.include_authorized_operations)
         response = SlicedResponse(request, arrays=("groups", "members"))
-        # Each once: a few bytes in the request, kilobytes in the response.
-        for group_id in dict.fromkeys(asked.group_ids):
-            for _ in hashing(group_id):
+        for group_id in each_once(asked.group_ids):
+            for _ in (None, *hashing(group_id or "")):
                 if response.count():
                     yield
+            if group_id is None:
+                continue
             group, members = yield from self._describe(group_id)
             if response.begin_topic(**group, authorized_operations=operations):
                 yield

@@ -13,7 +13,7 @@ from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState
 from suwi.handlers.authorized_operations import on_group
 from suwi.handlers.coordinator_requests import coordinator_error, hashing
 from suwi.handlers.errors import shortened
-from suwi.handlers.slices import Sliced, SlicedResponse, in_slices
+from suwi.handlers.slices import Sliced, SlicedResponse, each_once, in_slices
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 
@@ -38,11 +38,12 @@ class DescribeGroups:
         asked, version = request.message, request.version
         operations = on_group(version >= _OPERATIONS_FROM and asked.include_authorized_operations)
         response = SlicedResponse(request, arrays=("groups", "members"))
-        # Each once: a few bytes in the request, kilobytes in the response.
-        for group_id in dict.fromkeys(asked.groups):
-            for _ in hashing(group_id):
+        for group_id in each_once(asked.groups):
+            for _ in (None, *hashing(group_id or "")):
                 if response.count():
                     yield
+            if group_id is None:
+                continue
             group, members, protocol = yield from self._describe(group_id, version)
             if response.begin_topic(**{"authorized_operations": operations, **group}):
                 yield

@@ -1,19 +1,23 @@
 """DescribeTransactions v0. Of transactional ids that this broker coordinates."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Generator, Iterable
+from typing import Any, Final, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.handlers.coordinator_requests import coordinator_error, hashing
-from suwi.handlers.slices import in_slices, list_in_slices
+from suwi.handlers.slices import Sliced, SlicedResponse, each_once, in_slices
+from suwi.model.ids import TopicPartition
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
-from suwi.transaction.transaction_records import TransactionLogValue
+from suwi.transaction.transaction_records import TransactionLogValue, in_order
 
 _PARTITIONS_OF_AN_ITEM: Final = 32
 """So many partitions cost as much as an item of a slice."""
+
+_Described: TypeAlias = tuple[dict[str, Any], Iterable[TopicPartition]]
+"""The fields of a transaction without its topics, and its partitions."""
 
 
 class DescribeTransactions:
@@ -21,39 +25,41 @@ class DescribeTransactions:
         self._transactions = transactions
 
     def __call__(self, request: Request) -> Answer:
-        # Each once: a few bytes in the request, kilobytes in the response.
-        states = self._describe_all(dict.fromkeys(request.message.transactional_ids))
-        return in_slices(request, list_in_slices(request, "transaction_states", states, {}))
+        return in_slices(request, self._describe_all(request))
 
-    def _describe_all(self, transactional_ids: Iterable[str]) -> Iterator[dict[str, Any] | None]:
-        for transactional_id in transactional_ids:
-            yield from hashing(transactional_id)
-            yield from self._describe(transactional_id)
+    def _describe_all(self, request: Request) -> Sliced:
+        response = SlicedResponse(request, arrays=("transaction_states", "topics"))
+        for transactional_id in each_once(request.message.transactional_ids):
+            for _ in (None, *hashing(transactional_id or "")):
+                if response.count():
+                    yield
+            if transactional_id is None:
+                continue
+            fields, partitions = yield from self._describe(transactional_id)
+            topics = yield from in_order(partitions)
+            if response.begin_topic(**fields):
+                yield
+            for name, indexes in topics:
+                topic = {"topic": name, "partitions": indexes}
+                if response.add(topic, 1 + len(indexes) // _PARTITIONS_OF_AN_ITEM):
+                    yield
+        return response.reply()
 
-    def _describe(self, transactional_id: str) -> Iterator[dict[str, Any] | None]:
-        """None for work in between."""
+    def _describe(self, transactional_id: str) -> Generator[None, None, _Described]:
         if not transactional_id:
-            yield _refused(transactional_id, ErrorCode.invalid_request)
-            return
+            return _refused(transactional_id, ErrorCode.invalid_request)
         try:
             shard = yield from self._transactions.shard_to_read(transactional_id)
         except Exception as error:
-            yield _refused(transactional_id, coordinator_error(error))
-            return
+            return _refused(transactional_id, coordinator_error(error))
         metadata = shard.machine.transactions.get(transactional_id)
         if metadata is None:
-            yield _refused(transactional_id, ErrorCode.transactional_id_not_found)
-            return
-        by_topic: dict[str, list[int]] = {}
-        for number, (topic, index) in enumerate(metadata.partitions, 1):
-            by_topic.setdefault(topic, []).append(index)
-            if number % _PARTITIONS_OF_AN_ITEM == 0:
-                yield None
-        yield _described(transactional_id, metadata, by_topic)
+            return _refused(transactional_id, ErrorCode.transactional_id_not_found)
+        return _described(transactional_id, metadata)
 
 
-def _refused(transactional_id: str, error: ErrorCode) -> dict[str, Any]:
-    return {
+def _refused(transactional_id: str, error: ErrorCode) -> _Described:
+    fields = {
         "error_code": error,
         "transactional_id": transactional_id,
         "transaction_state": "",
@@ -61,14 +67,12 @@ def _refused(transactional_id: str, error: ErrorCode) -> dict[str, Any]:
         "transaction_start_time": 0,
         "producer_id": 0,
         "producer_epoch": 0,
-        "topics": (),
     }
+    return fields, ()
 
 
-def _described(
-    transactional_id: str, metadata: TransactionLogValue, by_topic: Mapping[str, list[int]]
-) -> dict[str, Any]:
-    return {
+def _described(transactional_id: str, metadata: TransactionLogValue) -> _Described:
+    fields = {
         "error_code": ErrorCode.none,
         "transactional_id": transactional_id,
         "transaction_state": metadata.state.label,
@@ -76,7 +80,5 @@ def _described(
         "transaction_start_time": metadata.start_ms,
         "producer_id": metadata.producer_id,
         "producer_epoch": metadata.producer_epoch,
-        "topics": [
-            {"topic": name, "partitions": sorted(by_topic[name])} for name in sorted(by_topic)
-        ],
     }
+    return fields, metadata.partitions

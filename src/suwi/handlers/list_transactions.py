@@ -3,8 +3,8 @@
 Of what this broker coordinates.
 """
 
-from collections.abc import Callable, Generator
-from typing import Any, Final
+from collections.abc import Callable, Collection, Generator
+from typing import Any, Final, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
@@ -22,12 +22,15 @@ from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.transaction.transaction_records import TransactionLogValue, TransactionState
 from suwi.wire.encoder import EncodedItems
+from suwi.wire.primitives import string
 
 _DURATION_FROM: Final = 1
 _PATTERN_FROM: Final = 2
 _STATES: Final = {state.label: state for state in TransactionState}
 
 _ITEM_COST: Final = COST_PER_SLICE // SLICE_PARTITIONS
+
+_Filter: TypeAlias = Callable[[TransactionLogValue], bool]
 
 
 class ListTransactions:
@@ -36,10 +39,23 @@ class ListTransactions:
         self._clock = clock
 
     def __call__(self, request: Request) -> Answer:
-        return in_slices(request, self._listing(request))
+        return in_slices(request, self._answer(request))
 
-    def _listing(self, request: Request) -> Sliced:
-        unknown = [name for name in request.message.state_filters if name not in _STATES]
+    def _answer(self, request: Request) -> Sliced:
+        unknown: list[bytes] = []
+        states: set[TransactionState] = set()
+        for number, name in enumerate(request.message.state_filters, 1):
+            if name in _STATES:
+                states.add(_STATES[name])
+            else:
+                unknown.append(string(name, True))  # All versions are flexible.
+            if number % SLICE_PARTITIONS == 0:
+                yield
+        producer_ids: set[int] = set()
+        for number, producer_id in enumerate(request.message.producer_id_filters, 1):
+            producer_ids.add(producer_id)
+            if number % SLICE_PARTITIONS == 0:
+                yield
         error = ErrorCode.none
         found: list[dict[str, Any]] | EncodedItems = []
         if self._transactions.is_loading:
@@ -47,17 +63,20 @@ class ListTransactions:
         try:
             pattern = _pattern(request)
             if error is ErrorCode.none:
-                found = yield from self._list(request, pattern)
+                is_listed = self._filter(request, states, producer_ids)
+                found = yield from self._list(request, is_listed, pattern)
         except InvalidRegularExpression:
             error = ErrorCode.invalid_regular_expression
-        fields = {"error_code": error, "unknown_state_filters": unknown}
+        fields = {
+            "error_code": error,
+            "unknown_state_filters": EncodedItems(len(unknown), b"".join(unknown)),
+        }
         return reply(request, {"throttle_time": 0, **fields, "transaction_states": found})
 
     def _list(
-        self, request: Request, pattern: Regex | None
+        self, request: Request, is_listed: _Filter, pattern: Regex | None
     ) -> Generator[None, None, list[dict[str, Any]] | EncodedItems]:
         """In slices that what the pattern may cost bounds. Raises `InvalidRegularExpression`."""
-        is_listed = self._filter(request)
         listed = SlicedItems(request, ("transaction_states",))
         spent = 0
         for machine in [shard.machine for shard in self._transactions.active()]:
@@ -81,10 +100,10 @@ class ListTransactions:
                     )
         return listed.take()
 
-    def _filter(self, request: Request) -> Callable[[TransactionLogValue], bool]:
+    def _filter(
+        self, request: Request, states: Collection[TransactionState], producer_ids: Collection[int]
+    ) -> _Filter:
         asked, version = request.message, request.version
-        states = {_STATES[name] for name in asked.state_filters if name in _STATES}
-        producer_ids = set(asked.producer_id_filters)
         duration_ms = asked.duration_filter if version >= _DURATION_FROM else -1
         begun_before_ms = self._clock.now_ms() - duration_ms
 

@@ -16,7 +16,7 @@ from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.group.offset_records import OffsetCommitValue
 from suwi.handlers.coordinator_requests import coordinator_error, hashing
 from suwi.handlers.errors import reply
-from suwi.handlers.slices import Sliced, SlicedItems, SlicedResponse, in_slices
+from suwi.handlers.slices import SLICE_PARTITIONS, Sliced, SlicedItems, SlicedResponse, in_slices
 from suwi.metadata.image import ClusterImage
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_EPOCH, NO_OFFSET
@@ -64,7 +64,12 @@ class OffsetFetch:
         groups = SlicedItems(request, ("groups",))
         response = SlicedResponse(request, ("groups",))
         # Each once: a few bytes in the request, kilobytes in the response.
-        for group in {group.group_id: group for group in request.message.groups}.values():
+        asked: dict[str, Any] = {}
+        for number, group in enumerate(request.message.groups, 1):
+            asked[group.group_id] = group
+            if number % SLICE_PARTITIONS == 0:
+                yield
+        for group in asked.values():
             member = (None, -1)
             if request.version >= _MEMBER_FROM:
                 member = group.member_id, group.member_epoch

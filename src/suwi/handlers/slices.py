@@ -8,7 +8,7 @@ Invariant: nothing else runs between two yields; state is checked again after ea
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Generator, Iterable, Mapping
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
@@ -66,6 +66,15 @@ def counting(counted: Counter[_Key], keys: Iterable[_Key]) -> Generator[None, No
         counted.update(some)
         if len(some) == _COUNTED_AT_ONCE:
             yield
+
+
+def each_once(keys: Iterable[_Key]) -> Iterator[_Key | None]:
+    """None in place of a key that was named before: a few bytes of a request, and kilobytes of a
+    response if it was answered again."""
+    seen: set[_Key] = set()
+    for key in keys:
+        yield None if key in seen else key
+        seen.add(key)
 
 
 async def by_topic(
