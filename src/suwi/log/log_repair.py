@@ -112,7 +112,8 @@ class LogRepair:
         for damage in damages:
             start = damage.position if damage.is_in_file else size_bytes
             yield from _copied(source, position, start)
-            yield self._empty_batch(source, damage)
+            if damage.first < damage.end:
+                yield self._empty_batch(source, damage)
             position = damage.end_position if damage.is_in_file else size_bytes
         yield from _copied(source, position, size_bytes)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from typing import Self
 
 from suwi.env import Disk, File
@@ -123,6 +124,11 @@ class SegmentCheck:
         if not was_cached:
             segment.file.drop_cached(row.chunk_at, len(row.chunk))
         number, found = 0, row.batches
+        has_more = True
+        if found[-1][1].next_offset > segment.end_offset:
+            # Its records belong to the next segment.
+            found = list(takewhile(lambda each: each[1].next_offset <= segment.end_offset, found))
+            has_more = False
         while number < len(found):
             number = prefix.accept_usual(found, number)
             if number < len(found):
@@ -131,7 +137,7 @@ class SegmentCheck:
                 if is_beyond or not prefix.accept(position, header):
                     return False
                 number += 1
-        return prefix.expected <= segment.end_offset
+        return has_more
 
     def _next_whole_batch(self, bad: int, expected: int) -> tuple[int, BatchHeader] | None:
         """The first whole batch after the damaged one at `bad`, whose offset is `expected`."""
@@ -154,7 +160,7 @@ class SegmentCheck:
         segment = self.segment
         self.damages.append(
             Damage(
-                Offset(min(prefix.expected, end_offset - 1)),
+                Offset(min(prefix.expected, end_offset)),
                 end_offset,
                 segment.base_offset,
                 segment.file.path,
