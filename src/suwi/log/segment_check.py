@@ -28,6 +28,7 @@ from suwi.model.ids import Offset
 from suwi.records.batch import HEADER_BYTES, BatchHeader, read_header
 
 _REASON = "a batch does not match its checksum, or cannot be read"
+_TRAILING = "bytes that are no batch of this segment follow its last one"
 _PROBED_BYTES = 1 << 18
 _INDEX_ENTRY = struct.Struct(">ii")
 
@@ -158,13 +159,14 @@ class SegmentCheck:
 
     def _add(self, prefix: ValidPrefix, end: int, end_offset: Offset) -> None:
         segment = self.segment
+        first = Offset(min(prefix.expected, end_offset))
         self.damages.append(
             Damage(
-                Offset(min(prefix.expected, end_offset)),
+                first,
                 end_offset,
                 segment.base_offset,
                 segment.file.path,
-                _REASON,
+                _REASON if first < end_offset else _TRAILING,
                 prefix.size_bytes,
                 end,
             )
