@@ -53,21 +53,21 @@ def test_a_changed_byte_is_found_with_its_file_offset_and_position(suwi: Suwi, d
     log.write_bytes(content)
     (found,) = findings(suwi, "--data", data)
     assert (found["level"], found["about"]) == ("error", str(log))
-    assert found["problem"].startswith(
-        f"offset {header.base_offset}: position {position}: bad CRC, stored "
+    offsets = f"offsets {header.base_offset}-{header.last_offset}"
+    assert found["problem"] == (
+        f"{offsets}, position {position}: a batch does not match its checksum, or cannot be read"
     )
     assert f"suwi repair segments {data / ORDERS}" in found["advice"]
 
 
 def test_a_missing_segment_is_found_between_its_neighbours(suwi: Suwi, data: Path) -> None:
-    _, missing, after, *_ = segments(data)
+    before, missing, after, *_ = segments(data)
     remove_segment(missing)
     (found,) = findings(suwi, "--data", data)
-    assert found["about"] == str(after)
-    count = base_of(after) - base_of(missing)
+    assert found["about"] == str(before)
     assert found["problem"] == (
-        f"{count} offsets before it are missing, {base_of(missing)} to {base_of(after) - 1}: "
-        "a segment was lost"
+        f"offsets {base_of(missing)}-{base_of(after) - 1}: the records up to the next segment, "
+        f"{after}, are missing"
     )
 
 
@@ -85,24 +85,25 @@ def test_a_gap_below_the_log_start_offset_is_legal(suwi: Suwi, data: Path) -> No
 
 
 def test_segments_that_overlap_are_found(suwi: Suwi, data: Path) -> None:
-    first, second, third, *_ = segments(data)
+    first, second, *_ = segments(data)
+    size_bytes = first.stat().st_size
     first.write_bytes(first.read_bytes() + second.read_bytes())
     (found,) = findings(suwi, "--data", data)
-    assert found["about"] == str(second)
+    assert found["about"] == str(first)
     assert found["problem"] == (
-        f"it begins before offset {base_of(third)}, the end of the segment before it"
+        f"bytes after offset {base_of(second) - 1}, position {size_bytes}: "
+        "bytes that are no batch of this segment follow its last one"
     )
 
 
-def test_a_cut_segment_is_found_unless_a_killed_broker_was_writing_it(
-    suwi: Suwi, data: Path
-) -> None:
+def test_a_cut_segment_is_found_unless_it_was_not_synced(suwi: Suwi, data: Path) -> None:
     last = segments(data)[-1]
     last.write_bytes(last.read_bytes()[:-10])
     (found, *_) = findings(suwi, "--data", data)
     assert found["about"] == str(last)
-    assert ": torn, the batch at offset" in found["problem"]
+    assert found["problem"].startswith("offsets ")
     (data / names.CLEAN_SHUTDOWN).unlink()
+    (data / names.RECOVERY_POINTS).write_text(f"0\n1\norders 0 {base_of(last)}\n")
     for snapshot in (data / ORDERS).glob(f"*{names.SNAPSHOT}"):
         snapshot.unlink()
     assert not [found for found in findings(suwi, "--data", data) if found["level"] == "error"]

@@ -131,3 +131,21 @@ def test_a_damaged_batch_and_a_lost_end_of_one_segment_are_both_found() -> None:
     _repair(bench).give_up(damages)
     assert _repair(bench).find() == []
     assert bench.open().damages == ()
+
+
+@pytest.mark.parametrize("is_batch", [True, False])
+def test_bytes_after_the_last_batch_of_a_closed_segment_are_cut_off(is_batch: bool) -> None:
+    """All records are there: nothing is given up with them."""
+    bench = _filled()
+    bases = _bases(bench)
+    bench.close()
+    following = bench.disk.read_bytes(bench.path(bases[2]))
+    file = bench.disk.open(bench.path(bases[1]))
+    file.pwrite(following if is_batch else b"rubbish " * 20, file.size())
+    file.close()
+    damages = _repair(bench).find()
+    assert len(damages) == 1
+    _repair(bench).give_up(damages)
+    assert _repair(bench).find() == []
+    assert bench.open().damages == ()
+    assert _offsets(bench) == list(ALL)

@@ -12,13 +12,12 @@ from suwi.env import AlreadyLocked, Disk, local_env
 from suwi.log import names
 from suwi.log.checkpoints import (
     parse_topic_id,
-    read_offsets,
     read_topic_id,
     topic_id_text,
     write_topic_id,
 )
-from suwi.log.log_repair import LogRepair
-from suwi.model.ids import Offset, TopicId, TopicPartition
+from suwi.log.log_repair import log_repairs
+from suwi.model.ids import TopicId, TopicPartition
 
 
 def repair_partition_metadata(directory: str, topic_id: str) -> None:
@@ -43,17 +42,7 @@ def repair_segments(directory: str, *, give_up: bool) -> None:
 
 def _repair_segments(disk: Disk, directory: str, *, give_up: bool) -> int:
     with _locked(disk, directory) as partition:
-        data = os.path.dirname(directory)
-        starts = read_offsets(disk, f"{data}/{names.LOG_START_OFFSETS}") or {}
-        cleaned = read_offsets(disk, f"{data}/{names.CLEANER_OFFSETS}") or {}
-        synced = read_offsets(disk, f"{data}/{names.RECOVERY_POINTS}") or {}
-        repair = LogRepair(
-            disk,
-            directory,
-            starts.get(partition, Offset(0)),
-            may_have_gaps=partition in cleaned,
-            recovery_point=synced.get(partition, Offset(0)),
-        )
+        repair = log_repairs(disk, os.path.dirname(directory))(partition)
         damages = repair.find()
         for damage in damages:
             size_bytes = damage.end_position - damage.position

@@ -15,7 +15,8 @@ _REREADS_MANY = 8
 class Damage(NamedTuple):
     first: Offset
     end: Offset
-    """The offset of the first record after the damage."""
+    """The offset of the first record after the damage; the same as `first` if bytes without records
+    follow the last batch of a segment."""
     segment: Offset
     """The base offset of the segment that has it, or of the one after missing records."""
     path: str
@@ -44,6 +45,8 @@ class Damage(NamedTuple):
         return merged
 
     def __str__(self) -> str:
+        if self.first == self.end:
+            return f"bytes after offset {self.end - 1}"
         return f"offsets {self.first}-{self.end - 1}"
 
 

@@ -4,7 +4,7 @@ In the place of damaged or missing records `give_up` writes an empty batch, as c
 one: readers skip these offsets, all others stay as they are, and segments stay contiguous.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, pairwise
 
 from suwi.env import Disk, File
@@ -18,7 +18,7 @@ from suwi.log.segment import Segment
 from suwi.log.segment_check import SegmentCheck, SegmentFile
 from suwi.log.sliced_work import run_steps
 from suwi.model.errors import CorruptMessage
-from suwi.model.ids import Offset
+from suwi.model.ids import Offset, TopicPartition
 from suwi.records.builder import build_batch
 
 _COPIED_BYTES = 1 << 20
@@ -44,13 +44,15 @@ class LogRepair:
         saved = checkpoints.read_epochs(disk, f"{directory}/{names.LEADER_EPOCHS}")
         self._epochs = LeaderEpochCache(saved)
 
-    def find(self) -> list[Damage]:
-        """All damage from the start offset on. Changes nothing. Raises OSError."""
+    def find(self, on_checked: Callable[[int], None] = lambda _: None) -> list[Damage]:
+        """All damage from the start offset on. Changes nothing. Raises OSError. `on_checked` gets
+        the size of each segment that was checked."""
         files = FileCache(self._disk, _OPEN_FILES)
         bases = names.offsets_by_suffix(self._disk.list_dir(self._dir)).get(names.LOG, [])
         found: list[Damage] = []
         for base, end in pairwise([*bases, _NO_END]):
             check = self._check(files, base, end)
+            on_checked(check.segment.size_bytes)
             found += check.damages
             if check.end < end != _NO_END and not self._may_have_gaps:
                 segments = self._segment(files, base), self._segment(files, end)
@@ -112,7 +114,8 @@ class LogRepair:
         for damage in damages:
             start = damage.position if damage.is_in_file else size_bytes
             yield from _copied(source, position, start)
-            yield self._empty_batch(source, damage)
+            if damage.first < damage.end:
+                yield self._empty_batch(source, damage)
             position = damage.end_position if damage.is_in_file else size_bytes
         yield from _copied(source, position, size_bytes)
 
@@ -122,6 +125,25 @@ class LogRepair:
         return build_batch(
             [], base_offset=damage.first, last_offset=damage.end - 1, leader_epoch=epoch
         )
+
+
+def log_repairs(disk: Disk, data: str) -> Callable[[TopicPartition], LogRepair]:
+    """Makes a `LogRepair` for each partition of a data directory, whose checkpoints it reads."""
+    starts, cleaned, synced = (
+        checkpoints.read_offsets(disk, f"{data}/{name}") or {}
+        for name in (names.LOG_START_OFFSETS, names.CLEANER_OFFSETS, names.RECOVERY_POINTS)
+    )
+
+    def repair_of(partition: TopicPartition) -> LogRepair:
+        return LogRepair(
+            disk,
+            f"{data}/{names.partition_dir_name(partition)}",
+            starts.get(partition, Offset(0)),
+            may_have_gaps=partition in cleaned,
+            recovery_point=synced.get(partition, Offset(0)),
+        )
+
+    return repair_of
 
 
 def _copied(source: File, start: int, end: int) -> Iterator[bytes]:

@@ -166,7 +166,7 @@ class LogSegments:
         overlapping = [known for known in self.damages if known.overlaps(damage)]
         for known in overlapping:
             damage = known.merged(damage)
-        if overlapping == [damage]:
+        if damage in self.damages:
             return False
         for known in overlapping:
             self._directory.state.problems.forget(ProblemKind.DAMAGED_BATCH, self._place_of(known))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from typing import Self
 
 from suwi.env import Disk, File
@@ -27,6 +28,7 @@ from suwi.model.ids import Offset
 from suwi.records.batch import HEADER_BYTES, BatchHeader, read_header
 
 _REASON = "a batch does not match its checksum, or cannot be read"
+_TRAILING = "bytes that are no batch of this segment follow its last one"
 _PROBED_BYTES = 1 << 18
 _INDEX_ENTRY = struct.Struct(">ii")
 
@@ -123,6 +125,11 @@ class SegmentCheck:
         if not was_cached:
             segment.file.drop_cached(row.chunk_at, len(row.chunk))
         number, found = 0, row.batches
+        has_more = True
+        if found[-1][1].next_offset > segment.end_offset:
+            # Its records belong to the next segment.
+            found = list(takewhile(lambda each: each[1].next_offset <= segment.end_offset, found))
+            has_more = False
         while number < len(found):
             number = prefix.accept_usual(found, number)
             if number < len(found):
@@ -131,7 +138,7 @@ class SegmentCheck:
                 if is_beyond or not prefix.accept(position, header):
                     return False
                 number += 1
-        return prefix.expected <= segment.end_offset
+        return has_more
 
     def _next_whole_batch(self, bad: int, expected: int) -> tuple[int, BatchHeader] | None:
         """The first whole batch after the damaged one at `bad`, whose offset is `expected`."""
@@ -152,13 +159,14 @@ class SegmentCheck:
 
     def _add(self, prefix: ValidPrefix, end: int, end_offset: Offset) -> None:
         segment = self.segment
+        first = Offset(min(prefix.expected, end_offset))
         self.damages.append(
             Damage(
-                Offset(min(prefix.expected, end_offset - 1)),
+                first,
                 end_offset,
                 segment.base_offset,
                 segment.file.path,
-                _REASON,
+                _REASON if first < end_offset else _TRAILING,
                 prefix.size_bytes,
                 end,
             )

@@ -6,6 +6,8 @@ from simulation.scenario import Options
 from suwi.broker import damaged_replicas
 from suwi.broker.damaged_replicas import Step, next_step
 from suwi.controller import proposed_isr
+from suwi.replica.follower_replica import FollowerReplica
+from suwi.replica.partition import Partition
 from tests.sim.mutants.mutant import FAULT, Mutant
 
 
@@ -16,6 +18,17 @@ def _discards_at_once(node: Any, state: Any, *_: Any) -> Step:
 def _discards_in_any_epoch(node: Any, state: Any, insync_min: int, stopped_in: Any) -> Step:
     stopped_before = None if stopped_in is None else stopped_in - 1
     return next_step(node, state, insync_min, stopped_before)
+
+
+def _leader_discards(node: Any, state: Any, *given: Any) -> Step:
+    return Step.DISCARD if state.leader == node else next_step(node, state, *given)
+
+
+class _AnyReplica(FollowerReplica):
+    def discard_damaged(self) -> None:
+        replica_log = self._replica_log
+        start = replica_log.get_ready().start_offset
+        replica_log.change(self._restarting(start, keep_files=True))
 
 
 _without_damaged = proposed_isr._without_damaged
@@ -33,6 +46,16 @@ MUTANTS = (
         FAULT,
         "a damaged follower discards its log before it has left the ISR",
         ((damaged_replicas, "next_step", _discards_at_once),),
+        options=Options(kinds=["damage log"], force=_FORCE),
+    ),
+    Mutant(
+        "discards-the-last-copy",
+        FAULT,
+        "a damaged leader discards its log at once, also if no other replica is in sync",
+        (
+            (damaged_replicas, "next_step", _leader_discards),
+            (Partition, "follower", property(lambda self: _AnyReplica(self.replica_log))),
+        ),
         options=Options(kinds=["damage log"], force=_FORCE),
     ),
 )

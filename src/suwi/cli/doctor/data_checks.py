@@ -125,8 +125,7 @@ def _remedy(directory: str, name: str) -> str:
 
 def _logs(found: Found) -> Iterator[Finding]:
     if not found.is_in_use:  # A running broker scrubs its logs itself.
-        was_killed = names.CLEAN_SHUTDOWN not in found.entries
-        yield from check_logs(found.path, found.env, was_killed=was_killed)
+        yield from check_logs(found.path, found.env)
 
 
 def _leftovers(found: Found) -> Iterator[Finding]:

@@ -1,30 +1,22 @@
 """Checks of the logs in the data directory of a stopped broker: every batch, index and snapshot.
 
-`check_logs` reads each segment once, with its checksums, and compares it with its neighbours. They
-change nothing.
+`check_logs` lists what `suwi repair segments` would give up, and damaged files that the next start
+makes again. Nothing is changed.
 """
 
-import os
 import sys
 from collections.abc import Callable, Iterator
-from itertools import pairwise
-from typing import NamedTuple
 
 from suwi.cli.doctor.finding import ERROR, WARNING, Finding
 from suwi.cli.dump.command import Findings
 from suwi.cli.dump.findings import Damage
 from suwi.cli.dump.indexes import read_offset_index, read_time_index, read_txn_index
-from suwi.cli.dump.segments import open_file, read_log
 from suwi.cli.dump.small_files import read_snapshot
-from suwi.cli.output import count_text, size_text
+from suwi.cli.output import size_text
 from suwi.env import Clock, Disk, Env
-from suwi.env.local_disk import LocalFile
-from suwi.log import checkpoints, names
-from suwi.log.batch_scan import scan_rows
-from suwi.log.segment import RELATIVE_OFFSET_MAX
-from suwi.model.errors import CorruptMessage
-from suwi.model.ids import Offset, TopicPartition
-from suwi.records.batch import BatchHeader
+from suwi.log import names
+from suwi.log.log_repair import LogRepair, log_repairs
+from suwi.model.ids import TopicPartition
 
 _PROGRESS_EVERY_MS = 5_000
 _REBUILT = "remove the file: the next start makes it again from the log"
@@ -33,31 +25,6 @@ _INDEXES: dict[str, Callable[[str, int], Findings]] = {
     names.TIME_INDEX: read_time_index,
     names.TXN_INDEX: read_txn_index,
 }
-
-
-class Log(NamedTuple):
-    """The log of one partition."""
-
-    directory: str
-    start_offset: Offset
-    may_have_gaps: bool
-    """Whether it was compacted, or Apache Kafka may have compacted it."""
-    was_killed: bool
-    """The end may be an unfinished write, which the next start removes."""
-
-    @property
-    def advice(self) -> str:
-        return (
-            "with an in-sync replica on another broker: move the directory away and start the "
-            f"broker, which copies it; without one: suwi repair segments {self.directory}"
-        )
-
-
-class _Segment(NamedTuple):
-    base_offset: Offset
-    end_offset: int
-    """The offset after the last batch that could be read."""
-    is_whole: bool
 
 
 class Progress:
@@ -78,11 +45,9 @@ class Progress:
             sys.stderr.write(f"checked {checked} of {of}\n")
 
 
-def check_logs(path: str, env: Env, *, was_killed: bool) -> Iterator[Finding]:
+def check_logs(path: str, env: Env) -> Iterator[Finding]:
     """`path`: the data directory of a stopped broker."""
-    disk = env.disk
-    starts = checkpoints.read_offsets(disk, f"{path}/{names.LOG_START_OFFSETS}") or {}
-    cleaned = checkpoints.read_offsets(disk, f"{path}/{names.CLEANER_OFFSETS}") or {}
+    disk, repair_of = env.disk, log_repairs(env.disk, path)
     found: list[tuple[TopicPartition, str]] = []
     for name in disk.list_dir(path):
         partition = names.parse_partition_dir_name(name)
@@ -90,10 +55,8 @@ def check_logs(path: str, env: Env, *, was_killed: bool) -> Iterator[Finding]:
             found.append((partition, f"{path}/{name}"))
     progress = Progress(env.clock, sum(_size(disk, directory) for _, directory in found))
     for partition, directory in found:
-        start = starts.get(partition, Offset(0))
-        log = Log(directory, start, partition in cleaned, was_killed)
         try:
-            yield from _check_log(log, disk, progress)
+            yield from _check_log(repair_of(partition), disk, directory, progress)
         except OSError as error:
             yield Finding(
                 ERROR,
@@ -111,81 +74,22 @@ def _size(disk: Disk, directory: str) -> int:
         return 0  # `_check_log` reports it.
 
 
-def _check_log(log: Log, disk: Disk, progress: Progress) -> Iterator[Finding]:
-    files = names.offsets_by_suffix(disk.list_dir(log.directory))
-    bases = files.get(names.LOG, [])
-    segments: list[_Segment] = []
-    for base in bases:
-        findings, segment = _check_segment(log, base, progress, is_last=base == bases[-1])
-        yield from findings
-        segments.append(segment)
-    for before, after in pairwise(segments):
-        yield from _compare(log, before, after)
+def _check_log(log: LogRepair, disk: Disk, directory: str, progress: Progress) -> Iterator[Finding]:
+    for damage in log.find(progress.add):
+        where = f", position {damage.position}" if damage.is_in_file else ""
+        advice = (
+            "with an in-sync replica on another broker: start the broker, which copies the log; "
+            f"without one: suwi repair segments {directory}"
+        )
+        yield Finding(ERROR, damage.path, f"{damage}{where}: {damage.reason}", advice)
+    files = names.offsets_by_suffix(disk.list_dir(directory))
     for suffix, read in _INDEXES.items():
         for base in files.get(suffix, []):
-            path = f"{log.directory}/{names.offset_name(base)}{suffix}"
+            path = f"{directory}/{names.offset_name(base)}{suffix}"
             yield from _check_file(path, read(path, base))
     for base in files.get(names.SNAPSHOT, []):
-        path = f"{log.directory}/{names.offset_name(base)}{names.SNAPSHOT}"
+        path = f"{directory}/{names.offset_name(base)}{names.SNAPSHOT}"
         yield from _check_file(path, read_snapshot(path))
-
-
-def _check_segment(
-    log: Log, base: Offset, progress: Progress, *, is_last: bool
-) -> tuple[list[Finding], _Segment]:
-    path = f"{log.directory}/{names.offset_name(base)}{names.LOG}"
-    size_bytes = os.path.getsize(path)
-    end, last, is_ordered = 0, None, True
-    try:
-        with open_file(path) as opened:
-            for row in scan_rows(LocalFile(path, opened.fileno()), 0, size_bytes):
-                for position, header in row.batches:
-                    is_ordered &= _follows(header, last, base)
-                    end, last = position + header.size_bytes, header
-                progress.add(len(row.chunk))
-    except CorruptMessage:
-        pass  # `read_log` says what is wrong, and finds what follows.
-    end_offset = last.next_offset if last is not None else int(base)
-    segment = _Segment(base, end_offset, end == size_bytes and is_ordered)
-    if segment.is_whole:
-        return [], segment
-    damages = _damages(read_log(path, base, records=False))
-    if is_last and log.was_killed and len(damages) == 1 and ": torn" in damages[0]:
-        return [], segment
-    where = f"offset {end_offset}: " if not is_ordered or end < size_bytes else ""
-    more = f" (and {len(damages) - 1} more)" if len(damages) > 1 else ""
-    problem = f"{where}{damages[0] if damages else 'an incomplete batch'}{more}"
-    return [Finding(ERROR, path, problem, log.advice)], segment
-
-
-def _follows(header: BatchHeader, last: BatchHeader | None, base: Offset) -> bool:
-    if last is None:
-        return header.base_offset >= base
-    return (
-        header.base_offset > last.last_offset
-        and header.partition_leader_epoch >= last.partition_leader_epoch
-    )
-
-
-def _compare(log: Log, before: _Segment, after: _Segment) -> Iterator[Finding]:
-    """Segments are contiguous, but for compaction and offsets that are too far for an index."""
-    if not before.is_whole or before.end_offset == after.base_offset:
-        return
-    path = f"{log.directory}/{names.offset_name(after.base_offset)}{names.LOG}"
-    if before.end_offset > after.base_offset:
-        problem = f"it begins before offset {before.end_offset}, the end of the segment before it"
-        yield Finding(ERROR, path, problem, log.advice)
-    elif (
-        not log.may_have_gaps
-        and after.base_offset > log.start_offset
-        and after.base_offset - before.end_offset <= RELATIVE_OFFSET_MAX
-    ):
-        missing = count_text(after.base_offset - before.end_offset, "offset")
-        problem = (
-            f"{missing} before it are missing, {before.end_offset} to {after.base_offset - 1}: "
-            "a segment was lost"
-        )
-        yield Finding(ERROR, path, problem, log.advice)
 
 
 def _check_file(path: str, findings: Findings) -> Iterator[Finding]:
