@@ -6,11 +6,14 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from suwi.net.answers import Answer, Exclusive, Later, NoReply, Reply
+from suwi.net.buffer_pool import BufferPool, KeptBytes
 from suwi.net.client_identity import ClientIdentity
 from suwi.net.dispatch import Request
 from suwi.net.fair_turns import SliceTurns
 from suwi.replica.partition import Partition
 from suwi.wire.codec import encode_request, read_request, read_response
+
+_POOL = BufferPool(1 << 30)
 
 
 class NoConnection:
@@ -19,6 +22,9 @@ class NoConnection:
     @property
     def slices(self) -> SliceTurns:
         return SliceTurns()
+
+    def keep(self, data: memoryview) -> KeptBytes:
+        return KeptBytes(_POOL, data)
 
 
 NO_CONNECTION: Any = NoConnection()

@@ -40,8 +40,8 @@ def test_a_partition_that_is_not_led_when_verification_begins_is_refused_as_such
             transactions=SimpleNamespace(begin_verification=lambda *_, **__: GUARD),
         )
 
-    verification = ProduceVerification(asked, 11, VERIFIER)
-    assert verification.begin(find)
+    verification = ProduceVerification(11, VERIFIER)
+    assert verification.begin(asked, find)
     assert verification.verified[0, 0] is GUARD
     assert isinstance(verification.verified[0, 1], NotLeaderOrFollower)
 

@@ -6,13 +6,7 @@ import struct
 
 import pytest
 
-from suwi.net import (
-    NO_REPLY,
-    Exclusive,
-    Later,
-    Listener,
-    Reply,
-)
+from suwi.net import NO_REPLY, Answer, Exclusive, Later, Listener, NoReply, Reply
 from tests.net.support import (
     Served,
     Waits,
@@ -74,6 +68,31 @@ def test_what_a_producer_sent_without_wanting_acks_is_served_although_it_has_clo
             await until(lambda: bool(served.order))
             await until(lambda: not listener.connections)
             assert [c for _, c in served.order] == list(range(5_001))
+
+    run(scenario)
+
+
+def test_what_takes_a_while_without_a_reply_is_served_although_the_producer_has_closed() -> None:
+    async def scenario() -> None:
+        def answer(correlation_id: int, payload: memoryview) -> Answer:
+            appended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+            async def append() -> Reply | NoReply:
+                await asyncio.sleep(0.001)
+                appended.set_result(None)
+                return NO_REPLY if correlation_id < 10 else await waits(0, payload).reply  # type: ignore[union-attr]
+
+            return Exclusive(append(), appended)
+
+        waits = Waits()
+        served = Served(answer)
+        async with serving(served.by("producer")) as listener:
+            send_and_leave(listener, burst(30, bytes(80)))
+            await until(lambda: bool(served.order))
+            await until(lambda: not listener.connections)
+            assert [c for _, c in served.order] == list(range(11))
+            await settle()
+            assert waits.futures[0].cancelled()
 
     run(scenario)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwi.net.buffer_pool import SHARED_BYTES, BufferPool
+from suwi.net.buffer_pool import SHARED_BYTES, BufferPool, KeptBytes
 from suwi.net.frame_reader import FrameReader, InvalidFrameSize
 
 
@@ -174,3 +174,28 @@ def test_a_frame_that_comes_too_slowly_is_stalled_and_a_steady_one_is_not() -> N
     assert peer.reader.is_stalled(24.0, 10_000, 100), "what came early does not count for ever"
     peer.send(frame[5000:])
     assert not peer.reader.is_stalled(99.0, 10_000, 100), "nothing is held"
+
+
+@pytest.mark.parametrize(("size", "is_copied"), [(100, True), (3 << 20, False)])
+def test_a_frame_that_is_kept_outlives_the_next_ones_and_a_large_one_is_not_copied(
+    size: int, is_copied: bool
+) -> None:
+    peer = Peer()
+    peer.buffers.poison = False
+    kept: list[KeptBytes] = []
+
+    def take(frames_max: int = 0) -> None:
+        for frame in peer.reader.frames():
+            before = peer.buffers.allocated_bytes
+            kept.append(peer.reader.keep(frame))
+            assert (peer.buffers.allocated_bytes > before) is is_copied
+        if peer.reader.start < peer.reader.end or peer.reader.held is not None:
+            peer.reader.hold(False, 0.0)
+
+    peer.take = take  # type: ignore[method-assign]
+    for number in range(3):
+        peer.send(with_size(bytes([number]) * size))
+    assert [bytes(each.view) for each in kept] == [bytes([n]) * size for n in range(3)]
+    for each in kept:
+        each.release()
+    assert peer.buffers.allocated_bytes == 0

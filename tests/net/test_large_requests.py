@@ -330,6 +330,7 @@ def test_bytes_that_are_kept_are_counted_until_they_are_released() -> None:
 
 
 def test_every_api_but_produce_and_our_own_is_decoded_in_slices() -> None:
+    """The handler of Produce decodes large requests in slices itself."""
     dispatcher = Dispatcher({key: lambda request: NO_REPLY for key in APIS})
     whole = {key for (key, _), route in dispatcher._routes.items() if not route[2]}
     assert whole == {ApiKey.PRODUCE, *(key for key in APIS if key >= ApiKey.DESCRIBE_REPLICAS)}

@@ -14,12 +14,16 @@ from suwi.wire import codec
 from suwi.wire.errors import MalformedMessage, MalformedRequest, MalformedResponse
 from suwi.wire.leaders import CurrentLeader, NodeEndpoint
 from suwi.wire.produce import (
+    SLICE_ITEMS,
     PartitionProduced,
+    ProduceParts,
     RecordError,
     TopicProduced,
     decode_plain_request,
     decode_produce_request,
     decode_produce_response,
+    decode_small_request,
+    decoding_produce_request,
     encode_produce_request,
     encode_produce_response,
 )
@@ -172,6 +176,36 @@ def test_responses_are_encoded_and_decoded_as_kio_does(
         version, response.topics, response.throttle_ms, response.node_endpoints
     )
     assert again == expected
+
+
+@pytest.mark.parametrize("version", _VERSIONS)
+@settings(max_examples=20, deadline=None)
+@given(_topics_answered, st.integers(1, 4), _endpoints)
+def test_a_response_in_parts_is_the_same(
+    version: int, topics: list[TopicProduced], size: int, endpoints: list[NodeEndpoint]
+) -> None:
+    topics = [topic._replace(name=f"{number}") for number, topic in enumerate(topics)]
+    parts = ProduceParts(version)
+    for topic in topics:
+        parts.add([topic._replace(partitions=topic.partitions[:size])])
+        parts.add([topic._replace(partitions=topic.partitions[size:])])
+    assert parts.encode(endpoints) == encode_produce_response(version, topics, 0, endpoints)
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+@pytest.mark.parametrize("sizes", [[], [0], [SLICE_ITEMS - 1], [3, 0, 500], [1] * 300])
+def test_a_request_in_slices_is_the_same(version: int, sizes: list[int]) -> None:
+    topics = [
+        (f"t{number}", UUID(int=number), [(index, b"records") for index in range(size)])
+        for number, size in enumerate(sizes)
+    ]
+    body = memoryview(b"".join(encode_produce_request(version, "id", 1, 2, topics)))
+    asked = decode_produce_request(version, body)
+    assert [len(partitions) for _, _, partitions in asked.topics] == sizes
+    items = len(sizes) + sum(sizes)
+    small = decode_small_request(version, body)
+    assert small == (asked if items <= SLICE_ITEMS else None)
+    assert sum(1 for _ in decoding_produce_request(version, body)) == items // SLICE_ITEMS
 
 
 def _response_fields(produced: PartitionProduced) -> dict[str, Any]:

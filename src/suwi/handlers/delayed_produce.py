@@ -6,7 +6,7 @@ from functools import partial
 
 from suwi.model.errors import BrokerError
 from suwi.model.ids import Offset
-from suwi.net.answers import Later, Outcome, Promise, Reply
+from suwi.net.answers import NoReply, Outcome, Promise, Reply
 from suwi.replica.partition import Partition
 
 
@@ -15,21 +15,21 @@ class DelayedProduce:
 
     __slots__ = ("_answer", "_errors", "_pending", "_promise")
 
-    def __init__(self, answer: Callable[[Mapping[int, Exception]], Reply]) -> None:
+    def __init__(self, answer: Callable[[Mapping[int, Exception]], Reply | NoReply]) -> None:
         """`answer` builds the reply from the errors, by batch number."""
         self._answer = answer
         self._errors: dict[int, Exception] = {}
         self._pending: set[int] = set()
         self._promise = Promise(self._pending.clear)
 
-    def later(
+    def promise_of(
         self, batches: Sequence[tuple[Partition, Offset]], timeout_s: float, *, committed: bool
-    ) -> Later:
+    ) -> Promise:
         self._pending.update(range(len(batches)))
         for number, (partition, end_offset) in enumerate(batches):
             wait = partition.when_committed if committed else partition.replica_log.when_synced
             wait(end_offset, partial(self._on_done, number), timeout_s)
-        return Later(self._promise)
+        return self._promise
 
     def _on_done(self, number: int, error: BrokerError | None) -> None:
         if number not in self._pending:

@@ -5,10 +5,16 @@ Each partition's batch is validated and appended separately (`_append_one`), whi
 the request; an error of one partition does not affect the others. The first batch of a transaction
 in a partition waits for its verification, and no later request of the connection overtakes it.
 Every error is noted in `refused_batches`, so that a producer's next batches do not overtake either.
+
+A request that is large, or must wait before its append, is handled in pieces (`_append_pieces`),
+each like a small request: others run between two pieces, and leaders may change. A piece waits for
+its commit from its append on, so that it notices a change. No further request of the connection
+starts before all pieces are appended. They are appended even if the client disconnects meanwhile:
+with acks=0 it may send and close.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
@@ -22,9 +28,11 @@ from suwi.handlers.errors import error_of
 from suwi.handlers.leader_hints import hinted_endpoints, leader_hint
 from suwi.handlers.produce_verification import Place, ProduceVerification
 from suwi.handlers.refused_batches import RefusedBatches
+from suwi.handlers.slices import Sliced
 from suwi.handlers.verification import Verifier, produce_refusal
 from suwi.log.partition_log import Appended
 from suwi.log.producer_state import ProducerStates
+from suwi.metadata.image import ClusterImage
 from suwi.model.errors import (
     BrokerError,
     InvalidRecord,
@@ -41,9 +49,12 @@ from suwi.net.answers import (
     Exclusive,
     Later,
     NoReply,
+    Promise,
     Reply,
 )
+from suwi.net.buffer_pool import KeptBytes
 from suwi.net.dispatch import Request
+from suwi.net.fair_turns import SliceTurns
 from suwi.records.batch import BatchHeader, read_header
 from suwi.replica.log_validator import (
     ValidationRules,
@@ -57,16 +68,22 @@ from suwi.replica.partition import Partition
 from suwi.replica.partition_transactions import VerificationGuard
 from suwi.replica.replica_log import LogNotReady, wait_until_ready
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.wire.errors import MalformedRequest
+from suwi.wire.leaders import CurrentLeader
+from suwi.wire.primitives import run_to_end
 from suwi.wire.produce import (
+    SLICE_ITEMS,
     PartitionProduced,
     PlainRequest,
     ProducePartition,
+    ProduceParts,
     ProduceRequest,
     ProduceTopic,
     RecordError,
     TopicProduced,
     decode_plain_request,
-    decode_produce_request,
+    decode_small_request,
+    decoding_produce_request,
     encode_produce_response,
     encode_produced_one,
 )
@@ -80,6 +97,8 @@ _LEADER_HINTS_FROM = 10
 _CONVERSIONS_MAX = 2
 _NO_TIME = -1
 _READY_TIMEOUT_S_MAX = 10.0
+PIECE_BYTES = 4 * 1024 * 1024
+"""A few milliseconds for the checksums and for writing them."""
 
 
 class _Waiting(NamedTuple):
@@ -99,6 +118,16 @@ class _Form(NamedTuple):
     listener: str
 
 
+class _Piece(NamedTuple):
+    """A part of a large request that has been appended."""
+
+    answers: list[TopicProduced]
+    committed: Promise | None
+    """Kept without a reply, when `answers` are final."""
+
+
+_Pieces: TypeAlias = list[_Piece] | NoReply | CloseConnection
+"""What is answered after the append."""
 _Converted: TypeAlias = Mapping[Place, memoryview | BrokerError]
 """Batches that a thread has converted, by topic and partition position in the request."""
 _Verified: TypeAlias = Mapping[Place, VerificationGuard | BrokerError | None]
@@ -116,6 +145,7 @@ class Produce:
         self._verifier = verifier
         self._converting = asyncio.Semaphore(_CONVERSIONS_MAX)
         self._refused = RefusedBatches()
+        self._appending: set[asyncio.Task[_Pieces]] = set()
 
     def __call__(self, request: Request) -> Answer:
         version = request.version
@@ -125,25 +155,18 @@ class Produce:
                 answer = self._append_plain(plain, request)
                 if answer is not None:
                     return answer
-        asked = decode_produce_request(version, request.body)
-        form = _Form(version, request.client.listener)
+        if len(request.body) > PIECE_BYTES:
+            return self._answer_in_pieces(request)
+        asked = decode_small_request(version, request.body)
+        if asked is None or self._any_must_wait(asked):
+            return self._answer_in_pieces(request)
         verified: _Verified = {}
-        must_wait = self._any_must_wait(asked)
-        if asked.transactional_id is not None and not must_wait:
-            must_wait, verified = self._begin_verification(asked, version)
-        if must_wait:
-            # The receive buffer is reused after this call, so the request is copied.
-            asked = decode_produce_request(version, memoryview(bytearray(request.body)))
-            appended = asyncio.get_running_loop().create_future()
-            return Exclusive(self._prepare_and_append(asked, form, appended), until=appended)
-        return self._append(asked, form, {}, verified)
-
-    def _begin_verification(self, asked: ProduceRequest, version: int) -> tuple[bool, _Verified]:
-        """Whether the transaction coordinator must be asked, and what is known without it."""
-        if self._verifier is None:
-            return False, {}
-        verification = ProduceVerification(asked, version, self._verifier)
-        return verification.begin(self._partition), verification.verified
+        if asked.transactional_id is not None and self._verifier is not None:
+            verification = ProduceVerification(version, self._verifier)
+            if verification.begin(asked, self._partition):
+                return self._answer_in_pieces(request)
+            verified = verification.verified
+        return self._append(asked, _Form(version, request.client.listener), verified)
 
     def _append_plain(self, plain: PlainRequest, request: Request) -> Reply | Later | None:
         """The fast path: one batch, stored unchanged. Returns None if that does not apply."""
@@ -177,8 +200,11 @@ class Produce:
                 return self._refuse(form, name, topic_id, index, errors[0])
             return Reply([body])
 
-        return DelayedProduce(answer).later(
-            [(partition, end_offset)], timeout_ms / 1000, committed=acks == _ACKS_ALL
+        delayed = DelayedProduce(answer)
+        return Later(
+            delayed.promise_of(
+                [(partition, end_offset)], timeout_ms / 1000, committed=acks == _ACKS_ALL
+            )
         )
 
     def _append_one(
@@ -223,8 +249,20 @@ class Produce:
         return self._reply(form, [TopicProduced(name, topic_id, [_refused(index, error)])])
 
     def _append(
-        self, asked: ProduceRequest, form: _Form, converted: _Converted, verified: _Verified
+        self, asked: ProduceRequest, form: _Form, verified: _Verified
     ) -> Reply | Later | NoReply:
+        answers, waiting = self._append_batches(asked, form, {}, verified)
+        if asked.acks == _ACKS_NONE:
+            _close_where_refused(answers)
+            return NO_REPLY
+        if waiting:
+            delayed = DelayedProduce(partial(self._committed, answers, waiting, form))
+            return Later(_wait_for(delayed, waiting, asked))
+        return self._reply(form, answers)
+
+    def _append_batches(
+        self, asked: ProduceRequest, form: _Form, converted: _Converted, verified: _Verified
+    ) -> tuple[list[TopicProduced], list[_Waiting]]:
         answers: list[TopicProduced] = []
         waiting: list[_Waiting] = []
         acks = asked.acks
@@ -262,42 +300,66 @@ class Produce:
                     PartitionProduced(index, 0, base_offset, time_ms, partition.log.start_offset)
                 )
             answers.append(TopicProduced(name, topic_id, produced))
-        if acks == _ACKS_NONE:
-            _close_where_refused(answers)
-            return NO_REPLY
-        if waiting:
-            delayed = DelayedProduce(partial(self._committed, answers, waiting, form))
-            return delayed.later(
-                [w[2:4] for w in waiting], asked.timeout_ms / 1000, committed=acks == _ACKS_ALL
-            )
+        return answers, waiting
+
+    def _committed(
+        self,
+        answers: list[TopicProduced],
+        waiting: list[_Waiting],
+        form: _Form,
+        errors: Mapping[int, Exception],
+    ) -> Reply:
+        """The reply after all batches are committed, have failed or have timed out."""
+        self._note_uncommitted(answers, waiting, errors)
         return self._reply(form, answers)
 
+    def _note_uncommitted(
+        self,
+        answers: list[TopicProduced],
+        waiting: list[_Waiting],
+        errors: Mapping[int, Exception],
+    ) -> NoReply:
+        for number, error in errors.items():
+            topic, position, _, _, header = waiting[number]
+            name, topic_id, produced = answers[topic]
+            partitions = list(produced)
+            index = partitions[position].partition
+            self._refused.note((_named(name, topic_id), index), header, _now_s())
+            partitions[position] = _refused(index, error)
+            answers[topic] = answers[topic]._replace(partitions=partitions)
+        return NO_REPLY
+
     def _reply(self, form: _Form, answers: list[TopicProduced]) -> Reply:
-        version = form.version
-        if version < _LEADER_HINTS_FROM or not any(
+        if form.version < _LEADER_HINTS_FROM or not any(
             produced.error_code for topic in answers for produced in topic.partitions
         ):
-            return Reply([encode_produce_response(version, answers)])
+            return Reply([encode_produce_response(form.version, answers)])
+        return run_to_end(self._replying(form, [answers]))
+
+    def _replying(self, form: _Form, answers: Sequence[list[TopicProduced]]) -> Sliced:
+        """The reply in slices, one for each part of the answers."""
+        parts = ProduceParts(form.version)
+        hints: set[CurrentLeader | None] = set()
         image = self._replicas.image
-        answers = [
-            topic._replace(
-                partitions=[
-                    produced._replace(
-                        current_leader=leader_hint(
-                            image,
-                            self._name_of(topic),
-                            produced.partition,
-                            produced.error_code,
-                        )
-                    )
-                    for produced in topic.partitions
-                ]
-            )
-            for topic in answers
-        ]
-        hints = [produced.current_leader for topic in answers for produced in topic.partitions]
-        endpoints = hinted_endpoints(image, form.listener, hints)
-        return Reply([encode_produce_response(version, answers, node_endpoints=endpoints)])
+        for part in answers:
+            if form.version >= _LEADER_HINTS_FROM:
+                part = [self._with_hints(image, topic, hints) for topic in part]
+            parts.add(part)
+            yield
+        return Reply([parts.encode(hinted_endpoints(image, form.listener, hints))])
+
+    def _with_hints(
+        self, image: ClusterImage, topic: TopicProduced, hints: set[CurrentLeader | None]
+    ) -> TopicProduced:
+        if not any(produced.error_code for produced in topic.partitions):
+            return topic
+        name = self._name_of(topic)
+        partitions = []
+        for produced in topic.partitions:
+            hint = leader_hint(image, name, produced.partition, produced.error_code)
+            hints.add(hint)
+            partitions.append(produced._replace(current_leader=hint))
+        return topic._replace(partitions=partitions)
 
     def _name_of(self, topic: TopicProduced) -> str | None:
         if topic.name is not None:
@@ -314,7 +376,8 @@ class Produce:
             raise InvalidTopic(f"clients must not write to the internal topic {name}")
         return self._replicas.leader_of(name, index)
 
-    # -- slow path: logs that are not open, and batches that take long to decompress and convert --
+    # -- in pieces: many partitions or bytes, logs that are not open, batches that take long to
+    # convert, verification -----------------------------------------------------------------------
 
     def _any_must_wait(self, asked: ProduceRequest) -> bool:
         for topic in asked.topics:
@@ -357,10 +420,73 @@ class Produce:
         except BrokerError:
             return False  # `_append` gets the same error and responds with it
 
-    async def _prepare_and_append(
-        self, asked: ProduceRequest, form: _Form, appended: asyncio.Future[None]
-    ) -> Reply | NoReply:
+    def _answer_in_pieces(self, request: Request) -> Exclusive:
+        loop, connection = asyncio.get_running_loop(), request.connection
+        form = _Form(request.version, request.client.listener)
+        kept = connection.keep(request.body)
+        appended = loop.create_future()
+        appending = loop.create_task(  # owner: this handler
+            self._append_pieces(kept, form, connection.slices, appended)
+        )
+        self._appending.add(appending)
+        appending.add_done_callback(self._appending.discard)
+        appending.add_done_callback(lambda _: kept.release())  # also if it has not begun
+        reply = self._reply_in_slices(appending, form, connection.slices, appended)
+        return Exclusive(reply, until=appended)
+
+    async def _append_pieces(
+        self, kept: KeptBytes, form: _Form, slices: SliceTurns, appended: asyncio.Future[None]
+    ) -> _Pieces:
+        try:
+            asked = await slices.run(decoding_produce_request(form.version, kept.view))
+        except MalformedRequest as error:
+            return CloseConnection(str(error))
+        verification = None
+        if asked.transactional_id is not None and self._verifier is not None:
+            verification = ProduceVerification(form.version, self._verifier)
+        pieces: list[_Piece] = []
+        refusal: CloseConnection | None = None
+        for piece in pieces_of(asked):
+            if pieces:
+                await slices.next()
+            try:
+                pieces.append(await self._append_piece(piece, form, verification))
+            except CloseConnection as error:
+                refusal = refusal or error
+        if refusal is not None:
+            return refusal
+        if asked.acks == _ACKS_NONE:
+            return NO_REPLY
+        appended.set_result(None)  # The next request may start.
+        return pieces
+
+    async def _append_piece(
+        self, asked: ProduceRequest, form: _Form, verification: ProduceVerification | None
+    ) -> _Piece:
         await self._wait_until_ready(asked)
+        converted = await self._convert(asked, form)
+        verified: _Verified = {}
+        if verification is not None:
+            if verification.begin(asked, self._partition):
+                await verification.finish(asked)
+            verified = verification.verified
+        try:
+            answers, waiting = self._append_batches(asked, form, converted, verified)
+        finally:
+            # Breaks a reference cycle: the error's traceback holds the decompressed records.
+            converted.clear()
+        if asked.acks == _ACKS_NONE:
+            _close_where_refused(answers)
+        committed = None
+        if waiting:
+            delayed = DelayedProduce(partial(self._note_uncommitted, answers, waiting))
+            committed = _wait_for(delayed, waiting, asked)
+        return _Piece(answers, committed)
+
+    async def _convert(
+        self, asked: ProduceRequest, form: _Form
+    ) -> dict[Place, memoryview | BrokerError]:
+        """Convert in a thread what takes long."""
         loop = asyncio.get_running_loop()
         converted: dict[Place, memoryview | BrokerError] = {}
         for topic_number, topic in enumerate(asked.topics):
@@ -382,37 +508,63 @@ class Produce:
                         )
                 except BrokerError as error:
                     converted[topic_number, number] = error
-        verified: _Verified = {}
-        if asked.transactional_id is not None and self._verifier is not None:
-            verification = ProduceVerification(asked, form.version, self._verifier)
-            if verification.begin(self._partition):
-                await verification.finish()
-            verified = verification.verified
-        try:
-            answer = self._append(asked, form, converted, verified)
-        finally:
-            # Breaks a reference cycle: the error's traceback holds the decompressed records.
-            converted.clear()
-        appended.set_result(None)  # The next request may start.
-        return await answer.reply if isinstance(answer, Later) else answer
+        return converted
 
-    def _committed(
+    async def _reply_in_slices(
         self,
-        answers: list[TopicProduced],
-        waiting: list[_Waiting],
+        appending: "asyncio.Task[_Pieces]",
         form: _Form,
-        errors: Mapping[int, Exception],
-    ) -> Reply:
-        """The reply after all batches are committed, have failed or have timed out."""
-        for number, error in errors.items():
-            topic, position, _, _, header = waiting[number]
-            name, topic_id, produced = answers[topic]
-            partitions = list(produced)
-            index = partitions[position].partition
-            self._refused.note((_named(name, topic_id), index), header, _now_s())
-            partitions[position] = _refused(index, error)
-            answers[topic] = answers[topic]._replace(partitions=partitions)
-        return self._reply(form, answers)
+        slices: SliceTurns,
+        appended: "asyncio.Future[None]",
+    ) -> Reply | NoReply:
+        await asyncio.wait([appending])  # It goes on if this reply is cancelled.
+        pieces = appending.result()
+        if isinstance(pieces, CloseConnection):
+            raise pieces
+        if isinstance(pieces, NoReply):
+            appended.set_result(None)
+            return pieces
+        waiting = [piece.committed for piece in pieces if piece.committed is not None]
+        try:
+            for committed in waiting:
+                await committed
+        except asyncio.CancelledError:
+            for committed in waiting:
+                committed.cancel()
+            raise
+        if len(pieces) == 1:
+            return self._reply(form, pieces[0].answers)
+        return await slices.run(self._replying(form, [piece.answers for piece in pieces]))
+
+
+def pieces_of(asked: ProduceRequest) -> Iterator[ProduceRequest]:
+    """The same request in pieces of at most `SLICE_ITEMS` and, if they have several partitions, at
+    most `PIECE_BYTES`. A topic may be continued in the next piece."""
+    topics: list[ProduceTopic] = []
+    items = size_bytes = 0
+    for name, topic_id, partitions in asked.topics:
+        start = 0
+        for number, (_, records) in enumerate(partitions):
+            batch_bytes = len(records) if records is not None else 0
+            if items >= SLICE_ITEMS or (items and size_bytes + batch_bytes > PIECE_BYTES):
+                if number > start:
+                    topics.append((name, topic_id, partitions[start:number]))
+                yield asked._replace(topics=topics)
+                topics, start = [], number
+                items = size_bytes = 0
+            items += 1
+            size_bytes += batch_bytes
+        topics.append((name, topic_id, partitions[start:]))
+        items += 1
+    yield asked._replace(topics=topics)
+
+
+def _wait_for(delayed: DelayedProduce, waiting: list[_Waiting], asked: ProduceRequest) -> Promise:
+    return delayed.promise_of(
+        [each[2:4] for each in waiting],
+        asked.timeout_ms / 1000,
+        committed=asked.acks == _ACKS_ALL,
+    )
 
 
 def _as_stored(

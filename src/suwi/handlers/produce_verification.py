@@ -1,7 +1,8 @@
 """Verification of the transactional batches of one produce request (KIP-890, hazards T1-T3).
 
 `begin` takes a guard for each batch that opens a transaction in its partition; `finish` asks the
-transaction coordinator about all of them at once. `verified` is what the append needs.
+transaction coordinator about all of them at once. `verified` is what the append needs. A request
+that is handled in pieces does so for each.
 Invariant: a guard is taken before the coordinator is asked, and the append compares it.
 """
 
@@ -26,10 +27,9 @@ FindPartition: TypeAlias = Callable[[str | None, UUID | None, int], Partition]
 
 
 class ProduceVerification:
-    def __init__(self, asked: ProduceRequest, version: int, verifier: Verifier) -> None:
+    def __init__(self, version: int, verifier: Verifier) -> None:
         self.verified: dict[Place, VerificationGuard | BrokerError | None] = {}
         """By batch its guard, why it is refused, or None if its transaction is open already."""
-        self._asked = asked
         self._version = version
         self._verifier = verifier
         self._adds = version >= PRODUCE_ADDS_FROM
@@ -37,10 +37,14 @@ class ProduceVerification:
         """Id and epoch: all batches have the same."""
         self._unverified: dict[Place, TopicPartition] = {}
 
-    def begin(self, find: FindPartition) -> bool:
-        """Whether the coordinator must be asked. A malformed batch is found by the append; a
-        partition that is not led here now is refused, even if it is by then."""
-        for topic_number, (name, topic_id, partitions) in enumerate(self._asked.topics):
+    def begin(self, asked: ProduceRequest, find: FindPartition) -> bool:
+        """Begin with a request or its next piece. Returns whether the coordinator must be asked.
+
+        A malformed batch is found by the append; a partition that is not led here now is refused,
+        even if it is by then.
+        """
+        self.verified, self._unverified = {}, {}
+        for topic_number, (name, topic_id, partitions) in enumerate(asked.topics):
             for number, (index, records) in enumerate(partitions):
                 try:
                     header = read_header(records or b"")
@@ -79,11 +83,11 @@ class ProduceVerification:
         if guard is not None:
             self._unverified[place] = partition.partition
 
-    async def finish(self) -> None:
-        assert self._asked.transactional_id is not None
+    async def finish(self, asked: ProduceRequest) -> None:
+        assert asked.transactional_id is not None
         assert self._producer is not None
         errors = await self._verifier.verify(
-            self._asked.transactional_id,
+            asked.transactional_id,
             *self._producer,
             list(dict.fromkeys(self._unverified.values())),
             adds=self._adds,

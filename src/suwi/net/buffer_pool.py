@@ -134,18 +134,29 @@ class BufferPool:
 
 
 class KeptBytes:
-    """A copy of received bytes that outlives their frame, in the pool's memory until `release`."""
+    """Received bytes that outlive their frame, in the pool's memory until `release`."""
 
-    __slots__ = ("_buffer", "_pool", "view")
+    __slots__ = ("_buffer", "_owner", "_pool", "view")
 
-    def __init__(self, pool: BufferPool, data: memoryview) -> None:
+    def __init__(
+        self,
+        pool: BufferPool,
+        data: memoryview,
+        buffer: memoryview | None = None,
+        owner: BufferOwner | None = None,
+    ) -> None:
+        """Without `buffer`, the allocated one that contains them, the bytes are copied."""
         self._pool = pool
-        self._buffer: memoryview | None = pool.allocate(len(data))
-        self.view = self._buffer[: len(data)]
-        self.view[:] = data
+        self._owner = owner
+        self._buffer = buffer
+        self.view = data
+        if buffer is None:
+            self._buffer = buffer = pool.allocate(len(data))
+            self.view = buffer[: len(data)]
+            self.view[:] = data
 
     def release(self) -> None:
         """Return the memory. May be called again."""
         buffer, self._buffer = self._buffer, None
         if buffer is not None:
-            self._pool.release(buffer)
+            self._pool.release(buffer, self._owner)

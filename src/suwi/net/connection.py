@@ -23,7 +23,7 @@ from suwi.net.answers import (
     Reply,
     as_promise,
 )
-from suwi.net.buffer_pool import BufferPool
+from suwi.net.buffer_pool import BufferPool, KeptBytes
 from suwi.net.client_identity import ClientIdentity, peer_address
 from suwi.net.disconnected import without_reply
 from suwi.net.fair_turns import Turns
@@ -239,6 +239,10 @@ class Connection(asyncio.BufferedProtocol):
     def memory_available(self) -> None:
         self._reader.memory_available()
         self._update_reading()
+
+    def keep(self, data: memoryview) -> KeptBytes:
+        """Keep bytes of the frame that is being dispatched."""
+        return self._reader.keep(data)
 
     # Delayed answers
 

@@ -5,10 +5,18 @@ to the first request that has one. Other requests of a disconnected peer do not 
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
 
-from suwi.net.answers import Answer, CloseConnection, NoReply, Reply, as_promise
+from suwi.net.answers import (
+    Answer,
+    CloseConnection,
+    Exclusive,
+    Later,
+    NoReply,
+    Reply,
+    as_promise,
+)
 from suwi.wire.versions import ApiKey
 
 _Connection = TypeVar("_Connection")
@@ -25,6 +33,8 @@ def without_reply(
         if frame[:2] != _PRODUCE:
             raise CloseConnection("peer disconnected")
         header, answer = dispatch(connection, frame)
+        if isinstance(answer, Exclusive) and answer.until is not None:
+            return header, Exclusive(_after_effects(answer.reply, answer.until))
         if not isinstance(answer, NoReply):
             _drop(answer)
             raise CloseConnection("peer disconnected")
@@ -33,8 +43,23 @@ def without_reply(
     return serve
 
 
-def _drop(answer: Answer) -> None:
+async def _after_effects(
+    reply: Awaitable[Reply | NoReply], until: "asyncio.Future[None]"
+) -> NoReply:
+    """Wait for the side effects of a request. If it has no response, it is complete then."""
+    replying = asyncio.ensure_future(reply)  # owner: this function
+    ends: list[asyncio.Future[Any]] = [replying, until]
+    try:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if replying.done() and isinstance(answer := replying.result(), NoReply):
+            return answer
+        raise CloseConnection("peer disconnected")
+    finally:
+        replying.cancel()
+
+
+def _drop(answer: Reply | Later | Exclusive) -> None:
     if isinstance(answer, Reply):
         answer.discard()
-    elif not isinstance(answer, NoReply):
+    else:
         as_promise(asyncio.get_running_loop(), answer.reply).cancel()

@@ -192,15 +192,17 @@ def _handle_large(
     handler: Handler, request: Request
 ) -> Answer | Coroutine[Any, Any, Reply | NoReply]:
     """Decode one slice of a large request. If that is not all, the rest is decoded later."""
-    kept = KeptBytes(request.connection.buffer_pool, request.body)
-    body, request.body = request.body, kept.view
+    kept = request.connection.keep(request.body)
+    request.body = kept.view
     work = reading_request(request.api_key, request.version, kept.view)
     try:
         next(work)
     except StopIteration as done:
-        kept.release()
-        request.body, request.message = body, done.value
-        return handler(request)
+        request.message = done.value
+        try:
+            return handler(request)
+        finally:
+            kept.release()
     except BaseException:
         kept.release()
         raise

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 
 from suwi.net.answers import CloseConnection
-from suwi.net.buffer_pool import SHARED_BYTES, BufferOwner, BufferPool
+from suwi.net.buffer_pool import SHARED_BYTES, BufferOwner, BufferPool, KeptBytes
 
 _SIZE_BYTES = 4
 # Unsigned: a negative size exceeds every limit, so that one comparison is enough.
@@ -165,16 +165,29 @@ class FrameReader:
             elif self.end == len(held):
                 self.lacks_memory = True
 
+    def keep(self, data: memoryview) -> KeptBytes:
+        """Keep bytes of the frame that `frames` yielded last. A large frame, which has a buffer of
+        its own, is not copied: its buffer changes hands."""
+        held, pool = self.held, self._pool
+        if held is None or self._bytes is not held or self.start < self.end or pool.poison:
+            return KeptBytes(pool, data)
+        self.held = None
+        self._forget_held()
+        return KeptBytes(pool, data, held, self._owner)
+
     def release(self) -> None:
         """Drop the held bytes and release their buffer."""
         held = self.held
         if held is not None:
             self.held = None
-            self._bytes = self._pool.shared
-            self.start = self.end
-            self._moved_bytes = 0
-            self._is_direct = self.lacks_memory = False
+            self._forget_held()
             self._pool.release(held, self._owner)
+
+    def _forget_held(self) -> None:
+        self._bytes = self._pool.shared
+        self.start = self.end
+        self._moved_bytes = 0
+        self._is_direct = self.lacks_memory = False
 
     def restart_progress(self, now: float) -> None:
         """Measure the rate at which the first frame arrives from now on."""

@@ -2,20 +2,26 @@
 
 v5: log start offset. v8: record errors. v9: compact fields. v10: current leader. v13: topic ids.
 The broker uses `decode_plain_request`, the fast path for the most common form,
-`decode_produce_request` and `encode_produce_response`. The client uses `encode_produce_request`
-and `decode_produce_response`.
+`decode_small_request`, for large requests the generator `decoding_produce_request`,
+`encode_produce_response` and, for a response in parts, `ProduceParts`. The client uses
+`encode_produce_request` and `decode_produce_response`.
 Invariant: every length is compared with the bytes left before it is used, and topics and partitions
 together are at most `REQUEST_ITEMS_MAX`.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from typing_extensions import Buffer
 
-from suwi.wire.errors import BROKEN_BYTES, MalformedMessage, MalformedRequest, MalformedResponse
+from suwi.wire.errors import (
+    BROKEN_BYTES,
+    MalformedMessage,
+    MalformedRequest,
+    MalformedResponse,
+)
 from suwi.wire.leaders import (
     CurrentLeader,
     NodeEndpoint,
@@ -29,12 +35,16 @@ from suwi.wire.primitives import (
     Reader,
     count,
     read_uvarint,
+    run_to_end,
     string,
     tag_section,
     uuid_of,
 )
-from suwi.wire.versions import REQUEST_ITEMS_MAX
+from suwi.wire.versions import APIS, REQUEST_ITEMS_MAX, ApiKey
 
+SLICE_ITEMS: Final = 128
+"""Topics and partitions of a small request, which is decoded and handled at once: some
+milliseconds, if the files of their logs must be opened."""
 _FLEXIBLE_FROM: Final = 9
 _TOPIC_IDS_FROM: Final = 13
 
@@ -143,56 +153,117 @@ def decode_plain_request(version: int, body: memoryview) -> PlainRequest | None:
     return acks, timeout_ms, name, topic_id, index, body[at:end]
 
 
-def decode_produce_request(version: int, body: memoryview, at: int = 0) -> ProduceRequest:
-    """Decode a request. Bytes after its end are ignored, as in Kafka."""
+def decode_small_request(version: int, body: memoryview) -> ProduceRequest | None:
+    """Decode a request. None if it has more than `SLICE_ITEMS` topics and partitions."""
     try:
-        if version < _FLEXIBLE_FROM:
-            return _decode_legacy(body, at)
-        return _decode_compact(body, at, version >= _TOPIC_IDS_FROM)
+        read_start, read_topic, read_partitions = _FORMS[version]
+        end = len(body)
+        transactional_id, acks, timeout_ms, items, at = read_start(body, 0, end)
+        topics: list[ProduceTopic] = []
+        for _ in range(items):
+            name, topic_id, count, at = read_topic(body, at, end)
+            items += count
+            if items > SLICE_ITEMS:
+                return None
+            partitions: list[ProducePartition] = []
+            at = read_partitions(body, at, end, partitions, count)
+            if version >= _FLEXIBLE_FROM:
+                at = _skip_tags(body, at) if body[at] else at + 1
+            topics.append((name, topic_id, partitions))
+        if version >= _FLEXIBLE_FROM and body[at]:
+            _skip_tags(body, at)
     except BROKEN_BYTES as error:
         raise MalformedRequest(f"Produce v{version}: {error}") from error
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-def _decode_legacy(body: memoryview, at: int) -> ProduceRequest:
-    end = len(body)
+def decode_produce_request(version: int, body: memoryview, at: int = 0) -> ProduceRequest:
+    """Decode any request at once. Bytes after its end are ignored, as in Kafka."""
+    return run_to_end(decoding_produce_request(version, body, at))
+
+
+def decoding_produce_request(
+    version: int, body: memoryview, at: int = 0
+) -> Generator[None, None, ProduceRequest]:
+    """Decode any request in slices: yields after each `SLICE_ITEMS` topics and partitions."""
+    try:
+        read_start, read_topic, read_partitions = _FORMS[version]
+        end = len(body)
+        transactional_id, acks, timeout_ms, items, at = read_start(body, at, end)
+        slice_left = SLICE_ITEMS
+        topics: list[ProduceTopic] = []
+        for _ in range(items):
+            name, topic_id, left, at = read_topic(body, at, end)
+            items += left
+            if items > REQUEST_ITEMS_MAX:
+                raise MalformedMessage(f"{items} topics and partitions")
+            slice_left -= 1
+            partitions: list[ProducePartition] = []
+            while left or slice_left <= 0:
+                if slice_left <= 0:
+                    yield
+                    slice_left = SLICE_ITEMS
+                size = min(left, slice_left)
+                at = read_partitions(body, at, end, partitions, size)
+                left -= size
+                slice_left -= size
+            if version >= _FLEXIBLE_FROM:
+                at = _skip_tags(body, at) if body[at] else at + 1
+            topics.append((name, topic_id, partitions))
+        if version >= _FLEXIBLE_FROM and body[at]:
+            _skip_tags(body, at)
+    except BROKEN_BYTES as error:
+        raise MalformedRequest(f"Produce v{version}: {error}") from error
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+_Start: TypeAlias = tuple[str | None, int, int, int, int]
+"""Transactional id, acks, timeout, number of topics, and the position after them."""
+_TopicStart: TypeAlias = tuple[str | None, UUID | None, int, int]
+"""Name, id, number of partitions, and the position after it."""
+
+
+def _legacy_start(body: memoryview, at: int, end: int) -> _Start:
     transactional_id, at = _legacy_string(body, at, end)
     acks, timeout_ms, topic_count = _ACKS_TIMEOUT_TOPICS.unpack_from(body, at)
     at += 10
     if topic_count < 0 or topic_count * _LEGACY_TOPIC_BYTES_MIN > end - at:
         raise _too_many(topic_count, end - at)
-    items_left = REQUEST_ITEMS_MAX - topic_count
-    topics: list[ProduceTopic] = []
-    for _ in range(topic_count):
-        name, at = _legacy_string(body, at, end)
-        if name is None:
-            raise MalformedMessage("a topic without a name")
-        (partition_count,) = _INT32.unpack_from(body, at)
-        at += 4
-        if (
-            not 0 <= partition_count <= items_left
-            or partition_count * _LEGACY_PARTITION_BYTES_MIN > end - at
-        ):
-            raise _too_many(partition_count, end - at)
-        items_left -= partition_count
-        partitions: list[ProducePartition] = []
-        for _ in range(partition_count):
-            index, size_bytes = _INDEX_AND_SIZE.unpack_from(body, at)
-            at += 8
-            records = None
-            if size_bytes != -1:
-                after = at + size_bytes
-                if size_bytes < 0 or after > end:
-                    raise MalformedMessage(f"{size_bytes} bytes of records, {end - at} left")
-                records = body[at:after]
-                at = after
-            partitions.append((index, records))
-        topics.append((name, None, partitions))
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+    return transactional_id, acks, timeout_ms, topic_count, at
 
 
-def _decode_compact(body: memoryview, at: int, has_topic_ids: bool) -> ProduceRequest:
-    # Most varints here have one byte; those are read inline.
-    end = len(body)
+def _legacy_topic(body: memoryview, at: int, end: int) -> _TopicStart:
+    name, at = _legacy_string(body, at, end)
+    if name is None:
+        raise MalformedMessage("a topic without a name")
+    (partition_count,) = _INT32.unpack_from(body, at)
+    at += 4
+    if partition_count < 0 or partition_count * _LEGACY_PARTITION_BYTES_MIN > end - at:
+        raise _too_many(partition_count, end - at)
+    return name, None, partition_count, at
+
+
+def _legacy_partitions(
+    body: memoryview, at: int, end: int, partitions: list[ProducePartition], count: int
+) -> int:
+    for _ in range(count):
+        index, size_bytes = _INDEX_AND_SIZE.unpack_from(body, at)
+        at += 8
+        records = None
+        if size_bytes != -1:
+            after = at + size_bytes
+            if size_bytes < 0 or after > end:
+                raise MalformedMessage(f"{size_bytes} bytes of records, {end - at} left")
+            records = body[at:after]
+            at = after
+        partitions.append((index, records))
+    return at
+
+
+# Most varints of the compact form have one byte; those are read inline.
+
+
+def _compact_start(body: memoryview, at: int, end: int) -> _Start:
     transactional_id = None
     if body[at]:
         transactional_id, at = _compact_string(body, at, end)
@@ -205,46 +276,61 @@ def _decode_compact(body: memoryview, at: int, has_topic_ids: bool) -> ProduceRe
     topic_count -= 1
     if topic_count < 0 or topic_count * _COMPACT_TOPIC_BYTES_MIN > end - at:
         raise _too_many(topic_count, end - at)
-    items_left = REQUEST_ITEMS_MAX - topic_count
-    topics: list[ProduceTopic] = []
-    for _ in range(topic_count):
-        name = topic_id = None
-        if has_topic_ids:
-            topic_id = uuid_of(bytes(body[at : at + 16]))
-            at += 16
-        else:
-            name, at = _compact_string(body, at, end)
-        partition_count = body[at]
-        at += 1
-        if partition_count >= 0x80:
-            partition_count, at = read_uvarint(body, at - 1)
-        partition_count -= 1
-        if (
-            not 0 <= partition_count <= items_left
-            or partition_count * _COMPACT_PARTITION_BYTES_MIN > end - at
-        ):
-            raise _too_many(partition_count, end - at)
-        items_left -= partition_count
-        partitions: list[ProducePartition] = []
-        for _ in range(partition_count):
-            index, size_bytes = _INDEX_AND_BYTE.unpack_from(body, at)
-            at += 5
-            if size_bytes >= 0x80:
-                size_bytes, at = read_uvarint(body, at - 1)
-            records = None
-            if size_bytes:
-                after = at + size_bytes - 1
-                if after > end:
-                    raise MalformedMessage(f"{size_bytes - 1} bytes of records, {end - at} left")
-                records = body[at:after]
-                at = after
-            at = _skip_tags(body, at) if body[at] else at + 1
-            partitions.append((index, records))
+    return transactional_id, acks, timeout_ms, topic_count, at
+
+
+def _compact_topic(body: memoryview, at: int, end: int) -> _TopicStart:
+    name, at = _compact_string(body, at, end)
+    partition_count, at = _compact_partition_count(body, at, end)
+    return name, None, partition_count, at
+
+
+def _topic_by_id(body: memoryview, at: int, end: int) -> _TopicStart:
+    topic_id = uuid_of(bytes(body[at : at + 16]))
+    partition_count, at = _compact_partition_count(body, at + 16, end)
+    return None, topic_id, partition_count, at
+
+
+def _compact_partition_count(body: memoryview, at: int, end: int) -> tuple[int, int]:
+    partition_count = body[at]
+    at += 1
+    if partition_count >= 0x80:
+        partition_count, at = read_uvarint(body, at - 1)
+    partition_count -= 1
+    if partition_count < 0 or partition_count * _COMPACT_PARTITION_BYTES_MIN > end - at:
+        raise _too_many(partition_count, end - at)
+    return partition_count, at
+
+
+def _compact_partitions(
+    body: memoryview, at: int, end: int, partitions: list[ProducePartition], count: int
+) -> int:
+    for _ in range(count):
+        index, size_bytes = _INDEX_AND_BYTE.unpack_from(body, at)
+        at += 5
+        if size_bytes >= 0x80:
+            size_bytes, at = read_uvarint(body, at - 1)
+        records = None
+        if size_bytes:
+            after = at + size_bytes - 1
+            if after > end:
+                raise MalformedMessage(f"{size_bytes - 1} bytes of records, {end - at} left")
+            records = body[at:after]
+            at = after
         at = _skip_tags(body, at) if body[at] else at + 1
-        topics.append((name, topic_id, partitions))
-    if body[at]:
-        _skip_tags(body, at)
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+        partitions.append((index, records))
+    return at
+
+
+_FORMS: Final = [
+    (_legacy_start, _legacy_topic, _legacy_partitions)
+    if version < _FLEXIBLE_FROM
+    else (_compact_start, _compact_topic, _compact_partitions)
+    if version < _TOPIC_IDS_FROM
+    else (_compact_start, _topic_by_id, _compact_partitions)
+    for version in range(APIS[ApiKey.PRODUCE].max_version + 1)
+]
+"""By version."""
 
 
 def _too_many(count: int, bytes_left: int) -> MalformedMessage:
@@ -285,24 +371,11 @@ def encode_produce_response(
     throttle_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
-    flexible = version >= _FLEXIBLE_FROM
-    has_topic_ids = version >= _TOPIC_IDS_FROM
-    out = [count(len(topics), flexible)]
+    out = [count(len(topics), version >= _FLEXIBLE_FROM)]
     for name, topic_id, partitions in topics:
-        if has_topic_ids:
-            out.append(topic_id.bytes)  # type: ignore[union-attr]  # the caller sets the id from v13 on
-        else:
-            out.append(string(name, flexible))
-        out.append(count(len(partitions), flexible))
-        out += [_encode_produced(version, partition) for partition in partitions]
-        if flexible:
-            out.append(b"\0")
-    out.append(_INT32.pack(throttle_ms))
-    if flexible:
-        if node_endpoints and version >= 10:
-            out.append(tag_section({0: encode_endpoints(node_endpoints)}))
-        else:
-            out.append(b"\0")
+        encoded = [_encode_produced(version, partition) for partition in partitions]
+        out.append(_encode_topic(version, name, topic_id, encoded))
+    out.append(_encode_end(version, throttle_ms, node_endpoints))
     return b"".join(out)
 
 
@@ -314,6 +387,56 @@ def encode_produced_one(
     named = topic.bytes if isinstance(topic, UUID) else string(topic, True)
     fixed = _PRODUCED_V5.pack(partition, 0, base_offset, -1, start_offset)
     return b"\2" + named + b"\2" + fixed + _END_OF_ONE
+
+
+class ProduceParts:
+    """A response in parts: the bytes equal those of `encode_produce_response`."""
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+        self._topics: list[bytes] = []
+        self._topic: tuple[str | None, UUID | None] | None = None
+        self._partitions: list[bytes] = []
+
+    def add(self, topics: Sequence[TopicProduced]) -> None:
+        """The next partitions. A topic may be continued by the following part."""
+        for name, topic_id, partitions in topics:
+            if self._topic != (name, topic_id):
+                self._end_topic()
+                self._topic = name, topic_id
+            self._partitions += [_encode_produced(self._version, each) for each in partitions]
+
+    def encode(self, node_endpoints: Sequence[NodeEndpoint]) -> bytes:
+        self._end_topic()
+        start = count(len(self._topics), self._version >= _FLEXIBLE_FROM)
+        return b"".join((start, *self._topics, _encode_end(self._version, 0, node_endpoints)))
+
+    def _end_topic(self) -> None:
+        if self._topic is not None:
+            self._topics.append(_encode_topic(self._version, *self._topic, self._partitions))
+            self._topic, self._partitions = None, []
+
+
+def _encode_topic(
+    version: int, name: str | None, topic_id: UUID | None, partitions: Sequence[bytes]
+) -> bytes:
+    flexible = version >= _FLEXIBLE_FROM
+    if version >= _TOPIC_IDS_FROM:
+        assert topic_id is not None
+        named = topic_id.bytes
+    else:
+        named = string(name, flexible)
+    end = b"\0" if flexible else b""
+    return b"".join((named, count(len(partitions), flexible), *partitions, end))
+
+
+def _encode_end(version: int, throttle_ms: int, node_endpoints: Sequence[NodeEndpoint]) -> bytes:
+    throttle = _INT32.pack(throttle_ms)
+    if version < _FLEXIBLE_FROM:
+        return throttle
+    if node_endpoints and version >= 10:
+        return throttle + tag_section({0: encode_endpoints(node_endpoints)})
+    return throttle + b"\0"
 
 
 def _encode_produced(version: int, partition: PartitionProduced) -> bytes:
