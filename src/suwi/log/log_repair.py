@@ -13,8 +13,7 @@ from suwi.log.batch_scan import scan_headers
 from suwi.log.damage import Damage
 from suwi.log.file_cache import FileCache, write_all
 from suwi.log.leader_epoch_cache import LeaderEpochCache
-from suwi.log.neighbours import missing_between
-from suwi.log.segment import Segment
+from suwi.log.neighbours import missing_after
 from suwi.log.segment_check import SegmentCheck, SegmentFile
 from suwi.log.sliced_work import run_steps
 from suwi.model.errors import CorruptMessage
@@ -46,10 +45,10 @@ class LogRepair:
             check = self._check(files, base, end)
             # At the end of the last segment, an unfinished write: the next start truncates it.
             found += [damage for damage in check.damages if damage.end != _NO_END]
-            is_short = not check.damages and check.found_end < end != _NO_END
-            if is_short and not self._may_have_gaps:
-                segments = self._segment(files, base), self._segment(files, end)
-                missing = missing_between(files, *segments, self._start)
+            covered = Offset(max([check.found_end, *(damage.end for damage in check.damages)]))
+            if covered < end != _NO_END and not self._may_have_gaps:
+                path, following = self._stem(base) + names.LOG, self._stem(end) + names.LOG
+                missing = missing_after(files, path, covered, end, following, self._start)
                 found += [missing] if missing is not None else []
         files.forget_dir(self._dir)
         return [damage for damage in found if damage.end > self._start]
@@ -63,9 +62,6 @@ class LogRepair:
         )
         run_steps(check.checking())
         return check
-
-    def _segment(self, files: FileCache, base: Offset) -> Segment:
-        return Segment(files, self._dir, base, index_interval_bytes=0, created_ms=0)
 
     def _stem(self, base: Offset) -> str:
         return f"{self._dir}/{names.offset_name(base)}"
