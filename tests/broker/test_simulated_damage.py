@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+from collections.abc import Sequence
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -61,10 +62,10 @@ def content_of(cluster: SimCluster, number: int) -> bytes:
     )
 
 
-def damage(cluster: SimCluster, number: int, offset: int) -> None:
+def damage(cluster: SimCluster, number: int, offset: int, values: Sequence[bytes] = VALUES) -> None:
     disk = cluster[number].machine.disk
     path = f"{DATA}/orders-0/{segments_of(cluster, number)[offset // 10]}"
-    disk.overwrite(path, b"\xff", disk.read_bytes(path).index(VALUES[offset]) + 50)
+    disk.overwrite(path, b"\xff", disk.read_bytes(path).index(values[offset]) + 50)
 
 
 def problems_of(cluster: SimCluster, number: int) -> list[Problem]:
@@ -251,6 +252,32 @@ def test_a_missing_segment_of_a_follower_is_found_when_it_restarts_and_fetched_a
         assert problems_of(cluster, 3) == []
 
     run(scenario)
+
+
+@pytest.mark.parametrize("offset", [15, 25, 32])
+def test_a_replica_that_was_damaged_while_all_were_killed_takes_nothing_from_the_others(
+    offset: int,
+) -> None:
+    """Nothing was synced: the recovery of broker 1 meets the damage, in a closed segment or in the
+    active one. It starts first, is in sync, and is preferred."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2, 3], min_insync_replicas="2")
+        more = [b"%0100d" % number for number in range(31, 36)]
+        for value in more:
+            assert await write(cluster, 1, [value]) == ErrorCode.none
+        whole = content_of(cluster, 1)
+        await until(lambda: all(content_of(cluster, number) == whole for number in (2, 3)))
+        for number in (1, 2, 3):
+            cluster[number].kill()
+        damage(cluster, 1, offset, [*VALUES, *more])
+        for number in (1, 2, 3):
+            await cluster[number].start()
+        await until(lambda: set(state(cluster).isr) == {1, 2, 3})
+        await until(lambda: all(content_of(cluster, number) == whole for number in (1, 2, 3)))
+        assert await values_from(state(cluster).leader) == [*VALUES, *more]
+
+    run(scenario, 1, SCRUBBING)
 
 
 def step_of(

@@ -89,6 +89,7 @@ class Bench:
         clean: bool = True,
         recovery_point: int = 0,
         start_offset: int = 0,
+        lost_power: bool = True,
         leader_epoch_max: int | None = None,
         was_compacted: bool = False,
         is_adopted: bool = False,
@@ -100,6 +101,7 @@ class Bench:
             clean=clean,
             start_offset=Offset(start_offset),
             recovery_point=Offset(recovery_point),
+            lost_power=lost_power,
             leader_epoch_max=None if leader_epoch_max is None else LeaderEpoch(leader_epoch_max),
             was_compacted=was_compacted,
             is_adopted=is_adopted,
@@ -124,7 +126,12 @@ class Bench:
         """The process is killed; the next one recovers from the recovery point."""
         recovery_point, start_offset = self.log.recovery_point, self.log.start_offset
         self.disk = self.sim.crash()
-        return self.open(clean=False, recovery_point=recovery_point, start_offset=start_offset)
+        return self.open(
+            clean=False,
+            recovery_point=recovery_point,
+            start_offset=start_offset,
+            lost_power=False,
+        )
 
     def lose_power(self, *, tear: bool = True) -> PartitionLog:
         recovery_point, start_offset = self.log.recovery_point, self.log.start_offset

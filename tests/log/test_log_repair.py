@@ -149,3 +149,25 @@ def test_bytes_after_the_last_batch_of_a_closed_segment_are_cut_off(is_batch: bo
     assert _repair(bench).find() == []
     assert bench.open().damages == ()
     assert _offsets(bench) == list(ALL)
+
+
+@pytest.mark.parametrize("index", [names.OFFSET_INDEX, names.TIME_INDEX])
+def test_all_that_is_lost_is_found_at_once_also_without_an_index(index: str) -> None:
+    """A damaged batch, then a segment that is missing, and an index of its neighbours too."""
+    bench = _filled()
+    bases = _bases(bench)
+    bench.close()
+    _flip(bench, bases[1] + RECORDS, 70, 1)
+    for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
+        bench.disk.remove(bench.path(bases[2], suffix))
+    for base in (bases[1], bases[3]):
+        bench.disk.remove(bench.path(base, index))
+    before = bench.names()
+    damages = _repair(bench).find()
+    lost = (bases[1] + RECORDS, bases[1] + 2 * RECORDS), (bases[2], bases[3])
+    assert _spans(damages) == list(lost)
+    assert bench.names() == before, "finding changes nothing"
+    _repair(bench).give_up(damages)
+    assert _repair(bench).find() == []
+    assert bench.open().damages == ()
+    assert _offsets(bench) == [n for n in ALL if not any(a <= n < b for a, b in lost)]

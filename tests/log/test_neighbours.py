@@ -11,6 +11,7 @@ from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import batches
+from suwi.records.record import MarkerType
 from tests.log.kit import NOW_MS, Bench, batch_of
 
 SMALL = TopicConfig(segment_bytes=1024, index_interval_bytes=100)
@@ -190,3 +191,73 @@ def test_a_recovery_does_not_cut_off_what_was_synced_at_a_damaged_batch(lost: st
         log.read(damage.first, 1 << 20, log.end_offset, whole_batch=True)
     assert _offsets_read(log, bases[2]) == range(bases[2], bases[3])
     assert bench.append(batch_of(3)).base_offset == 120
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_killed_process_lost_nothing_so_damage_in_a_closed_segment_cuts_off_nothing(
+    number: int,
+) -> None:
+    """Nothing was synced, and all of it was written: only the last write can be incomplete."""
+    bench = _filled()
+    bases = [segment.base_offset for segment in bench.log.segments()]
+    assert bench.log.recovery_point == 0
+    bench.sim.overwrite(bench.path(bases[number]), b"\xff", 150)
+    log = bench.crash()
+    assert (log.end_offset, [segment.base_offset for segment in log.segments()]) == (120, bases)
+    [damage] = log.damages
+    assert bases[number] <= damage.first < damage.end == bases[number + 1]
+    assert [kind for kind, _ in _problems(bench)] == ["damaged-batch"]
+    assert not bench.state.lost_records
+    assert _offsets_read(log, bases[-1]).stop == 120
+
+
+@pytest.mark.parametrize(("damaged", "is_lost"), [(True, True), (False, False)])
+def test_a_cut_of_the_last_segment_is_a_loss_unless_its_last_write_was_incomplete(
+    damaged: bool, is_lost: bool
+) -> None:
+    bench = _filled()
+    last = bench.path(bench.log.segments()[-1].base_offset)
+    size_bytes = bench.disk.size(last)
+    if damaged:
+        bench.sim.overwrite(last, b"\xff", 70)
+    else:
+        bench.disk.open(last).truncate(size_bytes - 1)
+    log = bench.crash()
+    assert log.end_offset < 120
+    assert bench.state.lost_records == is_lost
+
+
+@pytest.mark.parametrize("lost_power", [False, True])
+@pytest.mark.parametrize(
+    ("outcomes", "aborted"),
+    [
+        ((MarkerType.ABORT, MarkerType.COMMIT), [(0, 7)]),
+        ((MarkerType.COMMIT, MarkerType.ABORT), [(20, 21)]),
+    ],
+)
+def test_the_outcome_of_a_transaction_is_known_though_its_marker_was_damaged_before_a_crash(
+    outcomes: tuple[MarkerType, MarkerType], aborted: list[tuple[int, int]], lost_power: bool
+) -> None:
+    """The transaction index and the producers at the next roll say it: the producer's next
+    transaction is not taken for the end of the damaged one."""
+    bench = Bench(config=TopicConfig(segment_bytes=1024, index_interval_bytes=100))
+    bench.append(batch_of(producer=(7, 0, 0), transactional=True))
+    for _ in range(6):
+        bench.append()
+    damaged = bench.append_marker(7, 0, outcomes[0]).base_offset
+    while bench.log.end_offset < 20:
+        bench.append()
+    assert len(bench.log.segments()) > 1
+    bench.append(batch_of(producer=(7, 0, 1), transactional=True))
+    bench.append_marker(7, 0, outcomes[1])
+    bench.sync()
+    position = bench.log.segments()[0].locate(damaged)
+    assert position is not None
+    bench.sim.overwrite(bench.path(0), b"\xff", position.position + 70)
+    bench.disk.remove(f"{bench.dir}/{names.LEADER_EPOCHS}")  # All segments are read again.
+    bench.disk = bench.sim.crash()
+    log = bench.open(clean=False, recovery_point=22, lost_power=lost_power)
+    assert [damage.first for damage in log.damages] == [damaged]
+    found = log.aborted_between(Offset(0), log.end_offset)
+    assert [(each.first_offset, each.last_offset) for each in found] == aborted
+    assert log.producers.last_stable_offset(log.start_offset, log.end_offset) == 22

@@ -16,7 +16,7 @@ from suwi.env import Env, File
 from suwi.log.batch_scan import scan_rows
 from suwi.log.damage import Damage
 from suwi.log.log_directories import LogDirectories
-from suwi.log.neighbours import missing_from
+from suwi.log.neighbours import missing_after
 from suwi.log.partition_log import PartitionLog
 from suwi.log.segment import Segment
 from suwi.log.segment_check import SegmentCheck, SegmentFile
@@ -177,7 +177,8 @@ class LogScrubber:
         is_short = check.end < end_offset
         if is_short and following is not None and not partition_log.may_have_gaps:
             files, start = partition_log.files, partition_log.start_offset
-            missing = missing_from(files, check.end, segment, following, start)
+            path, base, of_next = segment.log_path, following.base_offset, following.log_path
+            missing = missing_after(files, path, check.end, base, of_next, start)
             damages += [missing] if missing is not None else []
         return damages
 

@@ -23,6 +23,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.controller.topic_names import INTERNAL_TOPICS
 from suwi.env import Clock
+from suwi.env.slices import run_to_end
 from suwi.handlers.delayed_produce import DelayedProduce
 from suwi.handlers.errors import error_of
 from suwi.handlers.leader_hints import hinted_endpoints, leader_hint
@@ -70,7 +71,6 @@ from suwi.replica.replica_log import LogNotReady, wait_until_ready
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.wire.errors import MalformedRequest
 from suwi.wire.leaders import CurrentLeader
-from suwi.wire.primitives import run_to_end
 from suwi.wire.produce import (
     SLICE_ITEMS,
     PartitionProduced,

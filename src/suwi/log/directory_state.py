@@ -36,6 +36,8 @@ class DirectoryState:
         """Offsets that were read again and again: readers may have found the batch damaged."""
         self.set_aside: dict[TopicPartition, None] = {}
         """The partitions that have files of a damaged log (`names.DAMAGED`)."""
+        self.lost_records = False
+        """Whether a recovery removed damaged batches, and what followed them, since the start."""
         self._on_offline = on_offline
 
     @property

@@ -84,9 +84,10 @@ class LogDirectories:
 
     @property
     def lost_power(self) -> bool:
-        """Whether written records may be missing: after a power loss, or if all are new."""
+        """Whether written records may be missing: after a power loss or damage, or if all are
+        new."""
         used = [directory for directory in self.usable() if not directory.is_new]
-        return not used or any(directory.lost_power for directory in used)
+        return not used or any(directory.may_lack_records for directory in used)
 
     def clear_power_loss(self) -> None:
         """The controller has recorded that records may be missing."""

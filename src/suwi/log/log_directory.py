@@ -120,17 +120,22 @@ class LogDirectory:
         if self._lock is not None:  # Without the lock it may be another broker's directory.
             self._running.write_unsynced()
 
+    @property
+    def may_lack_records(self) -> bool:
+        """Whether written records may be missing, and no controller knows it yet."""
+        return self.lost_power or self.state.lost_records
+
     def clear_power_loss(self) -> None:
         """The controller has recorded that records may be missing."""
         self.is_new = False
-        if self.lost_power:
-            self.lost_power = False
-            self._running.write(lost_power=self.lost_power)
+        if self.may_lack_records:
+            self.lost_power = self.state.lost_records = False
+            self._running.write(lost_power=False)
 
     def begin(self) -> None:
         """The directory is about to change: remove the clean-shutdown file."""
         self.checkpoints.write_missing()
-        self._running.write(lost_power=self.lost_power)
+        self._running.write(lost_power=self.may_lack_records)
         if self._disk.exists(self._at(names.CLEAN_SHUTDOWN)):
             self._disk.remove(self._at(names.CLEAN_SHUTDOWN))
             self._disk.sync_dir(self.path)
@@ -240,6 +245,7 @@ class LogDirectory:
             clean=self.was_clean or is_new,
             start_offset=self.checkpoints.start_offsets.get(partition, Offset(0)),
             recovery_point=self.checkpoints.recovery_point_of(partition),
+            lost_power=self.lost_power,
             leader_epoch_max=leader_epoch_max,
             was_compacted=partition in self.checkpoints.cleaned_to,
             is_adopted=is_adopted,

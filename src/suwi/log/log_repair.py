@@ -13,8 +13,7 @@ from suwi.log.batch_scan import scan_headers
 from suwi.log.damage import Damage
 from suwi.log.file_cache import FileCache, write_all
 from suwi.log.leader_epoch_cache import LeaderEpochCache
-from suwi.log.neighbours import missing_from
-from suwi.log.segment import Segment
+from suwi.log.neighbours import missing_after
 from suwi.log.segment_check import SegmentCheck, SegmentFile
 from suwi.log.sliced_work import run_steps
 from suwi.model.errors import CorruptMessage
@@ -55,8 +54,8 @@ class LogRepair:
             on_checked(check.segment.size_bytes)
             found += check.damages
             if check.end < end != _NO_END and not self._may_have_gaps:
-                segments = self._segment(files, base), self._segment(files, end)
-                missing = missing_from(files, check.end, *segments, self._start)
+                path, following = self._stem(base) + names.LOG, self._stem(end) + names.LOG
+                missing = missing_after(files, path, check.end, end, following, self._start)
                 found += [missing] if missing is not None else []
         if found and found[-1].end == _NO_END:
             # At the end of the last segment: what was not synced may be an unfinished write, which
@@ -75,9 +74,6 @@ class LogRepair:
         )
         run_steps(check.checking())
         return check
-
-    def _segment(self, files: FileCache, base: Offset) -> Segment:
-        return Segment(files, self._dir, base, index_interval_bytes=0, created_ms=0)
 
     def _stem(self, base: Offset) -> str:
         return f"{self._dir}/{names.offset_name(base)}"

@@ -42,8 +42,9 @@ def missing_between(
     files: FileCache, segment: Segment, following: Segment, start_offset: Offset
 ) -> Damage | None:
     end, position = segment.end_of_whole_batches()
-    missing = missing_from(files, end, segment, following, start_offset)
-    if missing is None or position == segment.size_bytes:
+    base, path = following.base_offset, following.log_path
+    missing = missing_after(files, segment.log_path, end, base, path, start_offset)
+    if missing is None or position >= segment.size_bytes:
         return missing
     return missing._replace(
         segment=segment.base_offset,
@@ -53,27 +54,28 @@ def missing_between(
     )
 
 
-def missing_from(
-    files: FileCache, end: Offset, segment: Segment, following: Segment, start_offset: Offset
+def missing_after(
+    files: FileCache,
+    path: str,
+    end: Offset,
+    following_base: Offset,
+    following_path: str,
+    start_offset: Offset,
 ) -> Damage | None:
-    """What is missing between `end`, where a segment ends, and the next segment."""
+    """The records that are missing between the log file at `path`, which ends at `end`, and the
+    next one."""
     first = Offset(max(end, start_offset))
-    if first >= following.base_offset or _is_far(files, following, end):
+    if first >= following_base or _is_far(files, following_path, end):
         return None
-    return Damage(
-        first,
-        following.base_offset,
-        following.base_offset,
-        segment.log_path,
-        f"the records up to the next segment, {following.log_path}, are missing",
-    )
+    reason = f"the records up to the next segment, {following_path}, are missing"
+    return Damage(first, following_base, following_base, path, reason)
 
 
-def _is_far(files: FileCache, following: Segment, end: Offset) -> bool:
+def _is_far(files: FileCache, following_path: str, end: Offset) -> bool:
     """Whether an index of the segment before could not have reached the batch."""
-    file = files.get(following.log_path)
+    file = files.get(following_path)
     try:
-        first = next((h for _, h in scan_headers(file, 0, following.size_bytes)), None)
+        first = next((h for _, h in scan_headers(file, 0, file.size())), None)
     except CorruptMessage:
         return False
     return first is not None and first.last_offset - end > RELATIVE_OFFSET_MAX

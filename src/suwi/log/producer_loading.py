@@ -40,7 +40,7 @@ def loading_producers(
     `snapshots` are those in the directory, in order. Snapshots above `end` describe removed records
     and are deleted.
     """
-    newest = _newest_snapshot(files.disk, directory, snapshots, end)
+    newest = newest_snapshot(files.disk, directory, snapshots, end)
     producers = newest if newest is not None else ProducerStates(end_offset=start)
     ends = [following.base_offset for _, following in pairwise(segments)] + [end]
     for segment in segments[bisect_right(ends, producers.end_offset) :]:
@@ -71,7 +71,7 @@ def remove_snapshots(disk: Disk, directory: str) -> None:
         disk.remove(_snapshot_path(directory, offset))
 
 
-def _newest_snapshot(
+def newest_snapshot(
     disk: Disk, directory: str, snapshots: list[Offset], end: Offset
 ) -> ProducerStates | None:
     """The newest usable snapshot; unusable ones are removed, also from the list."""

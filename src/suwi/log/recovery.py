@@ -6,10 +6,12 @@ Invariant: the returned log is a prefix of what was written, and every checked b
 """
 
 import logging
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
+from suwi.env import File
 from suwi.log import checkpoints, names
 from suwi.log.batch_scan import Row, scan_headers, scan_rows
 from suwi.log.cleaned_segment import complete_swaps
@@ -25,6 +27,7 @@ from suwi.log.partition_directory import PartitionDirectory
 from suwi.log.partition_log import PartitionLog
 from suwi.log.producer_loading import (
     loading_producers,
+    newest_snapshot,
     remove_stray_snapshots,
     write_snapshot,
 )
@@ -35,7 +38,7 @@ from suwi.log.valid_prefix import ValidPrefix
 from suwi.model.errors import CorruptMessage, InvalidRecord
 from suwi.model.ids import NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition
 from suwi.model.topic_config import TopicConfig
-from suwi.records.batch import BatchHeader
+from suwi.records.batch import HEADER_BYTES, BatchHeader, read_header
 from suwi.records.record import read_marker
 
 log = logging.getLogger(__name__)
@@ -53,6 +56,9 @@ class OpenOptions(NamedTuple):
     """Whether the last shutdown was clean: then batches are not checked."""
     start_offset: Offset = Offset(0)
     recovery_point: Offset = Offset(0)
+    lost_power: bool = True
+    """Whether bytes after the recovery point may be missing. If not, only the last write can be
+    incomplete: any other invalid batch is damaged."""
     leader_epoch_max: LeaderEpoch | None = None
     """The newest leader epoch in the image; a batch with a later one is damaged."""
     was_compacted: bool = False
@@ -92,6 +98,7 @@ def opening_log(
         recovery = Recovery(files, directory, config, options, epochs, snapshots, state)
         producers = yield from recovery.run(segments, first)
         damages = recovery.damages
+        state.lost_records |= recovery.lost_records
     end = segments[-1].next_offset
     start = Offset(max(min(options.start_offset, end), segments[0].base_offset))
     # An epoch that starts at the end has no records; they may have been truncated.
@@ -273,7 +280,8 @@ class Recovery:
     """Checks the batches after the recovery point and stops before the first invalid one.
 
     Batches before the recovery point are read again if what was derived from them is lost. They
-    were synced: an invalid one is damaged, not torn, and nothing is removed because of it.
+    were synced: an invalid one is damaged, not torn, and nothing is removed because of it. The same
+    holds for all segments but the last one if the power was not lost.
     """
 
     def __init__(
@@ -294,22 +302,31 @@ class Recovery:
         self._has_gaps = config.is_compacted or options.was_compacted
         self._is_adopted = options.is_adopted
         self._epoch_max = options.leader_epoch_max
-        self._recovery_point = options.recovery_point
+        self._lost_power = options.lost_power
+        self._complete_to = options.recovery_point
+        """What was written below this offset is there."""
         self._epochs = epochs
         self._epoch_starts = dict(epochs.entries())
         self._last_epoch = -1
         self._gaps = 0
         self._last_seen: BatchHeader | None = None
         self.damages: list[Damage] = []
+        self.lost_records = False
+        """Whether batches were removed that were complete once, although the power was not lost."""
 
     def run(self, segments: list[Segment], first: int) -> Steps[ProducerStates]:
         """Check `segments` from number `first` on; remove invalid ones from the list."""
+        if not self._lost_power:
+            self._complete_to = max(self._complete_to, segments[-1].base_offset)
         self._last_epoch = _last_epoch_of(self._files, segments[first - 1]) if first else -1
+        before = bisect_right(self._snapshots, segments[first].base_offset)
+        earlier = self._snapshots[before:]
+        del self._snapshots[before:]
         producers = yield from self._loading_producers_before(segments, first)
         for number in range(first, len(segments)):
             following = segments[number + 1] if number + 1 < len(segments) else None
             segment = segments[number]
-            found_bytes = segment.size_bytes
+            found_bytes, damaged = segment.size_bytes, len(self.damages)
             while not (yield from self._recovering_segment(segment, producers, following)):
                 # The last batch was applied and then found to be damaged: repeat without it.
                 producers = yield from self._loading_producers_before(segments, number)
@@ -318,12 +335,21 @@ class Recovery:
             if segment.size_bytes < found_bytes or not self._adjoin(segment, following):
                 yield from self._dropping(segments, number + 1)
                 break
+            if len(self.damages) > damaged and following.base_offset in earlier:
+                # It knows the markers that cannot be read any more.
+                at = following.base_offset
+                rolled = newest_snapshot(self._files.disk, self._dir, [at], at)
+                producers = rolled if rolled is not None else producers
             self._finish(segment)
             if producers:
                 # Retention may remove this segment before the next crash.
                 end = following.base_offset
                 yield partial(write_snapshot, self._files.disk, self._dir, end, producers)
                 self._snapshots.append(end)
+        for offset in earlier:
+            path = f"{self._dir}/{names.offset_name(offset)}{names.SNAPSHOT}"
+            if offset not in self._snapshots and self._files.disk.exists(path):
+                self._files.disk.remove(path)
         return producers
 
     def _finish(self, segment: Segment) -> None:
@@ -339,11 +365,11 @@ class Recovery:
     def _adjoin(self, segment: Segment, following: Segment) -> bool:
         """Whether `following` continues `segment`; False if a power loss truncated `segment`.
 
-        Synced segments have not lost their end. All others are contiguous, in a compacted log too,
+        Complete segments have their end. All others are contiguous, in a compacted log too,
         unless offsets in an index could not have reached the next batch (`LogSegments.base_for`).
         """
         end = segment.next_offset
-        if following.base_offset <= end or end < self._recovery_point:
+        if following.base_offset <= end or end < self._complete_to:
             return following.base_offset >= end
         first = self._first_of(following)
         is_far = first is not None and first.last_offset - end > RELATIVE_OFFSET_MAX
@@ -362,6 +388,7 @@ class Recovery:
         )
 
     def _dropping(self, segments: list[Segment], number: int) -> Steps[None]:
+        self.lost_records |= not self._lost_power
         while len(segments) > number:
             segment = segments.pop()
             log.warning("segment after a damaged one removed", extra={"path": segment.path("")})
@@ -382,6 +409,8 @@ class Recovery:
         found_bytes, epoch_before = segment.size_bytes, self._last_epoch
         prefix = ValidPrefix(segment.base_offset, epoch_before, self._epoch_starts, self._epoch_max)
         segment.reset()
+        is_sane = segment.txn_index.is_sane(segment.base_offset)
+        aborted = segment.txn_index.entries() if is_sane else []
         segment.txn_index.reset()
         file = self._files.pin(segment.log_path)
         try:
@@ -393,10 +422,13 @@ class Recovery:
                 prefix.end_before(following.base_offset, epoch)
             elif self._gaps + prefix.gaps == 1 and not self._has_gaps:
                 prefix.reject_last_gap()  # The only gap of a log that is never compacted.
-            is_kept = prefix.size_bytes < found_bytes and self._is_synced(following)
+            is_kept = prefix.size_bytes < found_bytes and self._is_complete(following)
             if is_kept:
                 assert following is not None
                 self._keep(segment, following, prefix, found_bytes)
+                for each in aborted:
+                    if each.last_offset >= prefix.expected:
+                        segment.txn_index.append(each)
                 producers.end_offset = following.base_offset
             elif prefix.size_bytes < found_bytes:
                 log.warning(
@@ -407,6 +439,8 @@ class Recovery:
                         "found": found_bytes,
                     },
                 )
+                is_torn = _is_torn(file, prefix.size_bytes, found_bytes)
+                self.lost_records |= not self._lost_power and not is_torn
                 file.truncate(prefix.size_bytes)
                 yield file.sync  # Otherwise a power loss could restore the truncated bytes.
         finally:
@@ -420,9 +454,9 @@ class Recovery:
         self._last_epoch = prefix.last_epoch
         return True
 
-    def _is_synced(self, following: Segment | None) -> bool:
-        """Whether all of the segment before `following` was synced."""
-        return following is not None and following.base_offset <= self._recovery_point
+    def _is_complete(self, following: Segment | None) -> bool:
+        """Whether all of the segment before `following` must be there."""
+        return following is not None and following.base_offset <= self._complete_to
 
     def _keep(
         self, segment: Segment, following: Segment, prefix: ValidPrefix, found_bytes: int
@@ -510,6 +544,16 @@ class Recovery:
         if header is not None:
             epoch = LeaderEpoch(header.partition_leader_epoch)
             self._epochs.observe(epoch, Offset(header.base_offset))
+
+
+def _is_torn(file: File, position: int, end: int) -> bool:
+    """Whether the bytes up to `end` are one batch that was not written completely."""
+    if end - position < HEADER_BYTES:
+        return True
+    try:
+        return read_header(file.pread(HEADER_BYTES, position)).size_bytes > end - position
+    except CorruptMessage:
+        return False
 
 
 def _last_epoch_of(files: FileCache, segment: Segment) -> int:

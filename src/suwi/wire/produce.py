@@ -16,6 +16,7 @@ from uuid import UUID
 
 from typing_extensions import Buffer
 
+from suwi.env.slices import run_to_end
 from suwi.wire.errors import (
     BROKEN_BYTES,
     MalformedMessage,
@@ -35,7 +36,6 @@ from suwi.wire.primitives import (
     Reader,
     count,
     read_uvarint,
-    run_to_end,
     string,
     tag_section,
     uuid_of,
