@@ -63,7 +63,8 @@ class SideTopic:
     @property
     def _loses_unnoticed(self) -> bool:
         """Compacted logs are not inspected: nobody knows what an unclean election loses of them."""
-        return self._shape.compacts and self._shape.unclean_side
+        is_unclean = self._shape.unclean_side or self._shape.unclean_elections
+        return self._shape.compacts and is_unclean
 
     async def run(self) -> None:
         clients = [self._write()]
