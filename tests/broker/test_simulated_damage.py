@@ -158,6 +158,7 @@ def test_a_copy_that_cannot_be_spared_is_kept_in_sync_but_does_not_lead(
         await asyncio.sleep(20)
         epoch = state(cluster).leader_epoch
         assert set(state(cluster).isr) == {1, 2}
+        assert waits_for(cluster, 1) == "enough other replicas in sync"
         if damaged == [1]:
             assert state(cluster).leader == 2
             assert await values_from(2) == VALUES
