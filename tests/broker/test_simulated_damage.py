@@ -23,8 +23,8 @@ from suwi.model.ids import (
 from suwi.records.batch import batches
 from suwi.replica.leader_state import UNKNOWN_EPOCH
 from suwi.sim.cluster import DATA, PORT, SimCluster
-from tests.broker.simulated import fetch_once, read_all
-from tests.broker.test_simulated_cluster import run, state, until
+from tests.broker.simulated import fetch_once, produce, read_all
+from tests.broker.test_simulated_cluster import create, image, run, state, until
 from tests.broker.test_simulated_losses import create_orders, make_controller, write
 from tests.replica.test_replica_selector import RACKS
 from tests.replica.test_replica_selector import fetch as fetch_from_rack
@@ -159,6 +159,7 @@ def test_a_copy_that_cannot_be_spared_is_kept_in_sync_but_does_not_lead(
         await asyncio.sleep(20)
         epoch = state(cluster).leader_epoch
         assert set(state(cluster).isr) == {1, 2}
+        assert waits_for(cluster, 1) == "enough other replicas in sync"
         if damaged == [1]:
             assert state(cluster).leader == 2
             assert await values_from(2) == VALUES
@@ -392,6 +393,41 @@ def test_damaged_replicas_of_one_data_directory_are_replaced_one_after_the_other
         assert waits_for(cluster, 3) == f"the replacement of {other} in the same data directory"
         del aside[other]
         await replaced_after_waiting(cluster, whole)
+
+    run(scenario, 1, SCRUBBING)
+
+
+def test_replicas_that_are_damaged_at_the_same_time_are_not_copied_at_the_same_time() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, [1, 2, 3], min_insync_replicas="2")
+        configs = {"segment.bytes": "1720", "retention.ms": "-1", "min.insync.replicas": "2"}
+        async with cluster.client("setup") as client:
+            await create(client, name="payments", assignments=[[1, 2, 3]], configs=configs)
+        await until(lambda: "payments" in image(cluster, 1).topics)
+        connection = await PeerConnection.open("b1", PORT)
+        for value in VALUES:
+            while (await produce(connection, "payments", [value])).error_code:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        disk = cluster[3].machine.disk
+        paths = [f"{DATA}/{name}-0" for name in ("orders", "payments")]
+
+        def has(path: str, ending: str) -> bool:
+            return any(name.endswith(ending) for name in disk.list_dir(path))
+
+        await asyncio.sleep(5)
+        for path in paths:
+            (_, log, *_) = [name for name in disk.list_dir(path) if name.endswith(names.LOG)]
+            position = disk.read_bytes(f"{path}/{log}").index(VALUES[15])
+            disk.overwrite(f"{path}/{log}", b"\xff", position + 50)
+        both, seen = False, set()
+        for _ in range(6_000):
+            aside = [path for path in paths if has(path, names.DAMAGED)]
+            both |= len(aside) == 2
+            seen |= set(aside)
+            await asyncio.sleep(0.01)
+        assert seen == set(paths)
+        assert not both
+        assert problems_of(cluster, 3) == []
 
     run(scenario, 1, SCRUBBING)
 

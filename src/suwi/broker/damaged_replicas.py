@@ -118,7 +118,10 @@ class DamagedReplicas:
         insync_min = replica_log.config.min_insync_replicas
         step = next_step(self._node_id, state, insync_min, replica_log.fetch_stopped_in)
         waits_for = None
-        if step not in (Step.KEEP, Step.HAND_OVER):
+        if step in (Step.KEEP, Step.HAND_OVER):
+            if state.replication_factor > 1:
+                waits_for = "enough other replicas in sync"
+        else:
             waits_for = self._obstacle(partition, directory, free_bytes)
             if waits_for is not None:
                 self._leaving_s.pop(tp, None)
