@@ -62,7 +62,8 @@ class SideTopic:
 
     @property
     def _loses_unnoticed(self) -> bool:
-        """Compacted logs are not inspected: nobody knows what an unclean election loses of them."""
+        """Compacted logs are not inspected: nobody knows what an unclean election loses of them.
+        Even so each record is there once at most, and in its order."""
         is_unclean = self._shape.unclean_side or self._shape.unclean_elections
         return self._shape.compacts and is_unclean
 
@@ -97,7 +98,7 @@ class SideTopic:
                 key = b"noise" if is_noise else value
                 with suppress(BrokerError, OSError):
                     sent = await producer.send(SIDE_TOPIC, value, key=key, partition=0)
-                    waiting.append(asyncio.create_task(_wait(write, sent)))
+                    waiting.append(asyncio.create_task(self._wait(write, sent)))
             waiting = [task for task in waiting if not task.done()]
             if len(waiting) > _AT_ONCE_MAX:
                 await asyncio.wait(waiting)
@@ -105,6 +106,12 @@ class SideTopic:
             await asyncio.wait(waiting)
         await producer.close()
         await client.close()
+
+    async def _wait(self, write: Write, sent: Delivery) -> None:
+        with suppress(BrokerError, OSError):
+            offset = (await sent).offset
+            is_kept = offset >= 0 and not self._loses_unnoticed
+            write.acked(offset if is_kept else None)
 
     async def _write_in_transactions(self) -> None:
         random = self._random.stream("transactions")
@@ -148,8 +155,6 @@ class SideTopic:
 
     async def read_finally(self) -> None:
         """Everything for the history: every transaction has ended."""
-        if self._loses_unnoticed:
-            return
         client = self._workload.client("side final")
         is_read = False
         async with asyncio.timeout(_READ_WITHIN_S):
@@ -170,9 +175,3 @@ class SideTopic:
                 for fetched in await reader.read():
                     found += [(each.offset, each.value or b"") for each in fetched.records]
         self._workload.history.final(str(_PARTITION), found, start=start)
-
-
-async def _wait(write: Write, sent: Delivery) -> None:
-    with suppress(BrokerError, OSError):
-        offset = (await sent).offset
-        write.acked(offset if offset >= 0 else None)

@@ -113,15 +113,29 @@ def _is_holder_after(history: GroupHistory, held: Held, tick: int) -> bool:
 
 
 def _of_what_another_holds(history: GroupHistory, commit: Commit) -> Iterator[str]:
-    """Hazards G17 and G20."""
-    if not commit.who.is_consumer or commit.answered is None:
+    """Hazards G17 and G20. A member of the classic protocol may commit what it does not have, as in
+    Kafka: of such a member counts what it was given last."""
+    if commit.answered is None:
         return
+    committed = set(commit.offsets)
+    if not commit.who.is_consumer:
+        committed.intersection_update(_given_last(history, commit))
     for held in history.held:
         if (
             held.who.member_id != commit.who.member_id
-            and held.partition in commit.offsets
+            and held.partition in committed
             and held.since < commit.sent
             and _is_holder_after(history, held, commit.answered)
         ):
             yield f"{commit} was accepted, though {held.who} had {held.partition}"
             return
+
+
+def _given_last(history: GroupHistory, commit: Commit) -> tuple[str, ...]:
+    """By SyncGroup, to who commits."""
+    given = [
+        sync.partitions
+        for sync in history.syncs
+        if sync.who.member_id == commit.who.member_id and sync.answered < commit.sent
+    ]
+    return given[-1] if given else ()

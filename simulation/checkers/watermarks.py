@@ -10,11 +10,12 @@ class Watermarks(Checker):
 
     def on_truncated(self, world: World, replica: Replica, removed: list[Batch]) -> None:
         state = world.states.get(replica.log)
-        # A damaged log is discarded, but only by a replica that is not needed any more.
+        # A damaged log is discarded as a whole, but only by a replica that is not needed any more.
         is_out = state is not None and replica.node not in (*state.isr, *state.elr)
+        has_kept = bool(replica.batches) and replica.batches[0].base < removed[0].base
         # What an unclean election has lost is truncated, even if it was committed.
         is_lost = world.rules_of(replica.log).unclean_election
-        if (is_lost or is_out) and not replica.leads:
+        if (is_lost or (is_out and not has_kept)) and not replica.leads:
             self._highest.pop((replica.log, replica.leader_epoch, replica.incarnation), None)
 
     def on_replica(self, world: World, replica: Replica, appended: list[Batch]) -> None:

@@ -138,6 +138,14 @@ def a_watermark_that_falls(stage: Stage) -> None:
     stage.commit(ONE, 2)
 
 
+def a_watermark_that_falls_out_of_sync(stage: Stage) -> None:
+    """What is committed is in every log in which it once was: the leader has it."""
+    three_committed(stage)
+    stage.change(stage.state._replace(partition_epoch=1, isr=(ONE, TWO)))
+    stage.truncate(THREE, 2)
+    stage.look(THREE)
+
+
 def a_watermark_beyond_the_end(stage: Stage) -> None:
     stage.commit(ONE, 1)
 
@@ -365,6 +373,7 @@ PLANTED: dict[Callable[[Stage], None], str] = {
     a_member_let_in_without_what_is_committed: "does not have",
     an_unclean_replica_elected_without_what_is_committed: "is elected without",
     a_watermark_that_falls: "the high watermark decreases",
+    a_watermark_that_falls_out_of_sync: "the high watermark decreases",
     a_watermark_beyond_the_end: "does not hold",
     a_stable_offset_beyond_the_watermark: "does not hold",
     two_leaders: "two leaders",
@@ -405,6 +414,14 @@ PLANTED: dict[Callable[[Stage], None], str] = {
 def test_a_planted_fault_is_found(plant: Callable[[Stage], None]) -> None:
     with pytest.raises(Broken, match=PLANTED[plant]):
         plant(Stage())
+
+
+def test_a_damaged_log_is_discarded_out_of_sync_with_its_watermark() -> None:
+    stage = Stage()
+    three_committed(stage)
+    stage.change(stage.state._replace(partition_epoch=1, isr=(ONE, TWO)))
+    stage.truncate(THREE, 0)
+    stage.look(THREE)
 
 
 def test_an_unclean_election_that_is_allowed_gives_up_what_the_leader_lacks() -> None:

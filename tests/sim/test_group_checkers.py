@@ -120,6 +120,21 @@ def test_a_refused_commit_that_shows_is_found() -> None:
     assert "which was refused" in next(broken_offsets(told))
 
 
+def test_a_partition_with_an_owner_of_either_protocol_is_found() -> None:
+    """A member of the classic protocol may commit what it was not given, as in Kafka."""
+    for given in ((P,), ()):
+        told = Told()
+        told.assigns_to(who("a"), *given)
+        holder = Who("g", "b", None, 2, is_consumer=True)
+        told.hold(holder, P)
+        told.sends(who("a"), 5)
+        told.beats.append(Beat("b", told.tick()))
+        found = list(broken_generations(told))
+        assert ["though b of g in generation 2 had orders-0" in each for each in found] == [
+            True for _ in given
+        ]
+
+
 def test_where_both_protocols_are_used_each_member_has_an_epoch_of_its_own() -> None:
     told = Told()
     told.assigns_to(who("a", 1), P)

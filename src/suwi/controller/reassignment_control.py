@@ -13,7 +13,7 @@ from functools import partial
 
 from suwi.controller.elections import Election
 from suwi.controller.metadata_writer import MetadataWriter
-from suwi.controller.partition_changes import SLICE_PARTITIONS, PartitionChanges, pieces
+from suwi.controller.partition_changes import SLICE_PARTITIONS, PartitionChanges
 from suwi.controller.reassignments import (
     cancel,
     check_target,
@@ -21,7 +21,7 @@ from suwi.controller.reassignments import (
     reassignments,
     replicas_on,
 )
-from suwi.controller.replication_control import ReplicationControl
+from suwi.controller.replication_control import ReplicationControl, Results
 from suwi.env.slices import in_slices
 from suwi.metadata.deletions import delete_deletions
 from suwi.metadata.image import BROKER_CONFIGS, ClusterImage, PartitionState
@@ -53,27 +53,19 @@ class ReassignmentControl:
 
     async def reassign(
         self, targets: Targets, *, allow_replication_factor_change: bool = True
-    ) -> dict[TopicPartition, BrokerError | None]:
+    ) -> Results:
         """Start, override or cancel reassignments. Returns the result of each."""
-        image = self._follower.image
-        results: dict[TopicPartition, BrokerError | None] = {}
-        present = []
-        async for tp in in_slices(targets, SLICE_PARTITIONS):
-            if image.partition(tp) is None:
-                results[tp] = UnknownTopicOrPartition(f"{tp} does not exist")
-            else:
-                present.append(tp)
-        for piece in pieces(present):
-            decide = partial(self._reassign, piece, targets, allow_replication_factor_change)
-            results |= await self._writer.run_exclusively(decide)
-        return results
+        decide = partial(
+            self._reassign, targets=targets, allow_factor_change=allow_replication_factor_change
+        )
+        return await self._partitions.decide_in_pieces(targets, decide)
 
     async def _reassign(
         self, partitions: Sequence[TopicPartition], targets: Targets, allow_factor_change: bool
-    ) -> dict[TopicPartition, BrokerError | None]:
+    ) -> Results:
         image = self._follower.image
         decided = PartitionChanges()
-        results: dict[TopicPartition, BrokerError | None] = dict.fromkeys(partitions)
+        results: Results = dict.fromkeys(partitions)
         async for tp in in_slices(partitions, SLICE_PARTITIONS):
             target = targets[tp]
             try:

@@ -11,10 +11,10 @@ the state in the store.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from suwi.controller.elections import (
@@ -90,6 +90,9 @@ _AWAITED_TIMEOUT_S = 10.0
 _ELECTIONS_LOGGED_MAX = 10
 """If one decision has more, only their number is logged."""
 _ELECTIONS_REMEMBERED = 20
+
+
+Results: TypeAlias = dict[TopicPartition, BrokerError | None]
 
 
 class Registered(NamedTuple):
@@ -258,23 +261,13 @@ class ReplicationControl:
         await self.write(decided)
         return len(decided.states)
 
-    async def elect(
-        self, requested: Sequence[TopicPartition] | None, *, unclean: bool
-    ) -> dict[TopicPartition, BrokerError | None]:
+    async def elect(self, requested: Sequence[TopicPartition] | None, *, unclean: bool) -> Results:
         """Serve ElectLeaders; `requested` None: all partitions. Returns the result of each."""
         answers = await self._query_awaited() if unclean else {}
         image = self._follower.image
         asked = all_partitions(image) if requested is None else requested
-        results: dict[TopicPartition, BrokerError | None] = {}
-        present = []
-        async for tp in in_slices(asked, SLICE_PARTITIONS):
-            if image.partition(tp) is None:
-                results[tp] = UnknownTopicOrPartition(f"{tp} does not exist")
-            else:
-                present.append(tp)
-        for piece in pieces(present):
-            decide = partial(self._elect, piece, unclean, answers)
-            results |= await self._writer.run_exclusively(decide)
+        decide = partial(self._elect, unclean=unclean, answers=answers)
+        results = await self.decide_in_pieces(asked, decide)
         if requested is None:
             results = {
                 tp: error
@@ -283,12 +276,31 @@ class ReplicationControl:
             }
         return results
 
+    async def decide_in_pieces(
+        self,
+        partitions: Iterable[TopicPartition],
+        decide: Callable[[Sequence[TopicPartition]], Coroutine[Any, Any, Results]],
+    ) -> Results:
+        """The result of each partition: an error if it does not exist. Each piece of the others is
+        a decision of its own, so that no other decision waits for all of them."""
+        image = self._follower.image
+        results: Results = {}
+        present = []
+        async for tp in in_slices(partitions, SLICE_PARTITIONS):
+            if image.partition(tp) is None:
+                results[tp] = UnknownTopicOrPartition(f"{tp} does not exist")
+            else:
+                present.append(tp)
+        for piece in pieces(present):
+            results |= await self._writer.run_exclusively(partial(decide, piece))
+        return results
+
     async def _elect(
         self, requested: Sequence[TopicPartition], unclean: bool, answers: Answers
-    ) -> dict[TopicPartition, BrokerError | None]:
+    ) -> Results:
         image = self._follower.image
         decided = PartitionChanges()
-        results: dict[TopicPartition, BrokerError | None] = {}
+        results: Results = {}
         async for tp in in_slices(requested, SLICE_PARTITIONS):
             try:
                 state, election = self._elected(image, tp, unclean, answers.get(tp, {}))

@@ -7,6 +7,7 @@ Invariant: batches built here pass `iter_records`, and their CRC is valid.
 
 import struct
 from collections.abc import Iterable
+from typing import TypedDict, Unpack
 
 from suwi.model.ids import (
     NO_EPOCH,
@@ -38,40 +39,28 @@ _MARKER_VERSION = 0
 _NULL = b"\1"  # a length of -1
 
 
-def build_batch(
-    records: Iterable[Record],
-    *,
-    base_offset: int = 0,
-    last_offset: int | None = None,
-    codec: Compression = Compression.NONE,
-    compression_level: int | None = None,
-    leader_epoch: int = NO_EPOCH,
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = NO_PRODUCER_EPOCH,
-    base_sequence: int = NO_SEQUENCE,
-    transactional: bool = False,
-    control: bool = False,
-    log_append_time_ms: int | None = None,
-) -> bytearray:
-    """A sealed batch. Offsets increase; NO_OFFSET means the next offset; gaps are kept.
+class BatchFields(TypedDict, total=False):
+    """What `RecordsSection.batch` takes."""
 
-    `last_offset` extends the batch beyond its last record. With `log_append_time_ms` every record
-    has that timestamp. A batch without records needs `last_offset`.
-    """
+    last_offset: int | None
+    codec: Compression
+    compression_level: int | None
+    leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    transactional: bool
+    control: bool
+    log_append_time_ms: int | None
+
+
+def build_batch(
+    records: Iterable[Record], *, base_offset: int = 0, **fields: Unpack[BatchFields]
+) -> bytearray:
+    """A sealed batch. Offsets increase; NO_OFFSET means the next offset; gaps are kept."""
     section = RecordsSection(base_offset)
     section.extend(records)
-    return section.batch(
-        last_offset=last_offset,
-        codec=codec,
-        compression_level=compression_level,
-        leader_epoch=leader_epoch,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        transactional=transactional,
-        control=control,
-        log_append_time_ms=log_append_time_ms,
-    )
+    return section.batch(**fields)
 
 
 class RecordsSection:
@@ -127,7 +116,9 @@ class RecordsSection:
         control: bool = False,
         log_append_time_ms: int | None = None,
     ) -> bytearray:
-        """As `build_batch`."""
+        """A sealed batch. `last_offset` extends it beyond its last record. With
+        `log_append_time_ms` every record has that timestamp. A batch without records needs
+        `last_offset`."""
         last_delta, max_timestamp = self._last_delta, self._max_timestamp
         if last_offset is not None:
             if last_offset - self._base_offset < last_delta:
