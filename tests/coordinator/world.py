@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, ClassVar
 
-from suwi.coordinator.decision import Decision, TimerKey, Token
+from suwi.coordinator.decision import Decision, Steps, TimerKey, Token
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.coordinator.shard import Shard
@@ -119,11 +119,13 @@ class Notes:
 class NotesCodec:
     """Keys and values are texts."""
 
-    def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+    def encoding(self, record: CoordinatorRecord) -> Steps[tuple[bytes, bytes | None]]:
+        yield from ()
         key, value = record
         return key.encode(), None if value is None else value.encode()
 
-    def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
+    def decoding(self, key: bytes, value: bytes | None) -> Steps[CoordinatorRecord | None]:
+        yield from ()
         if key.startswith(UNREADABLE):
             raise MalformedMessage("as the test wants it")
         return CoordinatorRecord(key.decode(), None if value is None else value.decode())

@@ -118,12 +118,13 @@ class LogReader:
             return
         for record in iter_records(batch, header, with_headers=False):
             try:
-                decoded = self._codec.decode(record.key or b"", record.value)
+                decoded = yield from self._codec.decoding(record.key or b"", record.value)
             except MalformedMessage as error:
                 self._skip(record.offset, error)
                 decoded = None
             if decoded is not None:
-                machine.replay(decoded, RecordFacts(record.offset, is_committed, *producer))
+                facts = RecordFacts(record.offset, is_committed, *producer)
+                yield from machine.replay(decoded, facts) or ()
             if self._ends_slice():
                 yield
 

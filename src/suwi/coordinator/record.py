@@ -7,11 +7,11 @@ here, or in `MalformedMessage`; unknown tagged fields are no error.
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from suwi.wire.errors import MalformedMessage
-from suwi.wire.primitives import Reader
+from suwi.wire.primitives import Reader, run_to_end
 
 _INT16: Final = struct.Struct(">h")
 
@@ -32,6 +32,19 @@ class RecordType(NamedTuple):
     value_version_max: int
     read_plain: Callable[[bytes, bytes | None], CoordinatorRecord | None] | None = None
     """Reads a record of the usual form at once; None for any other."""
+    is_read_in_slices: bool = False
+    """Whether `read_value` makes a generator. Then values are written with `encoding`, too."""
+
+
+def encode_in_slices(
+    record: CoordinatorRecord,
+) -> Generator[None, None, tuple[bytes, bytes | None]]:
+    """In slices, where the value may have many items."""
+    key, value = record
+    if value is None:
+        return key.encode(), None
+    in_slices = getattr(value, "encoding", None)
+    return key.encode(), value.encode() if in_slices is None else (yield from in_slices())
 
 
 class Codec:
@@ -39,17 +52,29 @@ class Codec:
         self._types = types
 
     def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
-        key, value = record
-        return key.encode(), None if value is None else value.encode()
+        return run_to_end(self.encoding(record))
+
+    def encoding(
+        self, record: CoordinatorRecord
+    ) -> Generator[None, None, tuple[bytes, bytes | None]]:
+        return encode_in_slices(record)
 
     def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
         """None for a type that is not known here. Raises `MalformedMessage`."""
+        return run_to_end(self.decoding(key, value))
+
+    def decoding(
+        self, key: bytes, value: bytes | None
+    ) -> Generator[None, None, CoordinatorRecord | None]:
+        """As `decode`, in slices."""
         try:
-            return self._decode(key, value)
+            return (yield from self._decode(key, value))
         except (IndexError, UnicodeDecodeError, struct.error) as error:
             raise MalformedMessage(f"a coordinator record that cannot be read: {error}") from error
 
-    def _decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
+    def _decode(
+        self, key: bytes, value: bytes | None
+    ) -> Generator[None, None, CoordinatorRecord | None]:
         (number,) = _INT16.unpack_from(key)
         record_type = self._types.get(number)
         if record_type is None:
@@ -66,4 +91,7 @@ class Codec:
         (version,) = reader.unpack(_INT16)
         if not 0 <= version <= record_type.value_version_max:
             raise MalformedMessage(f"version {version} of a value of record type {number}")
-        return CoordinatorRecord(decoded_key, record_type.read_value(reader, version))
+        decoded = record_type.read_value(reader, version)
+        if record_type.is_read_in_slices:
+            decoded = yield from decoded
+        return CoordinatorRecord(decoded_key, decoded)

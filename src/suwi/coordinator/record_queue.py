@@ -38,7 +38,7 @@ def encoding(
     size_bytes = 0
     for number, record in enumerate(decision.records, 1):
         try:
-            key, value = codec.encode(record)
+            key, value = yield from codec.encoding(record)
         except struct.error as error:
             raise RecordListTooLarge(f"a string too long for a record: {error}") from error
         record_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES

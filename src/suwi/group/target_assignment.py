@@ -10,7 +10,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
-from suwi.group.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec, Pace, Steps
+from suwi.coordinator.decision import Pace, Slices, Steps
+from suwi.group.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec
 from suwi.group.consumer_group import ConsumerGroupMember, Target
 from suwi.group.consumer_group_records import ConsumerGroupRegularExpressionValue
 from suwi.group.consumer_messages import Topic, Topics
@@ -60,10 +61,10 @@ class Job:
         """As much as one event may take. Whether it is done."""
         return any(self.step() for _ in range(self._slices_at_once))
 
-    def run(self) -> None:
-        """All of it."""
+    def running(self) -> Slices:
+        """All of it, in slices of the event that needs it."""
         while not self.step():
-            pass
+            yield
 
 
 @lru_cache(maxsize=65_536)
@@ -72,19 +73,31 @@ def _topic_hash(topic: Topic) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
 
-def metadata_hash(names: Iterable[str], topics: Topics) -> int:
+def metadata_hash(names: Iterable[str], topics: Topics) -> Steps[int]:
     """Differs if one of these topics was created, deleted, made anew or given partitions.
 
     0 if there is none of them. In whichever order they come.
     """
-    found = (topics.by_name(name) for name in frozenset(names))
-    value = sum(_topic_hash(topic) for topic in found if topic is not None) % _MODULUS
+    pace, value = Pace(), 0
+    for name in frozenset(names):
+        topic = topics.by_name(name)
+        if topic is not None:
+            value += _topic_hash(topic)
+        if pace.is_over(3):
+            yield
+    value %= _MODULUS
     return value - _MODULUS if value >= _SIGN else value
 
 
-def topic_ids(names: Iterable[str], topics: Topics) -> frozenset[TopicId]:
-    found = (topics.by_name(name) for name in names)
-    return frozenset(topic.topic_id for topic in found if topic is not None)
+def topic_ids(names: Iterable[str], topics: Topics) -> Steps[frozenset[TopicId]]:
+    pace, found = Pace(), set()
+    for name in names:
+        topic = topics.by_name(name)
+        if topic is not None:
+            found.add(topic.topic_id)
+        if pace.is_over(2):
+            yield
+    return frozenset(found)
 
 
 def assign(
@@ -103,7 +116,7 @@ def assign(
         if ids is None:
             resolved = regexes.get(regex or "")
             matched = resolved.topics if resolved is not None else ()
-            ids = known[subscription] = topic_ids((*names, *matched), topics)
+            ids = known[subscription] = yield from topic_ids((*names, *matched), topics)
         specs[member.member_id] = MemberSpec(
             member.instance_id, ids, targets.get(member.member_id, {})
         )
@@ -114,4 +127,6 @@ def assign(
         for topic_id in ids:
             topic = topics.by_id(topic_id)
             partitions[topic_id] = topic.partitions if topic is not None else 0
+            if pace.is_over(2):
+                yield
     return (yield from ASSIGNORS[assignor](GroupSpec(specs, partitions)))
