@@ -44,7 +44,7 @@ class Targets:
         job = _job(group.group_id, draft.epoch, assignor, members, targets, draft.regexes, topics)
         if is_first:
             yield from job.running()
-        elif not job.run_some():
+        elif not job.step():
             self._jobs[group.group_id] = job
             decision.arm(assignment_timer(group.group_id), now_ms)
             return
@@ -77,7 +77,7 @@ class Targets:
         regexes = dict(group.regexes)
         job = _job(group.group_id, group.epoch, assignor, members, targets, regexes, topics)
         self._jobs[group.group_id] = job
-        if not job.run_some():
+        if not job.step():
             return job
         yield from self.computed(group, job, config, now_ms, decision)
         return None

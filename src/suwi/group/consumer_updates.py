@@ -103,7 +103,8 @@ class ConsumerUpdates:
         if keeps:
             found = group.metadata_hash
         else:
-            found = yield from metadata_hash(draft.subscribed_topics(), topics)
+            names = yield from draft.subscribed_topics()
+            found = yield from metadata_hash(names, topics)
         if cause is None and group.epoch > 0:
             if found == group.metadata_hash:
                 return
@@ -194,7 +195,8 @@ class ConsumerUpdates:
         if is_same_image and len(leaving) == 1 and keeps_topics(group, leaving[0], None):
             found = group.metadata_hash
         else:
-            found = yield from metadata_hash(subscribed_topics(group, leaving), topics)
+            names = yield from subscribed_topics(group, leaving)
+            found = yield from metadata_hash(names, topics)
         epoch = group.epoch + 1
         append_epoch(decision, group_id, epoch, found)
         self.rebalances.begin(group, cause, now_ms)
@@ -244,7 +246,7 @@ class ConsumerUpdates:
         config = self._config_of(group.group_id)
         regexes = self.regexes.resolved(group, job, config, topics, now_ms, decision)
         if regexes is not None:
-            names = subscribed_topics(group, (), None, regexes)
+            names = yield from subscribed_topics(group, (), None, regexes)
             found = yield from metadata_hash(names, topics)
             cause = Cause(Trigger.SUBSCRIPTION_CHANGE, reason="regular expressions resolved anew")
             self._bump_without_member(group, found, cause, now_ms, decision)

@@ -300,7 +300,7 @@ class GroupCoordinatorShard:
         group = self.groups.consumer.get(job.group_id) if job is not None else None
         if job is None or group is None:
             self._jobs.pop(key, None)
-        elif job.run_some():
+        elif job.step():
             del self._jobs[key]
             yield from self._consumer.job_done(group, job, self._topics(), now_ms, decision)
         else:

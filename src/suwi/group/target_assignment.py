@@ -17,7 +17,6 @@ from suwi.group.consumer_group_records import ConsumerGroupRegularExpressionValu
 from suwi.group.consumer_messages import Topic, Topics
 from suwi.model.ids import TopicId
 
-_SLICES_AT_ONCE: Final = 3
 _SIGN: Final = 1 << 63
 _MODULUS: Final = 1 << 64
 
@@ -25,9 +24,7 @@ _MODULUS: Final = 1 << 64
 class Job:
     """Work in slices. `step` until it says that it is done, then `result`."""
 
-    __slots__ = (
-        "_slices_at_once", "_steps", "group_id", "instances", "is_done", "result", "version",
-    )  # fmt: skip
+    __slots__ = ("_steps", "group_id", "instances", "is_done", "result", "version")
 
     def __init__(
         self,
@@ -35,18 +32,15 @@ class Job:
         version: int,
         steps: Steps[Any],
         instances: Mapping[str, str] | None = None,
-        *,
-        slices_at_once: int = _SLICES_AT_ONCE,
     ) -> None:
         """`version`: the group epoch of an assignment, the image of regular expressions.
-        `instances`: who was which static member when it began. `slices_at_once`: in one event."""
+        `instances`: who was which static member when it began."""
         self.group_id = group_id
         self.version = version
         self.instances = instances or {}
         self.is_done = False
         self.result: Any = None
         self._steps = steps
-        self._slices_at_once = slices_at_once
 
     def step(self) -> bool:
         """Whether it is done."""
@@ -56,10 +50,6 @@ class Job:
             except StopIteration as end:
                 self.result, self.is_done = end.value, True
         return self.is_done
-
-    def run_some(self) -> bool:
-        """As much as one event may take. Whether it is done."""
-        return any(self.step() for _ in range(self._slices_at_once))
 
     def running(self) -> Slices:
         """All of it, in slices of the event that needs it."""
