@@ -50,7 +50,8 @@ def replay(machine: Any, codec: Codec, records: list[LogRecord]) -> None:
             continue
         decoded = codec.decode(key, value)
         if decoded is not None:
-            machine.replay(decoded, facts)
+            for _ in machine.replay(decoded, facts) or ():
+                pass
 
 
 def compacted(records: list[LogRecord], start: int, end: int) -> list[LogRecord]:

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,7 +16,12 @@ from suwi.client.addresses import Address
 from suwi.client.cluster import Cluster
 from suwi.client.connection import PeerConnection
 from suwi.client.group_offsets import commit_offsets
+from suwi.coordinator.record_facts import RecordFacts
+from suwi.coordinator.shard_context import Status
 from suwi.env import SystemRandom, local_env
+from suwi.group.classic_group import ClassicState
+from suwi.group.offset_manager import OffsetManager
+from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
 from suwi.metadata.memory import MemoryStore
 from suwi.model.broker_config import parse_broker_config
 from suwi.model.ids import NodeId, Offset, PartitionIndex, TopicPartition
@@ -147,3 +154,26 @@ def test_the_lag_of_partitions_that_other_brokers_lead_is_told() -> None:
         assert await cluster[coordinator].machine.spawn(lags(figures)) == expected
 
     run(scenario, settings={"offsets.topic.replication.factor": "1"})
+
+
+def test_a_group_with_many_offsets_is_gathered_in_slices() -> None:
+    offsets, many = OffsetManager(), 10_000
+    for index in range(many):
+        key = OffsetCommitKey("g", "t", index)
+        offsets.replay(key, OffsetCommitValue(0, 0, "", 0), RecordFacts(index))
+    machine = SimpleNamespace(
+        offsets=offsets,
+        groups=SimpleNamespace(ids=lambda: ["g"]),
+        group=lambda _: SimpleNamespace(state=ClassicState.EMPTY, members={}),
+    )
+    shard = SimpleNamespace(machine=machine, status=Status.ACTIVE)
+    runtime = SimpleNamespace(active=lambda: [shard])
+    broker: Any = SimpleNamespace(groups=SimpleNamespace(runtime=runtime))
+    gathered = group_metrics._Gathered()
+    assert sum(1 for _ in gathered.find_partitions(broker)) >= many // 500
+    assert len(gathered.partitions) == many
+    ends: Any = dict.fromkeys(gathered.partitions, Offset(1))
+    assert sum(1 for _ in gathered.gather(broker, ends)) >= many // 500
+    text, left_out = gathered.text()
+    assert text.count(b"suwi_group_lag{") == group_metrics.SERIES_MAX
+    assert left_out == many - group_metrics.SERIES_MAX

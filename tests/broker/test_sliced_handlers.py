@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from bench.largest import arrays_of, largest_fields
 from suwi.env.slices import run_to_end
@@ -18,13 +19,15 @@ from suwi.sim import Simulation
 from suwi.wire.codec import encode_request, reading_request
 from suwi.wire.versions import APIS, ApiKey
 from tests.broker.simulated import SimBroker, create_topic
-from tests.handlers.requests import request_of
+from tests.handlers.requests import request, request_of, response_to
 
 ITEMS = 5_000
 TOPICS = 3
 PARTITIONS = 2_000
 AT_ONCE = 500
 """No more items of a reply are made in one iteration of the event loop."""
+
+LOOKED_UP_AT_ONCE = 2_500
 
 
 class Slices(SliceTurns):
@@ -128,3 +131,34 @@ def test_others_run_while_a_small_request_about_everything_is_handled(
 
     run_with_broker(scenario)
     assert held == [], "\n".join(map(str, held))
+
+
+def test_others_run_while_a_member_gets_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    slices = Slices(monkeypatch)
+    names = [f"t{number}" for number in range(TOPICS)]
+    unknown = [f"unknown-{number}" for number in range(ITEMS)]
+    fields: dict[str, Any] = {
+        "group_id": "g", "member_id": "m", "member_epoch": 0, "instance_id": None, "rack_id": None,
+        "rebalance_timeout": 30_000, "subscribed_topic_names": names + unknown,
+        "subscribed_topic_regex": None, "server_assignor": None, "topic_partitions": [],
+    }  # fmt: skip
+    key = ApiKey.CONSUMER_GROUP_HEARTBEAT
+    version = APIS[key].max_version
+
+    async def scenario(handlers: dict[int, Any]) -> None:
+        response: Any = None
+        while response is None or response.error_code == ErrorCode.coordinator_load_in_progress:
+            find = {"key_type": 0, "coordinator_keys": ["g"]}
+            of_group = request(ApiKey.FIND_COORDINATOR, 6, find)
+            await response_to(of_group, handlers[ApiKey.FIND_COORDINATOR](of_group))
+            asked = request(key, version, fields)
+            asked.connection = SimpleNamespace(slices=slices)  # type: ignore[assignment]
+            before = slices.count
+            response = await response_to(asked, handlers[key](asked))
+            await asyncio.sleep(0.1)
+        assert response.error_code == ErrorCode.none
+        assigned = response.assignment.topic_partitions
+        assert sum(len(topic.partitions) for topic in assigned) == TOPICS * PARTITIONS
+        assert slices.count - before >= (ITEMS + TOPICS * PARTITIONS) // LOOKED_UP_AT_ONCE
+
+    run_with_broker(scenario)

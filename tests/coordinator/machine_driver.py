@@ -4,6 +4,7 @@
 fail-over. After every event the driver's `check` compares the machine with replays of its log (H0).
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -65,7 +66,7 @@ class MachineDriver(Generic[M]):
     def _append(self, record: CoordinatorRecord) -> None:
         offset = len(self.log)
         self.log.append(self._codec.encode(record))
-        self.machine.replay(record, RecordFacts(offset, is_committed=False))
+        deque(self.machine.replay(record, RecordFacts(offset, is_committed=False)) or (), 0)
         self.machine.committed(offset + 1)
 
     # -- fail-over -------------------------------------------------------------------------------
@@ -97,5 +98,5 @@ class MachineDriver(Generic[M]):
                 continue  # Tombstones go, too.
             record = self._codec.decode(key, value)
             assert record is not None
-            machine.replay(record, RecordFacts(offset))
+            deque(machine.replay(record, RecordFacts(offset)) or (), 0)
         return machine

@@ -1,5 +1,6 @@
 """A coordinator of consumer groups with a clock set by hand, a log, timers and clients."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -9,7 +10,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, TimerKey
+from suwi.coordinator.decision import Decision, TimerKey, run_to_end
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.group.consumer_config import ConsumerGroupConfig
 from suwi.group.consumer_coordinator import ConsumerCoordinator
@@ -108,7 +109,7 @@ class World:
             decoded = GROUP_RECORDS.decode(*GROUP_RECORDS.encode(record))
             assert decoded == record
             self.log.append(record)
-            assert self.groups.replay(record)
+            assert self.groups.replay(record) is None
         for key, deadline_ms in decision.timers.items():
             if deadline_ms is None:
                 self.timers.pop(key, None)
@@ -119,8 +120,10 @@ class World:
 
     def send(self, request: HeartbeatRequest) -> HeartbeatResponse:
         decision = Decision()
-        response = self.coordinator.heartbeat(
-            self.groups.get(request.group_id), request, self.image, self.now_ms, decision
+        response = run_to_end(
+            self.coordinator.heartbeat(
+                self.groups.get(request.group_id), request, self.image, self.now_ms, decision
+            )
         )
         if response.error is not ErrorCode.none:
             assert decision == Decision(), "what is refused changes nothing"
@@ -138,7 +141,9 @@ class World:
             group = self.groups.get(str(due[1]))  # type: ignore[index]
             if group is not None:
                 decision = Decision()
-                job = self.coordinator.timer_expired(group, due, self.image, self.now_ms, decision)
+                job = run_to_end(
+                    self.coordinator.timer_expired(group, due, self.image, self.now_ms, decision)
+                )
                 self.carry_out(decision)
                 if job is not None:
                     self.jobs.append(job)
@@ -149,18 +154,18 @@ class World:
     def finish_jobs(self) -> None:
         jobs, self.jobs = self.jobs, []
         for job in jobs:
-            job.run()
+            deque(job.running(), 0)
             group = self.groups.get(job.group_id)
             if group is not None:
                 decision = Decision()
-                self.coordinator.job_done(group, job, self.image, self.now_ms, decision)
+                deque(self.coordinator.job_done(group, job, self.image, self.now_ms, decision), 0)
                 self.carry_out(decision)
 
     def change_topics(self, image: Image, *, tell: bool = True) -> None:
         self.image = image
         for group in list(self.groups) if tell else ():
             decision = Decision()
-            self.coordinator.topics_changed(group, image, self.now_ms, decision)
+            deque(self.coordinator.topics_changed(group, image, self.now_ms, decision), 0)
             self.carry_out(decision)
 
     def fail_over(self) -> None:
@@ -173,7 +178,7 @@ class World:
             self.groups.replay(record)
         for group in self.groups:
             decision = Decision()
-            self.coordinator.loaded(group, self.image, self.now_ms, decision)
+            deque(self.coordinator.loaded(group, self.image, self.now_ms, decision), 0)
             self.carry_out(decision)
 
     # -- what must hold --------------------------------------------------------------------------
@@ -194,7 +199,8 @@ class World:
         """G21: with all members told of the image, each group was compared with all its topics."""
         for group in self.groups:
             if not group.is_empty:
-                assert group.metadata_hash == metadata_hash(group.subscribed_topics(), self.image)
+                found = run_to_end(metadata_hash(group.subscribed_topics(), self.image))
+                assert group.metadata_hash == found
 
     def check_replay(self, random: Random | None = None) -> None:
         """H0: live state is what a replay gives, of the log and of the compacted log."""

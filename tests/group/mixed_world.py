@@ -1,12 +1,13 @@
 """Consumer groups with members of the classic protocol, and classic groups beside them."""
 
 import struct
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token
+from suwi.coordinator.decision import Decision, Token, run_to_end
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.group.classic_group import ClassicGroup, Protocol
 from suwi.group.classic_group_records import GroupMetadataKey
@@ -63,8 +64,10 @@ class Mixed(World):
 
     def upgrade(self, client: Client) -> Any:
         decision = Decision()
-        response = self.coordinator.upgrade(
-            self.classic[GROUP], client.request(), self.image, self.now_ms, decision
+        response = run_to_end(
+            self.coordinator.upgrade(
+                self.classic[GROUP], client.request(), self.image, self.now_ms, decision
+            )
         )
         self.carry_out(decision)
         if response.error is ErrorCode.none:
@@ -101,7 +104,8 @@ class Consumer:
         )._replace(**changes)
         token, decision = Token(), Decision()
         world = self.world
-        world.coordinator.join(world.group, request, token, world.image, world.now_ms, decision)
+        event = world.group, request, token, world.image, world.now_ms, decision
+        deque(world.coordinator.join(*event), 0)
         world.carry_out(decision)
         response: JoinResponse = world.replies[token]
         if response.error in (ErrorCode.none, ErrorCode.member_id_required):
@@ -147,8 +151,8 @@ class Consumer:
         leaving = LeavingMember(
             self.member_id if member_id is None else member_id, instance_id or self.instance_id
         )
-        (error,) = world.coordinator.leave(
-            world.group, [leaving], world.image, world.now_ms, decision
+        (error,) = run_to_end(
+            world.coordinator.leave(world.group, [leaving], world.image, world.now_ms, decision)
         )
         world.carry_out(decision)
         return error

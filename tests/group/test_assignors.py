@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from suwi.coordinator.decision import run_to_end as run
 from suwi.group.assignors import (
     ASSIGNORS,
     Assignment,
@@ -14,7 +15,6 @@ from suwi.group.assignors import (
     MemberSpec,
     assign_range,
     assign_uniform,
-    run,
 )
 from suwi.model.ids import TopicId
 

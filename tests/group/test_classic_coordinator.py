@@ -5,7 +5,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token
+from suwi.coordinator.decision import Decision, Token, run_to_end
 from suwi.group.classic_coordinator import ClassicCoordinator
 from suwi.group.classic_group import ClassicGroup, ClassicState, Protocol
 from suwi.group.classic_join import ClassicGroupConfig, JoinEvent
@@ -134,7 +134,8 @@ def test_the_last_member_that_leaves_makes_the_group_empty_in_a_new_generation()
     world = World()
     (only,) = world.stable(1)
     decision = Decision()
-    errors = world.coordinator.leave(world.group, [LeavingMember(only, None)], 5, decision)
+    leaving = [LeavingMember(only, None)]
+    errors = run_to_end(world.coordinator.leave(world.group, leaving, 5, decision))
     world.carry_out(decision)
     assert errors == [ErrorCode.none]
     assert (world.group.state, world.group.generation) == (ClassicState.EMPTY, 2)

@@ -12,6 +12,7 @@ from suwi.group.classic_group_records import GroupMetadataKey, GroupMetadataValu
 from suwi.group.offset_manager import OffsetToCommit
 from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
 from suwi.group.offset_requests import Committer
+from suwi.group.stats import OffsetsCommitted
 from suwi.records.record import Marker, MarkerType
 from tests.group.driver import (
     EXPIRY_INTERVAL_MS,
@@ -108,7 +109,8 @@ def test_g13_what_a_transaction_has_staged_survives_expiry_and_is_committed_with
     driver.sleep(RETENTION_MS * 2)
     assert driver.offset() == 1
     marker = Marker(MarkerType.COMMIT, 0)
-    driver.machine.replay_marker(marker, RecordFacts(51, True, 7, 0, is_transactional=True))
+    facts = RecordFacts(51, True, 7, 0, is_transactional=True)
+    run_to_end(driver.machine.replaying_marker(marker, facts))
     assert driver.offset() == 2
     assert not offsets.is_unstable(("t", 0))
 
@@ -123,7 +125,7 @@ def stage(driver: Driver, log_offset: int, value: int, producer_id: int = 7) -> 
 
 def end_transaction(driver: Driver, log_offset: int, producer_id: int = 7) -> None:
     facts = RecordFacts(log_offset, True, producer_id, 0, is_transactional=True)
-    driver.machine.replay_marker(Marker(MarkerType.COMMIT, 0), facts)
+    run_to_end(driver.machine.replaying_marker(Marker(MarkerType.COMMIT, 0), facts))
 
 
 def test_g13_what_a_transaction_has_staged_survives_the_deletion_of_its_group() -> None:
@@ -203,3 +205,10 @@ def test_an_offset_whose_record_is_on_its_way_is_not_stable() -> None:
     assert (driver.offset(), offsets.is_unstable(("t", 0))) == (1, True)
     driver.machine.committed(2)
     assert (driver.offset(), offsets.is_unstable(("t", 0))) == (2, False)
+
+
+def test_commits_are_counted_once_they_are_in_the_log() -> None:
+    driver = Driver()
+    driver.commit(1)
+    assert driver.decision.notices == []
+    assert driver.decision.notices_when_committed == [OffsetsCommitted(1)]

@@ -5,8 +5,8 @@ import sys
 import pytest
 from kio.schema.errors import ErrorCode
 
+from suwi.coordinator.decision import run_to_end as run
 from suwi.group import regular_expressions
-from suwi.group.assignors import run
 from suwi.group.consumer_group import GroupState
 from suwi.group.regular_expressions import InvalidRegularExpression, compile_regex, resolve
 from tests.group.conftest import HAS_RE2

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import pytest
 from kio.schema.errors import ErrorCode
 
+from bench.largest import largest_fields
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.group.classic_group import ClassicGroup, ClassicMember
 from suwi.group.offset_manager import OffsetManager
@@ -19,16 +20,20 @@ from suwi.handlers.delete_groups import DeleteGroups
 from suwi.handlers.describe_groups import DescribeGroups
 from suwi.handlers.describe_transactions import DescribeTransactions
 from suwi.handlers.find_coordinator import FindCoordinator
+from suwi.handlers.list_groups import ListGroups
 from suwi.handlers.list_transactions import ListTransactions
+from suwi.handlers.offset_commit import OffsetCommit
 from suwi.handlers.offset_fetch import OffsetFetch
 from suwi.handlers.slices import SLICE_PARTITIONS
 from suwi.handlers.txn_markers import TxnMarkers
+from suwi.handlers.txn_offset_commit import TxnOffsetCommit
 from suwi.model.errors import CoordinatorNotAvailable, NotCoordinator
 from suwi.model.ids import PartitionIndex, ProducerEpoch, ProducerId, TopicPartition
 from suwi.net.answers import Exclusive
 from suwi.net.fair_turns import SliceTurns
 from suwi.replica.partition_transactions import TxnMarker
 from suwi.transaction.transaction_records import TransactionLogValue
+from suwi.wire.codec import encode_request
 from suwi.wire.versions import APIS, ApiKey
 from tests.handlers.requests import request, request_of, response_to
 
@@ -405,5 +410,60 @@ def test_the_items_of_a_request_are_looked_at_in_slices(case: Any) -> None:
         watched.ticking.cancel()
         assert sum(watched.by_turn.values()) == len(items), "each once"
         assert max(watched.by_turn.values()) <= 500
+
+
+def test_many_filters_of_groups_are_read_in_slices() -> None:
+    async def scenario() -> None:
+        runtime: Any = SimpleNamespace(is_loading=False, active=list)
+        many = [f"state-{number}" for number in range(2_000)]
+        for states, types in ((many, []), ([], many)):
+            fields = {"states_filter": states, "types_filter": types}
+            asked = request(ApiKey.LIST_GROUPS, 5, fields)
+            answer = ListGroups(runtime)(asked)
+            assert isinstance(answer, Exclusive)
+            assert (await response_to(asked, answer)).groups == ()
+
+    asyncio.run(scenario())
+
+
+class CountingTopics(dict[str, Any]):
+    """Counts the look-ups of each iteration of the event loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_turn: Counter[int] = Counter()
+        self.turn = 0
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.by_turn[self.turn] += 1
+        return super().get(name, default)
+
+    def count_turns(self) -> None:
+        self.turn += 1
+        asyncio.get_running_loop().call_soon(self.count_turns)
+
+
+@pytest.mark.parametrize("api_key", [ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT])
+def test_topics_without_partitions_are_looked_up_in_slices(api_key: ApiKey) -> None:
+    fields, items = largest_fields(api_key, ("topics",), [], 2_000)
+
+    async def scenario() -> None:
+        topics = CountingTopics()
+        replicas: Any = SimpleNamespace(image=SimpleNamespace(topics=topics))
+        runtime: Any = CountingRuntime()
+        handler: Any = OffsetCommit(runtime, replicas, 4_096)
+        if api_key is ApiKey.TXN_OFFSET_COMMIT:
+            handler = TxnOffsetCommit(runtime, replicas, SimpleNamespace(), 4_096)  # type: ignore[arg-type]
+        version = 9 if api_key is ApiKey.OFFSET_COMMIT else 5
+        if api_key is ApiKey.OFFSET_COMMIT:
+            fields["topics"] = [{"name": f"t{n}", "partitions": []} for n in range(items)]
+            asked = request_of(api_key, version, encode_request(api_key, version, fields))
+        else:
+            asked = request(api_key, version, fields)
+        topics.count_turns()
+        answer = await response_to(asked, handler(asked))
+        runtime.stop()
+        assert len(answer.topics) >= items // 2
+        assert max(topics.by_turn.values()) <= SLICE_PARTITIONS
 
     asyncio.run(scenario())

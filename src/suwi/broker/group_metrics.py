@@ -141,44 +141,46 @@ class _Gathered:
         items = 0
         for shard, group_id in _groups(broker):
             offsets = shard.machine.offsets.of(group_id)
-            committed = offsets.partitions() if offsets is not None else ()
-            self.partitions.update(TopicPartition(*each) for each in committed)
-            items += 1 + len(committed)
-            if items >= _ITEMS_PER_SLICE:
-                items = 0
+            for partition in offsets.known_partitions() if offsets is not None else ():
+                if offsets.get(partition) is not None:
+                    self.partitions.add(TopicPartition(*partition))
+                items += 1
+                if items % _ITEMS_PER_SLICE == 0:
+                    yield
+            items += 1
+            if items % _ITEMS_PER_SLICE == 0:
                 yield
 
     def gather(self, broker: "Broker", ends: Ends) -> Iterator[None]:
         """Yields after each slice, so that others have a turn."""
         items = 0
         for shard, group_id in _groups(broker):
-            items += 1 + self._add(shard, group_id, ends)
-            if items >= _ITEMS_PER_SLICE:
-                items = 0
-                self._bound()
-                yield
+            for _ in self._add(shard, group_id, ends):
+                items += 1
+                if items % _ITEMS_PER_SLICE == 0:
+                    self._bound()
+                    yield
 
-    def _add(self, shard: Shard, group_id: str, ends: Ends) -> int:
-        """How many offsets there were to look at."""
+    def _add(self, shard: Shard, group_id: str, ends: Ends) -> Iterator[None]:
+        """Yields for the group and for each offset that there is to look at."""
+        yield
         group = shard.machine.group(group_id)
         if group is None:
-            return 0
+            return
         self.states[group.state.value] += 1
         self.members += len(group.members)
         offsets = shard.machine.offsets.of(group_id)
         if len(group_id) > _NAME_CHARACTERS_MAX:
             self._left_out += 1
-            return 0
+            return
         if group.members:
             self._sizes.append(_Size(len(group.members), group_id))
-        partitions = offsets.partitions() if offsets is not None else ()
-        for topic, index in partitions:
-            end = ends.get(TopicPartition(topic, index))
-            if end is not None:
-                committed = offsets.get((topic, index))
+        for topic, index in offsets.known_partitions() if offsets is not None else ():
+            end, committed = ends.get(TopicPartition(topic, index)), offsets.get((topic, index))
+            if end is not None and committed is not None:
                 lag = max(0, end - committed.offset)
                 self._lags.append(_Lag(lag, group_id, topic, index))
-        return len(partitions)
+            yield
 
     def _bound(self) -> None:
         """Keep the largest, so that no more are held than are told."""

@@ -15,11 +15,12 @@ from suwi.coordinator.decision import (
 )
 from suwi.coordinator.record import Codec
 from suwi.coordinator.record_queue import Queued, encode, encoding
+from suwi.env.slices import run_to_end
 from suwi.model.errors import RecordListTooLarge
 from suwi.model.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Offset
 from suwi.records.batch import HEADER_BYTES, read_header
 from suwi.records.builder import RecordsSection
-from suwi.records.compression import Compression
+from suwi.records.compression import Compression, compressing
 from suwi.records.record import Record
 from suwi.replica.partition import Partition
 
@@ -49,7 +50,7 @@ class Appender:
         """The end of the log after it. Raises a `BrokerError`, and nothing is appended."""
         section = RecordsSection()
         section.extend(records)
-        return self._append(section, records[0].timestamp, producer)
+        return run_to_end(self._append(section, records[0].timestamp, producer))
 
     def appending(
         self, records: Sequence[Record], producer: TransactionalProducer | None = None
@@ -59,13 +60,16 @@ class Appender:
         for start in range(0, len(records), RECORDS_PER_SLICE):
             section.extend(records[start : start + RECORDS_PER_SLICE])
             yield
-        return self._append(section, records[0].timestamp, producer)
+        return (yield from self._append(section, records[0].timestamp, producer))
 
     def _append(
         self, section: RecordsSection, now_ms: int, producer: TransactionalProducer | None
-    ) -> Offset:
-        bytes_max = self.batch_bytes_max
+    ) -> Generator[None, None, Offset]:
+        """Compresses in slices; the append itself is in the last one."""
+        bytes_max, compressed = self.batch_bytes_max, None
         is_small = len(section.encoded) <= bytes_max
+        if not is_small:
+            compressed = yield from compressing(section.encoded)
         producer_id, producer_epoch, guard = producer or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, None)
         batch = memoryview(
             section.batch(
@@ -73,6 +77,7 @@ class Appender:
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
                 transactional=producer is not None,
+                compressed=compressed,
             )
         )
         if len(batch) - HEADER_BYTES > bytes_max:

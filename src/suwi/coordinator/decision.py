@@ -4,16 +4,45 @@ A request that cannot be answered yet is kept by its `Token`; some later decisio
 for it. State changes that must survive go through the records alone (`replay`).
 """
 
+import heapq
 import struct
-from collections.abc import Generator, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from suwi.coordinator.record import CoordinatorRecord, LongValue
+from suwi.coordinator.record import CoordinatorRecord, LongValue, encode_in_slices
+from suwi.env.slices import run_to_end
 from suwi.replica.partition_transactions import VerificationGuard
+
+T = TypeVar("T")
 
 Slices: TypeAlias = Iterator[None]
 """Work in slices: whoever drives it lets others come in between."""
+
+Steps: TypeAlias = Generator[None, None, T]
+"""Work in slices that has a result."""
+
+_SORTED_AT_ONCE: Final = 4_000
+_STEPS_PER_SLICE: Final = 5_000
+"""About five milliseconds if each takes one microsecond."""
+
+
+class Pace:
+    """Says when a slice is over."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = _STEPS_PER_SLICE
+
+    def is_over(self, steps: int) -> bool:
+        self._left -= steps
+        if self._left > 0:
+            return False
+        self._left = _STEPS_PER_SLICE
+        return True
+
 
 TimerKey: TypeAlias = Hashable
 """What a timer is for; arming one again replaces it."""
@@ -85,18 +114,19 @@ class Decision:
 
     def has_room_for(self, key: Any, value: Any) -> bool:
         """Whether that record alone can be appended."""
-        return _size_bytes(key, value) <= self.batch_bytes_max
+        return run_to_end(self.finding_room_for(key, value))
 
-    def finding_room_for(self, key: Any, value: LongValue) -> Generator[None, None, bool]:
+    def finding_room_for(self, key: Any, value: Any) -> Steps[bool]:
         """As `has_room_for`, in slices."""
-        encoded = yield from value.encoding()
-        size_bytes = len(key.encode()) + len(encoded) + RECORD_OVERHEAD_BYTES
+        size_bytes = yield from _size_bytes(CoordinatorRecord(key, value))
         return size_bytes <= self.batch_bytes_max
 
-    def take_if_it_fits(self, part: "Decision") -> bool:
+    def take_if_it_fits(self, part: "Decision") -> Steps[bool]:
         """Add a part that is whole or nothing, if all records can be in one batch."""
+        size_bytes = 0
         try:
-            size_bytes = sum(_size_bytes(*record) for record in (*self.records, *part.records))
+            for record in (*self.records, *part.records):
+                size_bytes += yield from _size_bytes(record)
         except struct.error:
             return False  # A string that is too long for a record.
         if size_bytes > self.batch_bytes_max:
@@ -117,6 +147,30 @@ class Decision:
         self.timers[key] = None
 
 
-def _size_bytes(key: Any, value: Any | None) -> int:
-    value_bytes = 0 if value is None else len(value.encode())
-    return len(key.encode()) + value_bytes + RECORD_OVERHEAD_BYTES
+def sort(items: Iterable[T], key: Callable[[T], Any], pace: Pace) -> Steps[list[T]]:
+    """Sorts parts and merges them: one sort of all cannot be interrupted."""
+    rest, parts = iter(items), []
+    while part := sorted(islice(rest, _SORTED_AT_ONCE), key=key):
+        parts.append(part)
+        if pace.is_over(len(part)):
+            yield
+    if len(parts) <= 1:
+        return parts[0] if parts else []
+    ordered = []
+    for item in heapq.merge(*parts, key=key):
+        ordered.append(item)
+        if pace.is_over(2):
+            yield
+    return ordered
+
+
+def rest_of(slices: Slices) -> Slices | None:
+    """What is left after the first slice, if there is more."""
+    for _ in slices:
+        return slices
+    return None
+
+
+def _size_bytes(record: CoordinatorRecord) -> Steps[int]:
+    key, value = yield from encode_in_slices(record)
+    return len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES

@@ -126,7 +126,8 @@ class LogReader:
                 self._skip(record.offset, error)
                 decoded = None
             if decoded is not None:
-                machine.replay(decoded, RecordFacts(record.offset, is_committed, *producer))
+                facts = RecordFacts(record.offset, is_committed, *producer)
+                yield from machine.replay(decoded, facts) or ()
             if self._ends_slice():
                 yield
 

@@ -27,7 +27,8 @@ class LongValue:
 
     @property
     def is_long(self) -> bool:
-        raise NotImplementedError
+        """Whether it makes an event large that was decided at once."""
+        return False
 
     def encoding(self) -> Generator[None, None, bytes]:
         raise NotImplementedError
@@ -50,13 +51,21 @@ class RecordType(NamedTuple):
     """Reads a record of the usual form at once; None for any other."""
 
 
+def encode_in_slices(
+    record: CoordinatorRecord,
+) -> Generator[None, None, tuple[bytes, bytes | None]]:
+    key, value = record
+    if isinstance(value, LongValue):
+        return key.encode(), (yield from value.encoding())
+    return key.encode(), None if value is None else value.encode()
+
+
 class Codec:
     def __init__(self, types: Mapping[int, RecordType]) -> None:
         self._types = types
 
     def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
-        key, value = record
-        return key.encode(), None if value is None else value.encode()
+        return run_to_end(encode_in_slices(record))
 
     def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
         """None for a type that is not known here. Raises `MalformedMessage`."""

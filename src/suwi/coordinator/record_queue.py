@@ -9,7 +9,7 @@ from suwi.coordinator.decision import (
     RECORDS_PER_SLICE,
     Decision,
 )
-from suwi.coordinator.record import Codec, LongValue
+from suwi.coordinator.record import Codec, LongValue, encode_in_slices
 from suwi.env.slices import run_to_end
 from suwi.model.errors import RecordListTooLarge
 from suwi.model.ids import NO_OFFSET
@@ -41,7 +41,7 @@ def encoding(
     for number, record in enumerate(decision.records, 1):
         try:
             if isinstance(record.value, LongValue):
-                key, value = record.key.encode(), (yield from record.value.encoding())
+                key, value = yield from encode_in_slices(record)
             else:
                 key, value = codec.encode(record)
         except struct.error as error:

@@ -297,11 +297,14 @@ class Shard(ShardReplica):
         """One event, from its decision to its replies."""
         now_ms = self._context.clock.now_ms()
         decision = Decision(batch_bytes_max=self._appender.batch_bytes_max)
-        yield from decide(self.machine, now_ms, decision) or ()
+        is_large = False
+        for _ in decide(self.machine, now_ms, decision) or ():
+            is_large = True  # To write and to replay it takes as long.
+            yield
         if decision.records:
             appended = Offset(self._next_offset)
             try:
-                if decision.is_large:
+                if is_large or decision.is_large:
                     yield from self._write_large(decision, now_ms)
                 else:
                     self._write(decision, now_ms)
@@ -366,6 +369,7 @@ class Shard(ShardReplica):
                 self.partition.check_enough_replicas()
             end = yield from self._appender.appending(piece.records, decision.producer)
             of_piece = list(islice(records, len(piece.records)))
+            piece.records.clear()  # To free all memory of a large event at its end takes long.
             yield from self._replaying(self._replay(of_piece, decision.producer))
             self._appended(self._next_offset, end)
 
@@ -381,7 +385,8 @@ class Shard(ShardReplica):
     ) -> Generator[None, None, None]:
         of_producer = () if producer is None else (producer[0], producer[1], True)
         for number, record in enumerate(records, 1):
-            self.machine.replay(record, RecordFacts(self._next_offset, False, *of_producer))
+            facts = RecordFacts(self._next_offset, False, *of_producer)
+            yield from self.machine.replay(record, facts) or ()
             self._next_offset = Offset(self._next_offset + 1)
             if number % RECORDS_PER_SLICE == 0:
                 yield

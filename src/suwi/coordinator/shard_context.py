@@ -16,7 +16,9 @@ from suwi.records.record import Marker
 class Machine(Protocol):
     """The pure state of a shard."""
 
-    def replay(self, record: CoordinatorRecord, facts: RecordFacts) -> None: ...
+    def replay(self, record: CoordinatorRecord, facts: RecordFacts) -> Slices | None:
+        """The rest of a large record comes in slices: they are to be gone through before the
+        next."""
 
     def replaying_marker(self, marker: Marker, facts: RecordFacts) -> Slices: ...
 
@@ -24,7 +26,7 @@ class Machine(Protocol):
         """All records below `end_offset` are committed. Whether there is more to do for that: then
         it is called again."""
 
-    def elected(self, now_ms: int, decision: Decision) -> None:
+    def elected(self, now_ms: int, decision: Decision) -> Slices | None:
         """This replica serves from now on; timers of what was loaded begin."""
 
     def resigned(self) -> None:

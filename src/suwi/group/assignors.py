@@ -1,24 +1,22 @@
 """The assignors of consumer groups: `uniform` and `range`, by the names Kafka gives them. Pure.
 
 Each is a generator, so that a large group is assigned in slices: it yields after some thousand
-steps, and returns the partitions of each member. `run` goes through at once.
+steps, and returns the partitions of each member.
 Invariants: each partition of a topic with a subscriber is given to exactly one subscriber; the
 same input gives the same output, in the order of its members.
 """
 
 import heapq
-from collections.abc import Callable, Generator, Mapping
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
+from suwi.coordinator.decision import Pace, Steps, sort
 from suwi.group.consumer_group import Target
 from suwi.model.ids import TopicId
 
-_SLICE: Final = 5_000
 _ROUNDS_MAX: Final = 16
 """Of balancing members with different subscriptions: most groups need two."""
 
-_T = TypeVar("_T")
-Steps: TypeAlias = Generator[None, None, _T]
 Assignment: TypeAlias = dict[str, Target]
 
 
@@ -42,31 +40,6 @@ class GroupSpec(NamedTuple):
 Assignor: TypeAlias = Callable[[GroupSpec], Steps[Assignment]]
 
 
-def run(steps: Steps[_T]) -> _T:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: _T = end.value
-            return result
-
-
-class Pace:
-    """Says when a slice is over."""
-
-    __slots__ = ("_left",)
-
-    def __init__(self) -> None:
-        self._left = _SLICE
-
-    def is_over(self, steps: int) -> bool:
-        self._left -= steps
-        if self._left > 0:
-            return False
-        self._left = _SLICE
-        return True
-
-
 # -- range ---------------------------------------------------------------------------------------
 
 
@@ -79,13 +52,17 @@ def assign_range(spec: GroupSpec) -> Steps[Assignment]:
         spec.members,
         key=lambda member_id: _range_order(member_id, spec.members[member_id].instance_id),
     )
-    pace, ordered = Pace(), {topics: _ordered(topics) for topics in spec.subscriptions}
+    pace, ordered = Pace(), {}
+    for topics in spec.subscriptions:
+        ordered[topics] = yield from _ordered(topics, pace)
     subscribers: dict[TopicId, int] = {}
     for member_id in order:
         topics = spec.members[member_id].topics
         for topic_id in topics:
             subscribers[topic_id] = subscribers.get(topic_id, 0) + 1
-        if pace.is_over(len(topics) + 1):
+            if pace.is_over(1):
+                yield
+        if pace.is_over(1):
             yield
     begins = dict.fromkeys(subscribers, 0)
     served = dict.fromkeys(subscribers, 0)
@@ -100,8 +77,10 @@ def assign_range(spec: GroupSpec) -> Steps[Assignment]:
             served[topic_id] += 1
             if begin < end:
                 target[topic_id] = tuple(range(begin, end))
+            if pace.is_over(3):
+                yield
         found[member_id] = target
-        if pace.is_over(3 * len(topics) + 1):
+        if pace.is_over(1):
             yield
     return {member_id: found[member_id] for member_id in spec.members}
 
@@ -110,8 +89,8 @@ def _range_order(member_id: str, instance_id: str | None) -> tuple[bool, str]:
     return (instance_id is None, member_id if instance_id is None else instance_id)
 
 
-def _ordered(topics: frozenset[TopicId]) -> list[TopicId]:
-    return sorted(topics, key=lambda topic_id: topic_id.int)
+def _ordered(topics: frozenset[TopicId], pace: Pace) -> Steps[list[TopicId]]:
+    return sort(topics, lambda topic_id: topic_id.int, pace)
 
 
 # -- uniform -------------------------------------------------------------------------------------
@@ -131,14 +110,36 @@ def _assign_alike(spec: GroupSpec) -> Steps[Assignment]:
     """
     if not spec.members:
         return {}
-    topics = _ordered(next(iter(spec.members.values())).topics)
-    free = {topic_id: bytearray(b"\1" * spec.partitions[topic_id]) for topic_id in topics}
     pace = Pace()
+    topics = yield from _ordered(next(iter(spec.members.values())).topics, pace)
+    free: dict[TopicId, bytearray] = {}
+    for topic_id in topics:
+        free[topic_id] = bytearray(b"\1" * spec.partitions[topic_id])
+        if pace.is_over(1):
+            yield
     kept: dict[str, list[tuple[TopicId, int]]] = {}
     for member_id, member in spec.members.items():
-        kept[member_id] = claimed = _claim(member, free)
-        if pace.is_over(len(claimed) + 3):
+        kept[member_id] = yield from _claim(member, free, pace)
+        if pace.is_over(4):
             yield
+    quotas = yield from _shrink_to_quotas(kept, free, pace)
+    unassigned = ((t, p) for t in topics for p, is_free in enumerate(free[t]) if is_free)
+    found: Assignment = {}
+    for member_id, partitions in kept.items():
+        for _ in range(quotas[member_id] - len(partitions)):
+            partitions.append(next(unassigned))
+            if pace.is_over(1):
+                yield
+        found[member_id] = yield from _target(partitions, pace)
+        if pace.is_over(4):
+            yield
+    return found
+
+
+def _shrink_to_quotas(
+    kept: Mapping[str, list[tuple[TopicId, int]]], free: Mapping[TopicId, bytearray], pace: Pace
+) -> Steps[dict[str, int]]:
+    """How many partitions each gets. What a member has beyond that is free again."""
     minimum, extras = divmod(sum(map(len, free.values())), len(kept))
     quotas = dict.fromkeys(kept, minimum)
     for has_more in (True, False):
@@ -151,24 +152,20 @@ def _assign_alike(spec: GroupSpec) -> Steps[Assignment]:
     for member_id, quota in quotas.items():
         for topic_id, partition in kept[member_id][quota:]:
             free[topic_id][partition] = 1
+            if pace.is_over(1):
+                yield
         del kept[member_id][quota:]
-    unassigned = iter([(t, p) for t in topics for p, is_free in enumerate(free[t]) if is_free])
-    if pace.is_over(sum(map(len, free.values()))):
-        yield
-    found: Assignment = {}
-    for member_id, partitions in kept.items():
-        for _ in range(quotas[member_id] - len(partitions)):
-            partitions.append(next(unassigned))
-        found[member_id] = _target(partitions)
-        if pace.is_over(2 * len(partitions) + 3):
-            yield
-    return found
+    return quotas
 
 
-def _claim(member: MemberSpec, free: Mapping[TopicId, bytearray]) -> list[tuple[TopicId, int]]:
+def _claim(
+    member: MemberSpec, free: Mapping[TopicId, bytearray], pace: Pace
+) -> Steps[list[tuple[TopicId, int]]]:
     """What it had, as far as that exists and nobody has claimed it before."""
     claimed = []
     for topic_id, partitions in member.target.items():
+        if pace.is_over(len(partitions) + 1):
+            yield
         is_free = free.get(topic_id)
         if is_free is None or topic_id not in member.topics:
             continue
@@ -179,11 +176,18 @@ def _claim(member: MemberSpec, free: Mapping[TopicId, bytearray]) -> list[tuple[
     return claimed
 
 
-def _target(partitions: list[tuple[TopicId, int]]) -> Target:
+def _target(partitions: list[tuple[TopicId, int]], pace: Pace) -> Steps[Target]:
     by_topic: dict[TopicId, list[int]] = {}
     for topic_id, partition in partitions:
         by_topic.setdefault(topic_id, []).append(partition)
-    return {topic_id: tuple(sorted(found)) for topic_id, found in by_topic.items()}
+        if pace.is_over(1):
+            yield
+    target: dict[TopicId, tuple[int, ...]] = {}
+    for topic_id, found in by_topic.items():
+        target[topic_id] = tuple(sorted(found))
+        if pace.is_over(len(found) // 4 + 1):
+            yield
+    return target
 
 
 class _Balancer:
@@ -222,7 +226,9 @@ class _Balancer:
         return self._pace.is_over(len(self._subscribers[topic_id]) + len(self._owners[topic_id]))
 
     def _claim(self) -> Steps[None]:
-        ordered = {topics: _ordered(topics) for topics in self._spec.subscriptions}
+        ordered = {}
+        for topics in self._spec.subscriptions:
+            ordered[topics] = yield from _ordered(topics, self._pace)
         free: dict[TopicId, bytearray] = {}
         for at, member in enumerate(self._spec.members.values()):
             for topic_id in ordered[member.topics]:
@@ -232,11 +238,13 @@ class _Balancer:
                     self._owners[topic_id] = [-1] * count
                     self._subscribers[topic_id] = []
                 self._subscribers[topic_id].append(at)
-            for topic_id, partition in _claim(member, free):
+                if self._pace.is_over(2):
+                    yield
+            for topic_id, partition in (yield from _claim(member, free, self._pace)):
                 self._owners[topic_id][partition] = at
                 self._loads[at] += 1
-            if self._pace.is_over(2 * len(member.topics) + 1):
-                yield
+                if self._pace.is_over(1):
+                    yield
 
     def _heap(self, topic_id: TopicId) -> list[tuple[int, int]]:
         heap = [(self._loads[at], at) for at in self._subscribers[topic_id]]
@@ -283,10 +291,15 @@ class _Balancer:
                 found[owner].setdefault(topic_id, []).append(partition)
             if self._is_over(topic_id):
                 yield
-        return {
-            member_id: {topic_id: tuple(partitions) for topic_id, partitions in of_one.items()}
-            for member_id, of_one in zip(self._ids, found, strict=True)
-        }
+        assignment: Assignment = {}
+        for member_id, of_one in zip(self._ids, found, strict=True):
+            target: dict[TopicId, tuple[int, ...]] = {}
+            for topic_id, partitions in of_one.items():
+                target[topic_id] = tuple(partitions)
+                if self._pace.is_over(2):
+                    yield
+            assignment[member_id] = target
+        return assignment
 
 
 ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniform, "range": assign_range}

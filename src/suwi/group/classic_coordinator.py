@@ -8,10 +8,11 @@ Hazards G1–G7, G15, G16, G24.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token
+from suwi.coordinator.decision import Decision, Pace, Steps, Token
 from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState
 from suwi.group.classic_group_records import GroupMetadataKey
 from suwi.group.classic_join import ClassicGroupConfig, ClassicJoin, JoinEvent, check_member
@@ -24,6 +25,8 @@ from suwi.group.classic_messages import (
 from suwi.group.classic_rebalance import ClassicRebalances, answer_sync, cause_of, move
 from suwi.group.classic_timers import reset_session, session_timer, sync_timer
 from suwi.group.history import Cause, Rebalance, Trigger
+
+_STEPS_TO_LEAVE: Final = 8
 
 
 class ClassicCoordinator:
@@ -165,9 +168,9 @@ class ClassicCoordinator:
         leaving: Sequence[LeavingMember],
         now_ms: int,
         decision: Decision,
-    ) -> list[ErrorCode]:
+    ) -> Steps[list[ErrorCode]]:
         """One error for each; the rebalance, if there is one, is for all of them."""
-        errors = []
+        errors, pace = [], Pace()
         cause: Cause | None = None
         for each in leaving:
             error, removed = self._leave_one(group, each, decision)
@@ -180,6 +183,8 @@ class ClassicCoordinator:
                     removed.client_host,
                     each.reason,
                 )
+            if pace.is_over(_STEPS_TO_LEAVE):
+                yield
         if cause is not None:
             self._rebalances.rebalance_or_complete(group, cause, now_ms, decision)
         elif group.state is ClassicState.PREPARING_REBALANCE:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token
+from suwi.coordinator.decision import Decision, Pace, Slices, Steps, Token
 from suwi.group.classic_messages import (
     UNKNOWN_MEMBER,
     JoinRequest,
@@ -86,12 +86,12 @@ class ClassicMembers:
         draft = Draft.of(group, before, replace(member, subscription=value))
         return Joining(draft, member, subscription)
 
-    def join(self, joining: "Joining", topics: Topics, now_ms: int, decision: Decision) -> None:
+    def join(self, joining: "Joining", topics: Topics, now_ms: int, decision: Decision) -> Slices:
         draft = joining.draft
         group_id = draft.group.group_id
-        self._updates.replace_static(draft, decision)
+        yield from self._updates.replace_static(draft, decision)
         owned = _owned(joining.subscription, topics)
-        self._updates.update(draft, joining.before, owned, topics, now_ms, decision)
+        yield from self._updates.update(draft, joining.before, owned, topics, now_ms, decision)
         self._arm_session(group_id, draft.member, now_ms, decision)
         # From now on it has its rebalance timeout for SyncGroup (G3).
         self._arm_rebalance(group_id, draft.member, now_ms, decision)
@@ -220,8 +220,9 @@ class ClassicMembers:
 
     def leaving(
         self, group: ConsumerGroup, leaving: Sequence[LeavingMember]
-    ) -> list[ConsumerGroupMember | ErrorCode]:
+    ) -> Steps[list[ConsumerGroupMember | ErrorCode]]:
         """For each the member that leaves, or why it cannot."""
+        pace = Pace()
         found: list[ConsumerGroupMember | ErrorCode] = []
         for each in leaving:
             member_id = each.member_id
@@ -232,6 +233,8 @@ class ClassicMembers:
                 found.append(self._classic(group, member_id, each.instance_id)[0])
             except Refused as refusal:
                 found.append(refusal.error)
+            if pace.is_over(4):
+                yield
         return found
 
     def forget(self, group_id: str, member_id: str) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, TimerKey, Token
+from suwi.coordinator.decision import Decision, Pace, Slices, Steps, TimerKey, Token, sort
 from suwi.group.classic_group import ClassicGroup
 from suwi.group.classic_messages import JoinRequest, JoinResponse, LeavingMember, SyncRequest
 from suwi.group.consumer_classic_members import ClassicMembers
@@ -78,7 +78,7 @@ class ConsumerCoordinator:
         topics: Topics,
         now_ms: int,
         decision: Decision,
-    ) -> HeartbeatResponse:
+    ) -> Steps[HeartbeatResponse]:
         config = self._config_of(request.group_id)
         try:
             check_request(request, config.assignors)
@@ -87,7 +87,7 @@ class ConsumerCoordinator:
                 return HeartbeatResponse(ErrorCode.group_id_not_found, message)
             group = group or ConsumerGroup(request.group_id)
             if request.member_epoch < 0:
-                return self._leave(group, request, topics, now_ms, decision)
+                return (yield from self._leave(group, request, topics, now_ms, decision))
             before, member = self._find(group, request, config)
             if request.topic_regex and request.topic_regex not in group.regex_subscribers:
                 compile_regex(request.topic_regex)
@@ -95,23 +95,25 @@ class ConsumerCoordinator:
             return HeartbeatResponse(refusal.error, str(refusal))
         except InvalidRegularExpression as error:
             return HeartbeatResponse(ErrorCode.invalid_regular_expression, str(error))
-        draft = Draft.of(group, before, replace(member, subscription=_merged(member, request)))
-        self._updates.replace_static(draft, decision)
+        subscription = yield from _merged(member, request)
+        draft = Draft.of(group, before, replace(member, subscription=subscription))
+        yield from self._updates.replace_static(draft, decision)
         self._classic.forget(group.group_id, draft.replaced_id or "")
-        self._updates.update(draft, member, request.owned, topics, now_ms, decision)
+        yield from self._updates.update(draft, member, request.owned, topics, now_ms, decision)
         session_ms = now_ms + config.session_timeout_ms
         decision.arm(consumer_session_timer(group.group_id, member.member_id), session_ms)
         was, after = member.current, draft.member.current
-        is_moved = after is not was and (
-            partitions_of(after.assigned) != partitions_of(was.assigned)
-        )
         # G19: whoever is behind, or tells everything, may have missed the last answer.
-        is_told = request.is_full or request.member_epoch != member.epoch or is_moved
+        is_told = request.is_full or request.member_epoch != member.epoch
+        assigned = None
+        if is_told or after is not was:
+            assigned = yield from partitions_of(after.assigned)
+            is_told = is_told or assigned != (yield from partitions_of(was.assigned))
         return HeartbeatResponse(
             member_id=member.member_id,
             member_epoch=after.epoch,
             heartbeat_interval_ms=config.heartbeat_interval_ms,
-            assignment=partitions_of(after.assigned) if is_told else None,
+            assignment=assigned if is_told else None,
         )
 
     def _find(
@@ -150,18 +152,18 @@ class ConsumerCoordinator:
         topics: Topics,
         now_ms: int,
         decision: Decision,
-    ) -> HeartbeatResponse:
+    ) -> Steps[HeartbeatResponse]:
         member = find_member(group, request.member_id, request.instance_id)
         if request.member_epoch == LEAVE_STATIC_EPOCH:
-            self._leave_for_a_while(group, member, now_ms, decision)
+            yield from self._leave_for_a_while(group, member, now_ms, decision)
         else:
             cause = cause_of(Trigger.LEAVE, member)
-            self._remove(group, [member], cause, topics, now_ms, decision)
+            yield from self._remove(group, [member], cause, topics, now_ms, decision)
         return HeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
 
     def _leave_for_a_while(
         self, group: ConsumerGroup, member: ConsumerGroupMember, now_ms: int, decision: Decision
-    ) -> None:
+    ) -> Slices:
         """G22: its place is kept for a session. Who comes back owns it all from epoch 0 on."""
         kept = {t: dict.fromkeys(epochs, 0) for t, epochs in member.current.assigned.items()}
         current = replace(
@@ -170,7 +172,7 @@ class ConsumerCoordinator:
             assigned=kept,
             pending_revocation=NOTHING_OWNED,
         )
-        append_current(decision, group.group_id, member.member_id, current)
+        yield from append_current(decision, group.group_id, member.member_id, current)
         decision.cancel(consumer_rebalance_timer(group.group_id, member.member_id))
         session_ms = self._config_of(group.group_id).session_timeout_ms
         key = consumer_session_timer(group.group_id, member.member_id)
@@ -184,16 +186,16 @@ class ConsumerCoordinator:
         topics: Topics,
         now_ms: int,
         decision: Decision,
-    ) -> None:
+    ) -> Slices:
         """The rest may be a classic group: when the last of the consumer protocol has left."""
         gone = {member.member_id for member in leaving}
         for member_id in gone:
             self._classic.forget(group.group_id, member_id)
         if len(group.members) - group.classic_members <= len(gone):
             left = [m for member_id, m in group.members.items() if member_id not in gone]
-            if self._downgrade(group, left, topics, now_ms, decision):
+            if (yield from self._downgrade(group, left, topics, now_ms, decision)):
                 return
-        self._updates.remove(group, leaving, cause, topics, now_ms, decision)
+        yield from self._updates.remove(group, leaving, cause, topics, now_ms, decision)
 
     def _downgrade(
         self,
@@ -202,7 +204,7 @@ class ConsumerCoordinator:
         topics: Topics,
         now_ms: int,
         decision: Decision,
-    ) -> bool:
+    ) -> Steps[bool]:
         """Whether it could be: the whole classic group has to fit into a batch."""
         if not can_downgrade(left, self._config_of(group.group_id)):
             return False
@@ -211,7 +213,7 @@ class ConsumerCoordinator:
             self._updates.cancel_timers(group.group_id, member_id, conversion)
         self._updates.cancel_group_timers(group.group_id, conversion)
         downgrade(group, left, topics, now_ms, conversion)
-        if not decision.take_if_it_fits(conversion):
+        if not (yield from decision.take_if_it_fits(conversion)):
             return False
         self.forget(group.group_id)
         return True
@@ -234,7 +236,7 @@ class ConsumerCoordinator:
         topics: Topics,
         now_ms: int,
         decision: Decision,
-    ) -> HeartbeatResponse:
+    ) -> Steps[HeartbeatResponse]:
         """A heartbeat to a classic group: if it joins, and may, the group becomes a consumer one.
 
         The records that do so are in the decision: what is volatile of the classic group is over.
@@ -243,13 +245,16 @@ class ConsumerCoordinator:
             # It was fenced by a downgrade: it may come back, and upgrade the group again.
             refusal = unknown_member(request.member_id, request.group_id)
             return HeartbeatResponse(refusal.error, str(refusal))
-        upgraded = upgrade(classic, self._config_of(classic.group_id), topics, now_ms)
+        config = self._config_of(classic.group_id)
+        upgraded = yield from upgrade(classic, config, topics, now_ms)
         if upgraded is None:
             message = f"Group {classic.group_id} is not a consumer group."
             return HeartbeatResponse(ErrorCode.group_id_not_found, message)
         group, conversion = upgraded
-        response = self.heartbeat(group, request, topics, now_ms, conversion)
-        if response.error is ErrorCode.none and not decision.take_if_it_fits(conversion):
+        response = yield from self.heartbeat(group, request, topics, now_ms, conversion)
+        if response.error is not ErrorCode.none:
+            return response
+        if not (yield from decision.take_if_it_fits(conversion)):
             self.forget(classic.group_id)
             message = f"Group {classic.group_id} is too large to be upgraded."
             return HeartbeatResponse(ErrorCode.unknown_server_error, message)
@@ -263,7 +268,7 @@ class ConsumerCoordinator:
         topics: Topics,
         now_ms: int,
         decision: Decision,
-    ) -> None:
+    ) -> Slices:
         """JoinGroup of a group that has members. (An empty one is deleted first.)"""
         joining = self._classic.prepare(group, request, token, decision)
         if joining is None:
@@ -271,10 +276,13 @@ class ConsumerCoordinator:
         draft = joining.draft
         left = [*draft.members().values()]
         self._classic.forget(group.group_id, draft.replaced_id or "")
-        if draft.replaced_id is not None and self._downgrade(group, left, topics, now_ms, decision):
+        is_downgraded = False
+        if draft.replaced_id is not None:
+            is_downgraded = yield from self._downgrade(group, left, topics, now_ms, decision)
+        if is_downgraded:
             generation = group.epoch
         else:
-            self._classic.join(joining, topics, now_ms, decision)
+            yield from self._classic.join(joining, topics, now_ms, decision)
             generation = draft.member.epoch
         decision.reply(
             token,
@@ -316,9 +324,9 @@ class ConsumerCoordinator:
         topics: Topics,
         now_ms: int,
         decision: Decision,
-    ) -> list[ErrorCode]:
+    ) -> Steps[list[ErrorCode]]:
         """LeaveGroup: one error for each; one rebalance for all of them."""
-        found = self._classic.leaving(group, leaving)
+        found = yield from self._classic.leaving(group, leaving)
         members: dict[str, ConsumerGroupMember] = {}
         reason = ""
         for each, member in zip(leaving, found, strict=True):
@@ -328,7 +336,8 @@ class ConsumerCoordinator:
         if members:
             first = next(iter(members.values()))
             cause = cause_of(Trigger.LEAVE, first, reason)
-            self._remove(group, list(members.values()), cause, topics, now_ms, decision)
+            gone = list(members.values())
+            yield from self._remove(group, gone, cause, topics, now_ms, decision)
         return [each if isinstance(each, ErrorCode) else ErrorCode.none for each in found]
 
     # -- time and topics -------------------------------------------------------------------------
@@ -340,21 +349,24 @@ class ConsumerCoordinator:
         topics: Topics,
         now_ms: int,
         decision: Decision,
-    ) -> Job | None:
+    ) -> Steps[Job | None]:
         """Any timer of `consumer_config.py`. A job that is handed out is stepped by the caller."""
         config = self._config_of(group.group_id)
         match key:
             case ("consumer-session", _, str() as member_id):
-                self._expire(group, member_id, Trigger.SESSION_TIMEOUT, topics, now_ms, decision)
+                timed_out = Trigger.SESSION_TIMEOUT
+                yield from self._expire(group, member_id, timed_out, topics, now_ms, decision)
             case ("consumer-rebalance", _, str() as member_id):
-                self._expire(group, member_id, Trigger.REBALANCE_TIMEOUT, topics, now_ms, decision)
+                timed_out = Trigger.REBALANCE_TIMEOUT
+                yield from self._expire(group, member_id, timed_out, topics, now_ms, decision)
             case ("consumer-assignment", _):
-                return self._updates.targets.due(group, config, topics, now_ms, decision)
+                targets = self._updates.targets
+                return (yield from targets.due(group, config, topics, now_ms, decision))
             case ("consumer-regex", _):
                 job = self._updates.regexes.due(group, topics)
                 if job is None or not job.is_done:
                     return job
-                self.job_done(group, job, topics, now_ms, decision)
+                yield from self.job_done(group, job, topics, now_ms, decision)
         return None
 
     def _expire(
@@ -365,29 +377,31 @@ class ConsumerCoordinator:
         topics: Topics,
         now_ms: int,
         decision: Decision,
-    ) -> None:
+    ) -> Slices:
         member = group.members.get(member_id)
         if member is not None:
             cause = cause_of(trigger, member)
-            self._remove(group, [member], cause, topics, now_ms, decision)
+            yield from self._remove(group, [member], cause, topics, now_ms, decision)
 
     def job_done(
         self, group: ConsumerGroup, job: Job, topics: Topics, now_ms: int, decision: Decision
-    ) -> None:
+    ) -> Slices:
         """A job that a timer has handed out. One that nobody waits for any more is nothing."""
         config = self._config_of(group.group_id)
-        self._updates.targets.computed(group, job, config, now_ms, decision)
-        self._updates.resolved(group, job, topics, now_ms, decision)
+        yield from self._updates.targets.computed(group, job, config, now_ms, decision)
+        yield from self._updates.resolved(group, job, topics, now_ms, decision)
 
     def topics_changed(
         self, group: ConsumerGroup, topics: Topics, now_ms: int, decision: Decision
-    ) -> None:
+    ) -> Slices:
         """There is a new image. A group that is not told finds out with its next heartbeat."""
-        self._updates.topics_changed(group, topics, now_ms, decision)
+        return self._updates.topics_changed(group, topics, now_ms, decision)
 
     # -- load and unload -------------------------------------------------------------------------
 
-    def loaded(self, group: ConsumerGroup, topics: Topics, now_ms: int, decision: Decision) -> None:
+    def loaded(
+        self, group: ConsumerGroup, topics: Topics, now_ms: int, decision: Decision
+    ) -> Slices:
         """The group comes from the log: time-outs begin anew."""
         config = self._config_of(group.group_id)
         for member in group.members.values():
@@ -402,7 +416,7 @@ class ConsumerCoordinator:
                 decision.arm(key, now_ms + max(member.rebalance_timeout_ms, 0))
         if group.epoch > group.assignment_epoch and group.members:
             self._updates.targets.wait(group, config, now_ms, decision)
-        self._updates.topics_changed(group, topics, now_ms, decision)
+        yield from self._updates.topics_changed(group, topics, now_ms, decision)
 
     def forget(self, group_id: str) -> None:
         """The group is gone, or led by another broker."""
@@ -412,14 +426,14 @@ class ConsumerCoordinator:
 
 def _merged(
     member: ConsumerGroupMember, request: HeartbeatRequest
-) -> ConsumerGroupMemberMetadataValue:
+) -> Steps[ConsumerGroupMemberMetadataValue]:
     """What the request leaves out stays as it was."""
     known = member.subscription or ConsumerGroupMemberMetadataValue(
         None, None, "", "", (), None, -1, None
     )
     names = known.topic_names
     if request.topic_names is not None:
-        names = tuple(sorted(set(request.topic_names)))
+        names = tuple((yield from sort(set(request.topic_names), str, Pace())))
     timeout_ms = request.rebalance_timeout_ms
     return ConsumerGroupMemberMetadataValue(
         known.instance_id if request.instance_id is None else request.instance_id,

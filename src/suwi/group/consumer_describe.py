@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from suwi.env.slices import run_to_end
 from suwi.group.consumer_config import ConsumerGroupConfig
 from suwi.group.consumer_group import (
     NO_ASSIGNMENT,
@@ -44,7 +45,7 @@ def _describe(member: ConsumerGroupMember, target: Target, topics: Topics) -> De
         value.client_host if value is not None else "",
         member.topic_names,
         member.topic_regex,
-        _named(partitions_of(member.current.assigned), topics),
+        _named(run_to_end(partitions_of(member.current.assigned)), topics),
         _named(target, topics),
         member.uses_classic_protocol,
     )

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from suwi.coordinator.decision import Pace, Steps
 from suwi.group.consumer_group import NO_ASSIGNMENT, ConsumerGroup, ConsumerGroupMember, Target
 from suwi.group.consumer_group_records import ConsumerGroupRegularExpressionValue
 from suwi.model.ids import TopicId
@@ -18,16 +19,23 @@ def subscribed_topics(
     leaving: Iterable[ConsumerGroupMember],
     coming: ConsumerGroupMember | None = None,
     regexes: Mapping[str, ConsumerGroupRegularExpressionValue] | None = None,
-) -> set[str]:
+) -> Steps[set[str]]:
     """The names of all topics once some members have gone and one has come."""
-    names, patterns = group.subscribers.copy(), group.regex_subscribers.copy()
+    pace, gone, patterns = Pace(), Counter[str](), group.regex_subscribers.copy()
     for member in leaving:
-        names.subtract(member.topic_names)
+        gone.update(member.topic_names)
         patterns.subtract([member.topic_regex] if member.topic_regex else [])
+        if pace.is_over(1 + len(member.topic_names) // 8):
+            yield
+    found: set[str] = set()
+    for name, count in group.subscribers.items():
+        if count > gone[name]:
+            found.add(name)
+        if pace.is_over(1):
+            yield
     if coming is not None:
-        names.update(coming.topic_names)
+        found.update(coming.topic_names)
         patterns.update([coming.topic_regex] if coming.topic_regex else [])
-    found = {name for name, count in names.items() if count > 0}
     for regex, resolved in (group.regexes if regexes is None else regexes).items():
         if patterns[regex] > 0:
             found.update(resolved.topics)
@@ -117,7 +125,7 @@ class Draft:
             targets[self.member.member_id] = self.target
         return targets
 
-    def subscribed_topics(self) -> set[str]:
+    def subscribed_topics(self) -> Steps[set[str]]:
         return subscribed_topics(self.group, self.leaving, self.member, self.regexes)
 
     def topics_of_member(self) -> tuple[str, ...]:

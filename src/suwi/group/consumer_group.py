@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Final, TypeAlias, TypeVar
 
+from suwi.coordinator.decision import Pace, Slices, Steps, rest_of
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.group.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -21,7 +22,6 @@ from suwi.group.consumer_group_records import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
-    ConsumerGroupPartitionMetadataKey,
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
@@ -73,53 +73,55 @@ class CurrentAssignment:
     assigned: Owned
     pending_revocation: Owned
 
-    def value(self) -> ConsumerGroupCurrentMemberAssignmentValue:
+    def value(self) -> Steps[ConsumerGroupCurrentMemberAssignmentValue]:
+        assigned = yield from _topic_partitions(self.assigned)
+        pending_revocation = yield from _topic_partitions(self.pending_revocation)
         return ConsumerGroupCurrentMemberAssignmentValue(
-            self.epoch,
-            self.previous_epoch,
-            self.state,
-            _topic_partitions(self.assigned),
-            _topic_partitions(self.pending_revocation),
+            self.epoch, self.previous_epoch, self.state, assigned, pending_revocation
         )
 
     @staticmethod
-    def of(value: ConsumerGroupCurrentMemberAssignmentValue) -> "CurrentAssignment":
+    def of(value: ConsumerGroupCurrentMemberAssignmentValue) -> "Steps[CurrentAssignment]":
         known = value.state in MemberState._value2member_map_
         return CurrentAssignment(
             value.member_epoch,
             value.previous_member_epoch,
             MemberState(value.state) if known else MemberState.UNKNOWN,
-            _owned(value.assigned, value.member_epoch),
-            _owned(value.pending_revocation, value.member_epoch),
+            (yield from _owned(value.assigned, value.member_epoch)),
+            (yield from _owned(value.pending_revocation, value.member_epoch)),
         )
 
 
 NEW_ASSIGNMENT: Final = CurrentAssignment(0, 0, MemberState.STABLE, NOTHING_OWNED, NOTHING_OWNED)
 
 
-def _topic_partitions(owned: Owned) -> tuple[TopicPartitions, ...]:
-    return tuple(
-        TopicPartitions(topic_id, tuple(epochs), tuple(epochs.values()))
-        for topic_id, epochs in owned.items()
-    )
+def _topic_partitions(owned: Owned) -> Steps[tuple[TopicPartitions, ...]]:
+    pace, found = Pace(), []
+    for topic_id, epochs in owned.items():
+        found.append(TopicPartitions(topic_id, tuple(epochs), tuple(epochs.values())))
+        if pace.is_over(2 + len(epochs) // 16):
+            yield
+    return tuple(found)
 
 
-def _owned(topics: Iterable[TopicPartitions], member_epoch: int) -> Owned:
+def _owned(topics: Iterable[TopicPartitions], member_epoch: int) -> Steps[Owned]:
     """Before KIP-1251 no epochs were written: then only the member's own is accepted."""
-    return {
-        topic.topic_id: dict(
-            zip(
-                topic.partitions,
-                topic.assignment_epochs or [member_epoch] * len(topic.partitions),
-                strict=False,
-            )
-        )
-        for topic in topics
-    }
+    pace, owned = Pace(), {}
+    for topic in topics:
+        epochs = topic.assignment_epochs or [member_epoch] * len(topic.partitions)
+        owned[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=False))
+        if pace.is_over(1 + len(epochs) // 8):
+            yield
+    return owned
 
 
-def partitions_of(owned: Owned) -> Target:
-    return {topic_id: tuple(sorted(epochs)) for topic_id, epochs in owned.items()}
+def partitions_of(owned: Owned) -> Steps[Target]:
+    pace, target = Pace(), {}
+    for topic_id, epochs in owned.items():
+        target[topic_id] = tuple(sorted(epochs))
+        if pace.is_over(1 + len(epochs) // 8):
+            yield
+    return target
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,41 +246,48 @@ class ConsumerGroup:
 
     def apply_subscription(
         self, member_id: str, value: ConsumerGroupMemberMetadataValue | None
-    ) -> None:
+    ) -> Steps[None]:
         before = self.members.get(member_id) or ConsumerGroupMember(member_id)
         after = ConsumerGroupMember(member_id, value, before.current)
-        self._count_subscription(before, -1)
+        yield from self._count_subscription(before, -1)
         if before.instance_id is not None and self.static.get(before.instance_id) == member_id:
             del self.static[before.instance_id]
-        self._count_subscription(after, 1)
+        yield from self._count_subscription(after, 1)
         if after.instance_id is not None:
             self.static[after.instance_id] = member_id
         self._put(after)
 
     def apply_current(
         self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None
-    ) -> None:
+    ) -> Steps[None]:
         """Only this changes who owns what: the last such record of a member decides."""
-        before = self.members.get(member_id)
-        current = NEW_ASSIGNMENT if value is None else CurrentAssignment.of(value)
+        before, pace = self.members.get(member_id), Pace()
+        current = NEW_ASSIGNMENT
+        if value is not None:
+            current = yield from CurrentAssignment.of(value)
         if before is not None:
-            self._release(before)
+            yield from self._release(before)
         for owned in (current.assigned, current.pending_revocation):
             for topic_id, partitions in owned.items():
                 owners = self._owners.setdefault(topic_id, {})
                 owners.update(dict.fromkeys(partitions, member_id))
+                if pace.is_over(1 + len(partitions) // 8):
+                    yield
         subscription = before.subscription if before is not None else None
         self._put(ConsumerGroupMember(member_id, subscription, current))
 
     def apply_target(
         self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None
-    ) -> None:
+    ) -> Steps[None]:
         if value is None:
             self.targets.pop(member_id, None)
-        else:
-            self.targets[member_id] = {
-                topic.topic_id: tuple(sorted(topic.partitions)) for topic in value.partitions
-            }
+            return
+        pace, target = Pace(), {}
+        for topic in value.partitions:
+            target[topic.topic_id] = tuple(sorted(topic.partitions))
+            if pace.is_over(1 + len(topic.partitions) // 8):
+                yield
+        self.targets[member_id] = target
 
     def apply_target_epoch(self, value: ConsumerGroupTargetAssignmentMetadataValue | None) -> None:
         self.assignment_epoch = value.assignment_epoch if value is not None else 0
@@ -301,8 +310,9 @@ class ConsumerGroup:
         if member.current.state is MemberState.STABLE:
             _add(self._stable_at, member.epoch, 1)
 
-    def _release(self, member: ConsumerGroupMember) -> None:
+    def _release(self, member: ConsumerGroupMember) -> Steps[None]:
         """Only what is recorded as this member's: another one may have it by now."""
+        pace = Pace()
         for owned in (member.current.assigned, member.current.pending_revocation):
             for topic_id, partitions in owned.items():
                 owners = self._owners.get(topic_id, {})
@@ -311,13 +321,17 @@ class ConsumerGroup:
                         del owners[partition]
                 if not owners:
                     self._owners.pop(topic_id, None)
+                if pace.is_over(1 + len(partitions) // 4):
+                    yield
 
-    def _count_subscription(self, member: ConsumerGroupMember, by: int) -> None:
-        value = member.subscription
+    def _count_subscription(self, member: ConsumerGroupMember, by: int) -> Steps[None]:
+        value, pace = member.subscription, Pace()
         if value is None:
             return
         for topic in value.topic_names:
             _add(self.subscribers, topic, by)
+            if pace.is_over(1):
+                yield
         if value.topic_regex:
             _add(self.regex_subscribers, value.topic_regex, by)
         if value.server_assignor is not None:
@@ -349,8 +363,11 @@ class ConsumerGroups:
     def get(self, group_id: str) -> ConsumerGroup | None:
         return self._groups.get(group_id)
 
-    def replay(self, record: CoordinatorRecord) -> bool:
-        """Whether it was a record of a consumer group. Raises for no order of records (G14)."""
+    def replay(self, record: CoordinatorRecord) -> Slices | None:
+        """Raises for no order of records (G14). Of a large one the rest comes in slices."""
+        return rest_of(self._replaying(record))
+
+    def _replaying(self, record: CoordinatorRecord) -> Slices:
         key, value = record
         group_id = getattr(key, "group_id", "")
         group = self._groups.get(group_id)
@@ -362,23 +379,20 @@ class ConsumerGroups:
                 group.apply_epoch(value or ConsumerGroupMetadataValue(0))
                 if value is None:
                     self._groups.pop(group_id, None)
-                    return True
+                    return
             case ConsumerGroupMemberMetadataKey():
-                group.apply_subscription(key.member_id, value)
+                yield from group.apply_subscription(key.member_id, value)
             case ConsumerGroupCurrentMemberAssignmentKey():
-                group.apply_current(key.member_id, value)
+                yield from group.apply_current(key.member_id, value)
             case ConsumerGroupTargetAssignmentMemberKey():
-                group.apply_target(key.member_id, value)
+                yield from group.apply_target(key.member_id, value)
             case ConsumerGroupTargetAssignmentMetadataKey():
                 group.apply_target_epoch(value)
             case ConsumerGroupRegularExpressionKey():
                 group.apply_regex(key.regular_expression, value)
-            case ConsumerGroupPartitionMetadataKey():
-                return True
             case _:
-                return False
+                return
         if group.has_state:
             self._groups[group_id] = group
         else:
             self._groups.pop(group_id, None)
-        return True

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-from suwi.coordinator.record import RecordType
+from suwi.coordinator.decision import Pace, Steps
+from suwi.coordinator.record import LongValue, RecordType
 from suwi.group.record_fields import (
     INT8,
     INT16,
@@ -114,7 +115,7 @@ def _read_classic_member(reader: Reader) -> ClassicMemberMetadata | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupMemberMetadataValue:
+class ConsumerGroupMemberMetadataValue(LongValue):
     instance_id: str | None
     rack_id: str | None
     client_id: str
@@ -125,8 +126,9 @@ class ConsumerGroupMemberMetadataValue:
     server_assignor: str | None
     classic: ClassicMemberMetadata | None = None
 
-    def encode(self) -> bytes:
+    def encoding(self) -> Steps[bytes]:
         tags = {} if self.classic is None else {0: self.classic.encode()}
+        topic_names = yield from strings(self.topic_names)
         return b"".join(
             (
                 b"\0\0",
@@ -134,7 +136,7 @@ class ConsumerGroupMemberMetadataValue:
                 compact_string(self.rack_id),
                 compact_string(self.client_id),
                 compact_string(self.client_host),
-                strings(self.topic_names),
+                topic_names,
                 compact_string(self.topic_regex),
                 INT32.pack(self.rebalance_timeout_ms),
                 compact_string(self.server_assignor),
@@ -143,10 +145,11 @@ class ConsumerGroupMemberMetadataValue:
         )
 
 
-def _read_consumer_member(reader: Reader, _version: int) -> ConsumerGroupMemberMetadataValue:
+def _read_consumer_member(reader: Reader, _version: int) -> Steps[ConsumerGroupMemberMetadataValue]:
     instance_id, rack_id = reader.nullable_string(True), reader.nullable_string(True)
     client_id, client_host = reader.string(True), reader.string(True)
-    topic_names, topic_regex = read_strings(reader), reader.nullable_string(True)
+    topic_names = yield from read_strings(reader)
+    topic_regex = reader.nullable_string(True)
     rebalance_ms, assignor = read_int32(reader), reader.nullable_string(True)
     classic = None
     for tag, field in reader.tags():
@@ -219,31 +222,40 @@ class TopicPartitions:
         return self.topic_id.bytes + int32s(self.partitions) + tag_section(tags)
 
 
-def _read_topic_partitions(reader: Reader) -> tuple[TopicPartitions, ...]:
-    found = []
+def _read_topic_partitions(reader: Reader) -> Steps[tuple[TopicPartitions, ...]]:
+    pace, found = Pace(), []
     for _ in range(reader.count(True, 18)):
         topic_id, partitions, epochs = TopicId(reader.uuid()), read_int32s(reader), None
         for tag, field in reader.tags():
             if tag == 0 and field.buffer[field.at]:
                 epochs = read_int32s(field)
         found.append(TopicPartitions(topic_id, partitions, epochs))
+        if pace.is_over(6 + len(partitions) // 16):
+            yield
     return tuple(found)
 
 
-def _encode_topic_partitions(topics: tuple[TopicPartitions, ...]) -> bytes:
-    return count(len(topics), True) + b"".join(topic.encode() for topic in topics)
+def _encode_topic_partitions(topics: tuple[TopicPartitions, ...]) -> Steps[bytes]:
+    pace, encoded = Pace(), [count(len(topics), True)]
+    for topic in topics:
+        encoded.append(topic.encode())
+        if pace.is_over(3 + len(topic.partitions) // 16):
+            yield
+    return b"".join(encoded)
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupTargetAssignmentMemberValue:
+class ConsumerGroupTargetAssignmentMemberValue(LongValue):
     partitions: tuple[TopicPartitions, ...]
 
-    def encode(self) -> bytes:
-        return b"\0\0" + _encode_topic_partitions(self.partitions) + NO_TAGS
+    def encoding(self) -> Steps[bytes]:
+        return b"\0\0" + (yield from _encode_topic_partitions(self.partitions)) + NO_TAGS
 
 
-def _read_target_member(reader: Reader, _version: int) -> ConsumerGroupTargetAssignmentMemberValue:
-    partitions = _read_topic_partitions(reader)
+def _read_target_member(
+    reader: Reader, _version: int
+) -> Steps[ConsumerGroupTargetAssignmentMemberValue]:
+    partitions = yield from _read_topic_partitions(reader)
     reader.skip_tags()
     return ConsumerGroupTargetAssignmentMemberValue(partitions)
 
@@ -258,22 +270,22 @@ class ConsumerGroupCurrentMemberAssignmentKey:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupCurrentMemberAssignmentValue:
+class ConsumerGroupCurrentMemberAssignmentValue(LongValue):
     member_epoch: int
     previous_member_epoch: int
     state: int
     assigned: tuple[TopicPartitions, ...]
     pending_revocation: tuple[TopicPartitions, ...]
 
-    def encode(self) -> bytes:
+    def encoding(self) -> Steps[bytes]:
         return b"".join(
             (
                 b"\0\0",
                 INT32.pack(self.member_epoch),
                 INT32.pack(self.previous_member_epoch),
                 INT8.pack(self.state),
-                _encode_topic_partitions(self.assigned),
-                _encode_topic_partitions(self.pending_revocation),
+                (yield from _encode_topic_partitions(self.assigned)),
+                (yield from _encode_topic_partitions(self.pending_revocation)),
                 NO_TAGS,
             )
         )
@@ -281,9 +293,10 @@ class ConsumerGroupCurrentMemberAssignmentValue:
 
 def _read_current_member(
     reader: Reader, _version: int
-) -> ConsumerGroupCurrentMemberAssignmentValue:
+) -> Steps[ConsumerGroupCurrentMemberAssignmentValue]:
     epoch, previous, state = read_int32(reader), read_int32(reader), reader.unpack(INT8)[0]
-    assigned, pending = _read_topic_partitions(reader), _read_topic_partitions(reader)
+    assigned = yield from _read_topic_partitions(reader)
+    pending = yield from _read_topic_partitions(reader)
     reader.skip_tags()
     return ConsumerGroupCurrentMemberAssignmentValue(epoch, previous, state, assigned, pending)
 
@@ -299,18 +312,21 @@ class ConsumerGroupRegularExpressionKey:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupRegularExpressionValue:
+class ConsumerGroupRegularExpressionValue(LongValue):
     topics: tuple[str, ...]
     version: int
     timestamp_ms: int
 
-    def encode(self) -> bytes:
+    def encoding(self) -> Steps[bytes]:
         numbers = INT64.pack(self.version) + INT64.pack(self.timestamp_ms)
-        return b"\0\0" + strings(self.topics) + numbers + NO_TAGS
+        return b"\0\0" + (yield from strings(self.topics)) + numbers + NO_TAGS
 
 
-def _read_regular_expression(reader: Reader, _version: int) -> ConsumerGroupRegularExpressionValue:
-    topics, version, resolved_ms = read_strings(reader), read_int64(reader), read_int64(reader)
+def _read_regular_expression(
+    reader: Reader, _version: int
+) -> Steps[ConsumerGroupRegularExpressionValue]:
+    topics = yield from read_strings(reader)
+    version, resolved_ms = read_int64(reader), read_int64(reader)
     reader.skip_tags()
     return ConsumerGroupRegularExpressionValue(topics, version, resolved_ms)
 

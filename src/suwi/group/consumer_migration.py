@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, TimerKey
+from suwi.coordinator.decision import Decision, Pace, Slices, Steps, TimerKey
 from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
 from suwi.group.classic_group_records import GroupMetadataKey
 from suwi.group.classic_messages import JoinResponse, SyncResponse
@@ -58,9 +58,9 @@ def downgrade_timer(group_id: str) -> TimerKey:
 
 def upgrade(
     classic: ClassicGroup, config: ConsumerGroupConfig, topics: Topics, now_ms: int
-) -> tuple[ConsumerGroup, Decision] | None:
+) -> Steps[tuple[ConsumerGroup, Decision] | None]:
     """The consumer group with the members of this one, and what makes it; None if it cannot be."""
-    decision = Decision()
+    decision, pace = Decision(), Pace()
     group_id = classic.group_id
     decision.append(GroupMetadataKey(group_id), None)
     members: list[ConsumerGroupMember] = []
@@ -71,14 +71,17 @@ def upgrade(
             return None
         claimed: set[tuple[TopicId, int]] = set()
         try:
-            members = [_to_consumer(classic, m, topics, claimed) for m in classic.members.values()]
+            for member in classic.members.values():
+                members.append(_to_consumer(classic, member, topics, claimed))
+                if pace.is_over(1 + (member.counted.held + len(member.assignment)) // 8):
+                    yield
         except (MalformedMessage, _HasUserData):
             return None
-    _append_group(decision, group_id, classic.generation, members, now_ms)
+    yield from _append_group(decision, group_id, classic.generation, members, now_ms)
     _end_classic(classic, decision)
     scratch = ConsumerGroups()
     for record in decision.records:
-        scratch.replay(record)
+        yield from scratch.replay(record) or ()
     return scratch.get(group_id) or ConsumerGroup(group_id), decision
 
 
@@ -134,7 +137,7 @@ def _append_group(
     epoch: int,
     members: Sequence[ConsumerGroupMember],
     now_ms: int,
-) -> None:
+) -> Slices:
     if not members:
         return
     for member in members:
@@ -146,10 +149,11 @@ def _append_group(
         decision.arm(key, now_ms + classic.session_timeout_ms)
     append_epoch(decision, group_id, epoch, 0)
     for member in members:
-        append_target(decision, group_id, member.member_id, partitions_of(member.current.assigned))
+        target = yield from partitions_of(member.current.assigned)
+        yield from append_target(decision, group_id, member.member_id, target)
     append_assignment_epoch(decision, group_id, epoch, 0)
     for member in members:
-        append_current(decision, group_id, member.member_id, member.current)
+        yield from append_current(decision, group_id, member.member_id, member.current)
 
 
 def _end_classic(classic: ClassicGroup, decision: Decision) -> None:

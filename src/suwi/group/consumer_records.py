@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from suwi.coordinator.decision import Decision
+from suwi.coordinator.decision import Decision, Pace, Steps
 from suwi.group.consumer_group import ConsumerGroup, CurrentAssignment, Target
 from suwi.group.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -34,16 +34,20 @@ def append_subscription(
 
 def append_current(
     decision: Decision, group_id: str, member_id: str, current: CurrentAssignment
-) -> None:
+) -> Steps[None]:
     key = ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id)
-    decision.append(key, current.value())
+    decision.append(key, (yield from current.value()))
 
 
-def append_target(decision: Decision, group_id: str, member_id: str, target: Target) -> None:
-    partitions = tuple(TopicPartitions(topic_id, found) for topic_id, found in target.items())
+def append_target(decision: Decision, group_id: str, member_id: str, target: Target) -> Steps[None]:
+    pace, partitions = Pace(), []
+    for topic_id, found in target.items():
+        partitions.append(TopicPartitions(topic_id, found))
+        if pace.is_over(2):
+            yield
     decision.append(
         ConsumerGroupTargetAssignmentMemberKey(group_id, member_id),
-        ConsumerGroupTargetAssignmentMemberValue(partitions),
+        ConsumerGroupTargetAssignmentMemberValue(tuple(partitions)),
     )
 
 
@@ -63,11 +67,14 @@ def append_assignment(
     targets: Mapping[str, Target],
     epoch: int,
     now_ms: int,
-) -> None:
+) -> Steps[None]:
     """Only what differs from the present targets."""
+    pace = Pace()
     for member_id, target in assignment.items():
         if targets.get(member_id) != target:
-            append_target(decision, group_id, member_id, target)
+            yield from append_target(decision, group_id, member_id, target)
+        if pace.is_over(len(target) + 1):
+            yield
     append_assignment_epoch(decision, group_id, epoch, now_ms)
 
 

@@ -44,7 +44,7 @@ class Regexes:
             del regexes[before]
         if after is not None and after not in regexes:
             job = _job(group_id, [after], topics)
-            if job.run_some():
+            if job.step():
                 value = ConsumerGroupRegularExpressionValue(
                     job.result[after], topics.version, now_ms
                 )
@@ -67,7 +67,7 @@ class Regexes:
         if job is None and group.regex_subscribers:
             job = _job(group.group_id, sorted(group.regex_subscribers), topics)
             self._jobs[group.group_id] = job
-            job.run_some()
+            job.step()
         return job
 
     def resolved(
@@ -112,4 +112,4 @@ class Regexes:
 
 
 def _job(group_id: str, regexes: Sequence[str], topics: Topics) -> Job:
-    return Job(group_id, topics.version, resolve(regexes, topics.names()), slices_at_once=1)
+    return Job(group_id, topics.version, resolve(regexes, topics.names()))

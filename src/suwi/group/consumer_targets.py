@@ -7,7 +7,7 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from suwi.coordinator.decision import Decision
+from suwi.coordinator.decision import Decision, Slices, Steps
 from suwi.group.assignors import ASSIGNORS
 from suwi.group.consumer_config import ConsumerGroupConfig, assignment_timer
 from suwi.group.consumer_draft import Draft
@@ -29,7 +29,7 @@ class Targets:
         topics: Topics,
         now_ms: int,
         decision: Decision,
-    ) -> None:
+    ) -> Slices:
         """Now, if it is time and does not take long. The first target of a group never waits."""
         group = draft.group
         is_first = draft.assignment_epoch <= 0
@@ -43,12 +43,13 @@ class Targets:
         assignor = preferred_assignor(draft.assignors(), config)
         job = _job(group.group_id, draft.epoch, assignor, members, targets, draft.regexes, topics)
         if is_first:
-            job.run()
-        elif not job.run_some():
+            yield from job.running()
+        elif not job.step():
             self._jobs[group.group_id] = job
             decision.arm(assignment_timer(group.group_id), now_ms)
             return
-        append_assignment(decision, group.group_id, job.result, targets, draft.epoch, now_ms)
+        made = job.result, targets, draft.epoch
+        yield from append_assignment(decision, group.group_id, *made, now_ms)
         draft.assignment_epoch = draft.epoch
         draft.target = job.result.get(draft.member.member_id, NO_ASSIGNMENT)
         decision.cancel(assignment_timer(group.group_id))
@@ -60,7 +61,7 @@ class Targets:
         topics: Topics,
         now_ms: int,
         decision: Decision,
-    ) -> Job | None:
+    ) -> Steps[Job | None]:
         """What is left to be done, if it takes longer."""
         job = self._jobs.get(group.group_id)
         if job is not None:
@@ -76,9 +77,9 @@ class Targets:
         regexes = dict(group.regexes)
         job = _job(group.group_id, group.epoch, assignor, members, targets, regexes, topics)
         self._jobs[group.group_id] = job
-        if not job.run_some():
+        if not job.step():
             return job
-        self.computed(group, job, config, now_ms, decision)
+        yield from self.computed(group, job, config, now_ms, decision)
         return None
 
     def computed(
@@ -88,7 +89,7 @@ class Targets:
         config: ConsumerGroupConfig,
         now_ms: int,
         decision: Decision,
-    ) -> None:
+    ) -> Slices:
         if self._jobs.get(group.group_id) is not job:
             return
         del self._jobs[group.group_id]
@@ -100,7 +101,8 @@ class Targets:
             held_by = group.static.get(job.instances.get(member_id, ""), member_id)
             if held_by in group.members:
                 known[held_by] = target
-        append_assignment(decision, group.group_id, known, group.targets, job.version, now_ms)
+        made = known, group.targets, job.version
+        yield from append_assignment(decision, group.group_id, *made, now_ms)
         if group.epoch > job.version:
             arm_ms = now_ms + config.assignment_interval_ms
             decision.arm(assignment_timer(group.group_id), arm_ms)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from suwi.coordinator.decision import Decision
+from suwi.coordinator.decision import Decision, Pace, Slices
 from suwi.group.consumer_config import (
     ConsumerGroupConfig,
     assignment_timer,
@@ -63,9 +63,9 @@ class ConsumerUpdates:
         topics: Topics,
         now_ms: int,
         decision: Decision,
-    ) -> None:
+    ) -> Slices:
         """From the member as it was to the draft's, which is reconciled in the end."""
-        group, after = draft.group, draft.member
+        group, after, pace = draft.group, draft.member, Pace()
         assert after.subscription is not None
         config = self._config_of(group.group_id)
         if after.subscription != member.subscription or draft.replaced_id is not None:
@@ -73,18 +73,22 @@ class ConsumerUpdates:
         has_other_regex = after.topic_regex != member.topic_regex
         if has_other_regex:
             self.regexes.change(draft, config, topics, now_ms, decision)
-        is_changed = has_other_regex or set(after.topic_names) != set(member.topic_names)
+        is_changed = has_other_regex
+        if after.topic_names != member.topic_names:
+            is_changed |= set(after.topic_names) != set(member.topic_names)
+            if pace.is_over(len(after.topic_names)):
+                yield
         trigger = Trigger.JOIN if draft.before is None else Trigger.SUBSCRIPTION_CHANGE
         cause = cause_of(trigger, after)
-        self._bump(draft, cause if is_changed else None, topics, now_ms, decision)
+        yield from self._bump(draft, cause if is_changed else None, topics, now_ms, decision)
         if draft.epoch > draft.assignment_epoch:
-            self.targets.assign(draft, config, topics, now_ms, decision)
-        self._reconcile(draft, owned, topics, is_changed, now_ms, decision)
+            yield from self.targets.assign(draft, config, topics, now_ms, decision)
+        yield from self._reconcile(draft, owned, topics, is_changed, now_ms, decision)
         self._end_rebalance(draft, now_ms, decision)
 
     def _bump(
         self, draft: Draft, cause: Cause | None, topics: Topics, now_ms: int, decision: Decision
-    ) -> None:
+    ) -> Slices:
         """A new epoch, if there is a cause, or if the topics are not as they were (G21)."""
         group = draft.group
         seen = self._compared.get(group.group_id, _NO_VERSION)
@@ -93,10 +97,14 @@ class ConsumerUpdates:
         if seen not in (topics.version, _NO_VERSION):
             self.regexes.topics_changed(group, now_ms, decision)
         self._compared[group.group_id] = topics.version
-        if seen == topics.version and keeps_topics(group, draft.before, draft.member):
+        keeps = seen == topics.version and keeps_topics(group, draft.before, draft.member)
+        if Pace().is_over(len(draft.member.topic_names)):
+            yield
+        if keeps:
             found = group.metadata_hash
         else:
-            found = metadata_hash(draft.subscribed_topics(), topics)
+            names = yield from draft.subscribed_topics()
+            found = yield from metadata_hash(names, topics)
         if cause is None and group.epoch > 0:
             if found == group.metadata_hash:
                 return
@@ -114,22 +122,23 @@ class ConsumerUpdates:
         is_changed: bool,
         now_ms: int,
         decision: Decision,
-    ) -> None:
+    ) -> Slices:
         member, group_id = draft.member, draft.group.group_id
         if member.is_reconciled_to(draft.assignment_epoch) and not is_changed:
             return
-        current = reconcile(
+        subscribed = yield from topic_ids(draft.topics_of_member(), topics)
+        current = yield from reconcile(
             member,
             draft.assignment_epoch,
             draft.target,
-            topic_ids(draft.topics_of_member(), topics),
+            subscribed,
             owned,
             draft.owner,
             subscription_changed=is_changed,
         )
         if current is member.current and current is not NEW_ASSIGNMENT:
             return
-        append_current(decision, group_id, member.member_id, current)
+        yield from append_current(decision, group_id, member.member_id, current)
         timer = consumer_rebalance_timer(group_id, member.member_id)
         if current.state is MemberState.UNREVOKED_PARTITIONS:
             decision.arm(timer, now_ms + member.rebalance_timeout_ms)
@@ -150,15 +159,15 @@ class ConsumerUpdates:
             count = len(group.members) + (not is_known)
             self.rebalances.end(group.group_id, draft.epoch, count, now_ms, decision)
 
-    def replace_static(self, draft: Draft, decision: Decision) -> None:
+    def replace_static(self, draft: Draft, decision: Decision) -> Slices:
         """G22: a static member is back under a new id; it takes over target and partitions."""
         old_id = draft.replaced_id
         if old_id is None:
             return
         group_id, member = draft.group.group_id, draft.member
         append_member_tombstones(decision, group_id, [old_id])
-        append_target(decision, group_id, member.member_id, draft.target)
-        append_current(decision, group_id, member.member_id, member.current)
+        yield from append_target(decision, group_id, member.member_id, draft.target)
+        yield from append_current(decision, group_id, member.member_id, member.current)
         self.cancel_timers(group_id, old_id, decision)
 
     # -- members go ------------------------------------------------------------------------------
@@ -171,19 +180,23 @@ class ConsumerUpdates:
         topics: Topics,
         now_ms: int,
         decision: Decision,
-    ) -> None:
+    ) -> Slices:
         """For good. G24: with a member its timers go."""
-        group_id = group.group_id
+        group_id, pace = group.group_id, Pace()
         append_member_tombstones(decision, group_id, [member.member_id for member in leaving])
         for member in leaving:
             self.cancel_timers(group_id, member.member_id, decision)
+            # To replay the tombstones of a member takes as long as what it had is large.
+            if pace.is_over(8 + len(member.topic_names) + len(member.current.assigned)):
+                yield
         for regex in unused_regexes(group, leaving):
             append_regex(decision, group_id, regex, None)
         is_same_image = self._compared.get(group_id) == topics.version
         if is_same_image and len(leaving) == 1 and keeps_topics(group, leaving[0], None):
             found = group.metadata_hash
         else:
-            found = metadata_hash(subscribed_topics(group, leaving), topics)
+            names = yield from subscribed_topics(group, leaving)
+            found = yield from metadata_hash(names, topics)
         epoch = group.epoch + 1
         append_epoch(decision, group_id, epoch, found)
         self.rebalances.begin(group, cause, now_ms)
@@ -208,13 +221,13 @@ class ConsumerUpdates:
 
     def topics_changed(
         self, group: ConsumerGroup, topics: Topics, now_ms: int, decision: Decision
-    ) -> None:
+    ) -> Slices:
         """There is a new image. A group that is not told finds out with its next heartbeat."""
         if group.is_empty or self._compared.get(group.group_id) == topics.version:
             return
         self._compared[group.group_id] = topics.version
         self.regexes.topics_changed(group, now_ms, decision)
-        found = metadata_hash(group.subscribed_topics(), topics)
+        found = yield from metadata_hash(group.subscribed_topics(), topics)
         if found != group.metadata_hash:
             cause = _topics_cause(group, topics)
             self._bump_without_member(group, found, cause, now_ms, decision)
@@ -228,12 +241,13 @@ class ConsumerUpdates:
 
     def resolved(
         self, group: ConsumerGroup, job: Job, topics: Topics, now_ms: int, decision: Decision
-    ) -> None:
+    ) -> Slices:
         """Of regular expressions."""
         config = self._config_of(group.group_id)
         regexes = self.regexes.resolved(group, job, config, topics, now_ms, decision)
         if regexes is not None:
-            found = metadata_hash(subscribed_topics(group, (), None, regexes), topics)
+            names = yield from subscribed_topics(group, (), None, regexes)
+            found = yield from metadata_hash(names, topics)
             cause = Cause(Trigger.SUBSCRIPTION_CHANGE, reason="regular expressions resolved anew")
             self._bump_without_member(group, found, cause, now_ms, decision)
 

@@ -13,7 +13,6 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.decision import Decision, Slices, TimerKey, Token
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
-from suwi.env.slices import run_to_end
 from suwi.group.classic_coordinator import ClassicCoordinator
 from suwi.group.classic_group import ClassicGroup, ClassicState, HeldBytes
 from suwi.group.classic_group_records import GroupMetadataKey
@@ -84,12 +83,14 @@ class GroupCoordinatorShard:
 
     # -- the classic protocol --------------------------------------------------------------------
 
-    def join(self, request: JoinRequest, token: Token, now_ms: int, decision: Decision) -> None:
+    def join(
+        self, request: JoinRequest, token: Token, now_ms: int, decision: Decision
+    ) -> Slices | None:
         group_id = request.group_id
         consumer = self.groups.consumer.get(group_id)
         if consumer is not None and not consumer.is_empty:
-            self._consumer.join(consumer, request, token, self._topics(), now_ms, decision)
-            return
+            topics = self._topics()
+            return self._consumer.join(consumer, request, token, topics, now_ms, decision)
         if consumer is not None:
             self._consumer.delete(consumer, decision)
         group = self.groups.classic.get(group_id)
@@ -99,6 +100,7 @@ class GroupCoordinatorShard:
         self._classic.join(JoinEvent(group, request, token, now_ms, decision))
         if group.members or group.pending_members:
             self.groups.classic[group_id] = group
+        return None
 
     def _new_classic(self, group_id: str) -> ClassicGroup:
         return ClassicGroup(group_id, held_beyond_records=self.held_beyond_records)
@@ -130,33 +132,35 @@ class GroupCoordinatorShard:
         token: Token,
         now_ms: int,
         decision: Decision,
-    ) -> None:
+    ) -> Slices:
         """The reply: an error for each member."""
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             topics = self._topics()
-            errors = self._consumer.leave(group, leaving, topics, now_ms, decision)
+            errors = yield from self._consumer.leave(group, leaving, topics, now_ms, decision)
             decision.reply(token, errors)
         elif group is None:
             decision.reply(token, [ErrorCode.unknown_member_id] * len(leaving))
         else:
-            decision.reply(token, self._classic.leave(group, leaving, now_ms, decision))
+            errors = yield from self._classic.leave(group, leaving, now_ms, decision)
+            decision.reply(token, errors)
             self._drop_if_nothing(group)
 
     # -- the consumer protocol (KIP-848) ---------------------------------------------------------
 
     def consumer_heartbeat(
         self, request: HeartbeatRequest, token: Token, now_ms: int, decision: Decision
-    ) -> None:
+    ) -> Slices:
         topics = self._topics()
         classic = self.groups.classic.get(request.group_id)
         if classic is not None and classic.state is not ClassicState.EMPTY:
-            response = self._consumer.upgrade(classic, request, topics, now_ms, decision)
+            response = yield from self._consumer.upgrade(classic, request, topics, now_ms, decision)
         else:
             if classic is not None and request.member_epoch == 0:
                 decision.append(GroupMetadataKey(request.group_id), None)
             group = self.groups.consumer.get(request.group_id)
-            response = self._consumer.heartbeat(group, request, topics, now_ms, decision)
+            beat = group, request, topics, now_ms, decision
+            response = yield from self._consumer.heartbeat(*beat)
         if response.error is not ErrorCode.none:
             decision.records.clear()
         elif classic is not None:
@@ -178,9 +182,9 @@ class GroupCoordinatorShard:
         if deleted:
             yield from self.offset_requests.topics_deleted(deleted, decision)
         self._to_compare = [group.group_id for group in self.groups.consumer]
-        self._compare_topics(topics, now_ms, decision)
+        yield from self._compare_topics(topics, now_ms, decision)
 
-    def _compare_topics(self, topics: Topics, now_ms: int, decision: Decision) -> None:
+    def _compare_topics(self, topics: Topics, now_ms: int, decision: Decision) -> Slices:
         """Tell some groups of a new image. The others follow in events of their own, or find out
         with their next heartbeat."""
         decision.is_atomic = False
@@ -192,11 +196,11 @@ class GroupCoordinatorShard:
             group = self.groups.consumer.get(self._to_compare.pop())
             if group is not None:
                 left -= 1 + len(group.subscribers)
-                self._consumer.topics_changed(group, topics, now_ms, decision)
+                yield from self._consumer.topics_changed(group, topics, now_ms, decision)
 
     # -- the runtime's side ----------------------------------------------------------------------
 
-    def replay(self, record: CoordinatorRecord, facts: RecordFacts) -> None:
+    def replay(self, record: CoordinatorRecord, facts: RecordFacts) -> Slices | None:
         key, value = record
         if isinstance(key, OffsetCommitKey):
             self.offsets.replay(key, value, facts)
@@ -206,16 +210,14 @@ class GroupCoordinatorShard:
                 if gone is not None:
                     gone.release()
                 self._classic.forget(key.group_id)
-                return
+                return None
             group = self.groups.classic.get(key.group_id)
             if group is None:
                 group = self.groups.classic[key.group_id] = self._new_classic(key.group_id)
             group.apply(value)
         else:
-            self.groups.consumer.replay(record)
-
-    def replay_marker(self, marker: Marker, facts: RecordFacts) -> None:
-        run_to_end(self.replaying_marker(marker, facts))
+            return self.groups.consumer.replay(record)
+        return None
 
     def replaying_marker(self, marker: Marker, facts: RecordFacts) -> Generator[None, None, None]:
         return self.offsets.replaying_marker(marker, facts)
@@ -223,13 +225,13 @@ class GroupCoordinatorShard:
     def committed(self, end_offset: int) -> bool:
         return self.offsets.committed(end_offset)
 
-    def elected(self, now_ms: int, decision: Decision) -> None:
+    def elected(self, now_ms: int, decision: Decision) -> Slices:
         decision.is_atomic = False
         topics = self._topics()
         for group in self.groups.classic.values():
             self._classic.loaded(group, now_ms, decision)
-        for consumer in self.groups.consumer:
-            self._consumer.loaded(consumer, topics, now_ms, decision)
+        for consumer in list(self.groups.consumer):
+            yield from self._consumer.loaded(consumer, topics, now_ms, decision)
         self.offset_requests.arm_expiry(now_ms, decision)
 
     def resigned(self) -> None:
@@ -254,21 +256,21 @@ class GroupCoordinatorShard:
     def expired(self, key: TimerKey, now_ms: int, decision: Decision) -> Slices | None:
         if key == EXPIRY:
             return self.offset_requests.expire(now_ms, decision)
-        self._expired(key, now_ms, decision)
-        return None
+        return self._expired(key, now_ms, decision)
 
-    def _expired(self, key: TimerKey, now_ms: int, decision: Decision) -> None:
+    def _expired(self, key: TimerKey, now_ms: int, decision: Decision) -> Slices:
         assert isinstance(key, tuple)
         if key == _COMPARE:
-            self._compare_topics(self._topics(), now_ms, decision)
+            yield from self._compare_topics(self._topics(), now_ms, decision)
             return
         kind, group_id, *rest = key
         if kind == _JOB:
-            self._step(key, now_ms, decision)
+            yield from self._step(key, now_ms, decision)
             return
         consumer = self.groups.consumer.get(group_id)
         if consumer is not None:
-            job = self._consumer.timer_expired(consumer, key, self._topics(), now_ms, decision)
+            fired = consumer, key, self._topics(), now_ms, decision
+            job = yield from self._consumer.timer_expired(*fired)
             if job is not None:
                 step = (_JOB, group_id, kind)
                 self._jobs[step] = job
@@ -287,15 +289,15 @@ class GroupCoordinatorShard:
             self._classic.downgraded(group, Cause(Trigger.DOWNGRADE), now_ms, decision)
         self._drop_if_nothing(group)
 
-    def _step(self, key: TimerKey, now_ms: int, decision: Decision) -> None:
+    def _step(self, key: TimerKey, now_ms: int, decision: Decision) -> Slices:
         """Go on with work that takes long."""
         job = self._jobs.get(key)
         group = self.groups.consumer.get(job.group_id) if job is not None else None
         if job is None or group is None:
             self._jobs.pop(key, None)
-        elif job.run_some():
+        elif job.step():
             del self._jobs[key]
-            self._consumer.job_done(group, job, self._topics(), now_ms, decision)
+            yield from self._consumer.job_done(group, job, self._topics(), now_ms, decision)
         else:
             decision.arm(key, now_ms)
 

@@ -106,7 +106,8 @@ class OffsetRequests:
             errors.append(error)
             if number % RECORDS_PER_SLICE == 0:
                 yield
-        decision.notices.append(OffsetsCommitted(len(decision.records)))
+        if decision.records:
+            decision.notices_when_committed.append(OffsetsCommitted(len(decision.records)))
         decision.reply(token, errors)
 
     # -- OffsetDelete, DeleteGroups --------------------------------------------------------------

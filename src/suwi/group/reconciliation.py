@@ -5,9 +5,10 @@ else has them. It stays in its epoch while it has something to revoke (G18): onl
 of what it owns, without those partitions, ends that; a heartbeat without a list does not (G17).
 """
 
-from collections.abc import Callable, Collection
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
 
+from suwi.coordinator.decision import Pace, Steps
 from suwi.group.consumer_group import (
     NOTHING_OWNED,
     ConsumerGroupMember,
@@ -18,6 +19,8 @@ from suwi.group.consumer_group import (
 )
 from suwi.group.consumer_messages import OwnedPartitions
 from suwi.model.ids import TopicId
+
+_T = TypeVar("_T")
 
 
 class UnknownMemberState(Exception):
@@ -33,53 +36,89 @@ def reconcile(
     owner: Callable[[TopicId, int], str | None],
     *,
     subscription_changed: bool = False,
-) -> CurrentAssignment:
+) -> Steps[CurrentAssignment]:
     """The same object if nothing changes. Whatever the target says, a topic that the member is no
     longer subscribed to is revoked."""
-    current = member.current
-    wanted = {topic_id: parts for topic_id, parts in target.items() if topic_id in subscribed}
+    current, pace = member.current, Pace()
     match current.state:
         case MemberState.STABLE if current.epoch == target_epoch:
             if not subscription_changed:
                 return current
-            return _unsubscribe(current, subscribed, reported)
-        case MemberState.UNREVOKED_PARTITIONS if _reports(reported, current.pending_revocation):
+            return (yield from _unsubscribe(current, subscribed, reported, pace))
+        case MemberState.UNREVOKED_PARTITIONS if (
+            yield from _reports(reported, current.pending_revocation, pace)
+        ):
             if not subscription_changed:
                 return current
-            return _unsubscribe(current, subscribed, reported)
+            return (yield from _unsubscribe(current, subscribed, reported, pace))
         case MemberState.UNKNOWN if reported is None or any(reported.values()):
             raise UnknownMemberState(member.member_id)
-    return _next(member, target_epoch, wanted, reported, owner)
+    wanted = yield from _only(target, subscribed, pace)
+    return (yield from _next(member, target_epoch, wanted, reported, owner, pace))
 
 
-def _reports(reported: OwnedPartitions | None, pending: Owned) -> bool:
+def _only(
+    of_topics: Mapping[TopicId, _T], subscribed: Collection[TopicId], pace: Pace
+) -> Steps[dict[TopicId, _T]]:
+    found = {}
+    for topic_id, partitions in of_topics.items():
+        if topic_id in subscribed:
+            found[topic_id] = partitions
+        if pace.is_over(1):
+            yield
+    return found
+
+
+def _reports(reported: OwnedPartitions | None, pending: Owned, pace: Pace) -> Steps[bool]:
     """Whether the member may still use one of these."""
     if reported is None:
         return True
-    return any(
-        partition in pending.get(topic_id, ())
-        for topic_id, partitions in reported.items()
-        for partition in partitions
-    )
+    for topic_id, partitions in reported.items():
+        owned = pending.get(topic_id)
+        if owned is not None and any(partition in owned for partition in partitions):
+            return True
+        if pace.is_over(1 + len(partitions) // 16):
+            yield
+    return False
 
 
-def _changed(current: CurrentAssignment, after: CurrentAssignment) -> CurrentAssignment:
-    same = replace(after, previous_epoch=current.previous_epoch) == current
-    return current if same else after
+def _changed(
+    current: CurrentAssignment, after: CurrentAssignment, pace: Pace
+) -> Steps[CurrentAssignment]:
+    if (after.epoch, after.state) != (current.epoch, current.state):
+        return after
+    for was, owned in (
+        (current.assigned, after.assigned),
+        (current.pending_revocation, after.pending_revocation),
+    ):
+        if len(was) != len(owned):
+            return after
+        for topic_id, epochs in owned.items():
+            if was.get(topic_id) != epochs:
+                return after
+            if pace.is_over(1 + len(epochs) // 16):
+                yield
+    return current
 
 
 def _unsubscribe(
-    current: CurrentAssignment, subscribed: Collection[TopicId], reported: OwnedPartitions | None
-) -> CurrentAssignment:
+    current: CurrentAssignment,
+    subscribed: Collection[TopicId],
+    reported: OwnedPartitions | None,
+    pace: Pace,
+) -> Steps[CurrentAssignment]:
     """Without waiting for a new target, it gives up what it is no longer subscribed to."""
-    kept = {t: epochs for t, epochs in current.assigned.items() if t in subscribed}
+    kept = yield from _only(current.assigned, subscribed, pace)
     if len(kept) == len(current.assigned):
         return current
-    pending = {t: dict(epochs) for t, epochs in current.pending_revocation.items()}
-    for topic_id, epochs in current.assigned.items():
-        if topic_id not in subscribed:
-            pending.setdefault(topic_id, {}).update(epochs)
-    if not _reports(reported, pending):
+    pending: dict[TopicId, dict[int, int]] = {}
+    for owned in (current.pending_revocation, current.assigned):
+        for topic_id, epochs in owned.items():
+            if owned is current.pending_revocation or topic_id not in subscribed:
+                pending.setdefault(topic_id, {}).update(epochs)
+            if pace.is_over(1 + len(epochs) // 8):
+                yield
+    if not (yield from _reports(reported, pending, pace)):
         pending = {}
     state = MemberState.UNREVOKED_PARTITIONS if pending else current.state
     return CurrentAssignment(current.epoch, current.epoch, state, kept, pending)
@@ -91,7 +130,8 @@ def _next(
     wanted: Target,
     reported: OwnedPartitions | None,
     owner: Callable[[TopicId, int], str | None],
-) -> CurrentAssignment:
+    pace: Pace,
+) -> Steps[CurrentAssignment]:
     current = member.current
     assigned: dict[TopicId, dict[int, int]] = {}
     revoking: dict[TopicId, dict[int, int]] = {}
@@ -100,10 +140,13 @@ def _next(
         for partition, epoch in epochs.items():
             where = assigned if partition in wants else revoking
             where.setdefault(topic_id, {})[partition] = epoch
-    if revoking and _reports(reported, revoking):
+        if pace.is_over(2 * len(epochs) + 1):
+            yield
+    if revoking and (yield from _reports(reported, revoking, pace)):
         unrevoked = MemberState.UNREVOKED_PARTITIONS
         epoch = current.epoch
-        return _changed(current, CurrentAssignment(epoch, epoch, unrevoked, assigned, revoking))
+        after = CurrentAssignment(epoch, epoch, unrevoked, assigned, revoking)
+        return (yield from _changed(current, after, pace))
     unreleased = False
     for topic_id, partitions in wanted.items():
         has = assigned.get(topic_id, {})
@@ -114,7 +157,8 @@ def _next(
                 assigned.setdefault(topic_id, {})[partition] = target_epoch
             else:
                 unreleased = True
+        if pace.is_over(3 * len(partitions) + 1):
+            yield
     state = MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE
-    return _changed(
-        current, CurrentAssignment(target_epoch, current.epoch, state, assigned, NOTHING_OWNED)
-    )
+    after = CurrentAssignment(target_epoch, current.epoch, state, assigned, NOTHING_OWNED)
+    return (yield from _changed(current, after, pace))

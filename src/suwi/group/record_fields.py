@@ -1,9 +1,10 @@
 """Fields that records of `__consumer_offsets` are made of."""
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
+from suwi.coordinator.decision import Pace, Steps
 from suwi.wire.primitives import Reader, compact_string, count, uvarint
 
 INT8: Final = struct.Struct(">b")
@@ -40,10 +41,19 @@ def read_int32s(reader: Reader) -> tuple[int, ...]:
     return struct.unpack_from(f">{items}i", reader.buffer, reader.take(4 * items))
 
 
-def strings(values: Iterable[str]) -> bytes:
-    encoded = [compact_string(value) for value in values]
-    return count(len(encoded), True) + b"".join(encoded)
+def strings(values: Sequence[str]) -> Steps[bytes]:
+    pace, encoded = Pace(), [count(len(values), True)]
+    for value in values:
+        encoded.append(compact_string(value))
+        if pace.is_over(1):
+            yield
+    return b"".join(encoded)
 
 
-def read_strings(reader: Reader) -> tuple[str, ...]:
-    return tuple(reader.string(True) for _ in range(reader.count(True, 1)))
+def read_strings(reader: Reader) -> Steps[tuple[str, ...]]:
+    pace, found = Pace(), []
+    for _ in range(reader.count(True, 1)):
+        found.append(reader.string(True))
+        if pace.is_over(2):
+            yield
+    return tuple(found)

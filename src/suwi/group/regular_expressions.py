@@ -9,7 +9,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final
 
-from suwi.group.assignors import Steps
+from suwi.coordinator.decision import Steps
 
 COST_PER_SLICE: Final = 600_000
 """Of matches: instructions of the expression times characters, of which each takes up to 8 ns where

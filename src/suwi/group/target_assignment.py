@@ -10,13 +10,13 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
-from suwi.group.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec, Pace, Steps
+from suwi.coordinator.decision import Pace, Slices, Steps
+from suwi.group.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec
 from suwi.group.consumer_group import ConsumerGroupMember, Target
 from suwi.group.consumer_group_records import ConsumerGroupRegularExpressionValue
 from suwi.group.consumer_messages import Topic, Topics
 from suwi.model.ids import TopicId
 
-_SLICES_AT_ONCE: Final = 3
 _SIGN: Final = 1 << 63
 _MODULUS: Final = 1 << 64
 
@@ -24,9 +24,7 @@ _MODULUS: Final = 1 << 64
 class Job:
     """Work in slices. `step` until it says that it is done, then `result`."""
 
-    __slots__ = (
-        "_slices_at_once", "_steps", "group_id", "instances", "is_done", "result", "version",
-    )  # fmt: skip
+    __slots__ = ("_steps", "group_id", "instances", "is_done", "result", "version")
 
     def __init__(
         self,
@@ -34,18 +32,15 @@ class Job:
         version: int,
         steps: Steps[Any],
         instances: Mapping[str, str] | None = None,
-        *,
-        slices_at_once: int = _SLICES_AT_ONCE,
     ) -> None:
         """`version`: the group epoch of an assignment, the image of regular expressions.
-        `instances`: who was which static member when it began. `slices_at_once`: in one event."""
+        `instances`: who was which static member when it began."""
         self.group_id = group_id
         self.version = version
         self.instances = instances or {}
         self.is_done = False
         self.result: Any = None
         self._steps = steps
-        self._slices_at_once = slices_at_once
 
     def step(self) -> bool:
         """Whether it is done."""
@@ -56,14 +51,10 @@ class Job:
                 self.result, self.is_done = end.value, True
         return self.is_done
 
-    def run_some(self) -> bool:
-        """As much as one event may take. Whether it is done."""
-        return any(self.step() for _ in range(self._slices_at_once))
-
-    def run(self) -> None:
-        """All of it."""
+    def running(self) -> Slices:
+        """All of it, in slices of the event that needs it."""
         while not self.step():
-            pass
+            yield
 
 
 @lru_cache(maxsize=65_536)
@@ -72,19 +63,31 @@ def _topic_hash(topic: Topic) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
 
-def metadata_hash(names: Iterable[str], topics: Topics) -> int:
+def metadata_hash(names: Iterable[str], topics: Topics) -> Steps[int]:
     """Differs if one of these topics was created, deleted, made anew or given partitions.
 
     0 if there is none of them. In whichever order they come.
     """
-    found = (topics.by_name(name) for name in frozenset(names))
-    value = sum(_topic_hash(topic) for topic in found if topic is not None) % _MODULUS
+    pace, value = Pace(), 0
+    for name in frozenset(names):
+        topic = topics.by_name(name)
+        if topic is not None:
+            value += _topic_hash(topic)
+        if pace.is_over(3):
+            yield
+    value %= _MODULUS
     return value - _MODULUS if value >= _SIGN else value
 
 
-def topic_ids(names: Iterable[str], topics: Topics) -> frozenset[TopicId]:
-    found = (topics.by_name(name) for name in names)
-    return frozenset(topic.topic_id for topic in found if topic is not None)
+def topic_ids(names: Iterable[str], topics: Topics) -> Steps[frozenset[TopicId]]:
+    pace, found = Pace(), set()
+    for name in names:
+        topic = topics.by_name(name)
+        if topic is not None:
+            found.add(topic.topic_id)
+        if pace.is_over(2):
+            yield
+    return frozenset(found)
 
 
 def assign(
@@ -103,7 +106,7 @@ def assign(
         if ids is None:
             resolved = regexes.get(regex or "")
             matched = resolved.topics if resolved is not None else ()
-            ids = known[subscription] = topic_ids((*names, *matched), topics)
+            ids = known[subscription] = yield from topic_ids((*names, *matched), topics)
         specs[member.member_id] = MemberSpec(
             member.instance_id, ids, targets.get(member.member_id, {})
         )
@@ -114,4 +117,6 @@ def assign(
         for topic_id in ids:
             topic = topics.by_id(topic_id)
             partitions[topic_id] = topic.partitions if topic is not None else 0
+            if pace.is_over(2):
+                yield
     return (yield from ASSIGNORS[assignor](GroupSpec(specs, partitions)))

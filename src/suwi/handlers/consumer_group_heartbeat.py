@@ -5,17 +5,20 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token
+from suwi.coordinator.decision import Decision, Pace, Slices, Steps, Token
 from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.env.slices import run_to_end
 from suwi.group.consumer_messages import HeartbeatRequest, HeartbeatResponse
 from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.handlers.coordinator_requests import ask_shard
 from suwi.handlers.errors import reply, shortened
+from suwi.handlers.slices import SLICE_PARTITIONS, Sliced, SlicedItems
 from suwi.model.ids import TopicId
-from suwi.net.answers import Answer, Reply
+from suwi.net.answers import Answer, Later, Reply
 from suwi.net.dispatch import Request
 
 _REGEX_FROM: Final = 1
+_PARTITIONS_PER_ITEM: Final = 16
 
 
 class ConsumerGroupHeartbeat:
@@ -25,32 +28,39 @@ class ConsumerGroupHeartbeat:
         self._is_enabled = is_enabled
 
     def __call__(self, request: Request) -> Answer:
-        heartbeat = _heartbeat(request)
+        group_id = request.message.group_id
 
-        def encode(response: HeartbeatResponse) -> Reply:
-            return _encode(request, response)
+        def encode(response: HeartbeatResponse) -> Reply | Later:
+            encoding = _encoding(request, response)
+            try:
+                next(encoding)
+            except StopIteration as done:
+                reply: Reply = done.value
+                return reply
+            return Later(request.connection.slices.run(encoding))
 
         def refuse(error: ErrorCode) -> Reply:
-            return _encode(request, HeartbeatResponse(error))
+            return run_to_end(_encoding(request, HeartbeatResponse(error)))
 
         if not self._is_enabled():
             return refuse(ErrorCode.unsupported_version)
-        if not heartbeat.group_id:
-            return _encode(
-                request, HeartbeatResponse(ErrorCode.invalid_request, "GroupId can't be empty.")
-            )
+        if not group_id:
+            return encode(HeartbeatResponse(ErrorCode.invalid_request, "GroupId can't be empty."))
 
         def decide(
             shard: GroupCoordinatorShard, token: Token, now_ms: int, decision: Decision
-        ) -> None:
-            shard.consumer_heartbeat(heartbeat, token, now_ms, decision)
+        ) -> Slices:
+            heartbeat = yield from _heartbeat(request)
+            yield from shard.consumer_heartbeat(heartbeat, token, now_ms, decision)
 
-        return ask_shard(self._groups, heartbeat.group_id, decide, encode, refuse, prolongs=True)
+        return ask_shard(self._groups, group_id, decide, encode, refuse, prolongs=True)
 
 
-def _heartbeat(request: Request) -> HeartbeatRequest:
+def _heartbeat(request: Request) -> Steps[HeartbeatRequest]:
     asked = request.message
     names, owned = asked.subscribed_topic_names, asked.topic_partitions
+    if owned is not None:
+        owned = yield from _owned(owned)
     return HeartbeatRequest(
         asked.group_id,
         asked.member_id,
@@ -61,28 +71,36 @@ def _heartbeat(request: Request) -> HeartbeatRequest:
         None if names is None else tuple(names),
         asked.subscribed_topic_regex if request.version >= _REGEX_FROM else None,
         asked.server_assignor,
-        None if owned is None else _owned(owned),
+        owned,
         request.client_id or "",
         f"/{request.client_host}",
         must_bring_its_id=request.version >= _REGEX_FROM,
     )
 
 
-def _owned(topics: Any) -> dict[TopicId, list[int]]:
+def _owned(topics: Any) -> Steps[dict[TopicId, list[int]]]:
+    pace = Pace()
     owned: dict[TopicId, list[int]] = {}
     for topic in topics:
         owned.setdefault(TopicId(topic.topic_id), []).extend(topic.partitions)
+        if pace.is_over(2):
+            yield
     return owned
 
 
-def _encode(request: Request, response: HeartbeatResponse) -> Reply:
+def _encoding(request: Request, response: HeartbeatResponse) -> Sliced:
     assignment = None
     if response.assignment is not None:
-        topics = [
-            {"topic_id": topic_id, "partitions": sorted(partitions)}
-            for topic_id, partitions in response.assignment.items()
-        ]
-        assignment = {"topic_partitions": topics}
+        topics = SlicedItems(request, ("assignment", "topic_partitions"))
+        in_slice = 0
+        for topic_id, partitions in response.assignment.items():
+            topics.add({"topic_id": topic_id, "partitions": sorted(partitions)})
+            in_slice += 1 + len(partitions) // _PARTITIONS_PER_ITEM
+            if in_slice >= SLICE_PARTITIONS:
+                in_slice = 0
+                topics.encode()
+                yield
+        assignment = {"topic_partitions": topics.take()}
     return reply(
         request,
         {

@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.decision import Decision, Slices, Token
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.handlers.errors import error_of
-from suwi.net.answers import Answer, Later, Promise, Reply
+from suwi.net.answers import Answer, Later, Promise, Reply, as_promise
 
 # What an append to an internal topic runs into, and what a client is told: to try again here, or to
 # look for the coordinator elsewhere.
@@ -46,14 +46,15 @@ def coordinator_error(error: Exception) -> ErrorCode:
 
 
 class ReplyToken(Token):
-    """The reply of a request: made by `encode` from a response, by `refuse` from an error."""
+    """The reply of a request: made by `encode` from a response, by `refuse` from an error. A large
+    one is made in slices, and comes later."""
 
     __slots__ = ("_encode", "_promise", "_refuse", "reply")
 
     def __init__(
-        self, encode: Callable[[Any], Reply], refuse: Callable[[ErrorCode], Reply]
+        self, encode: Callable[[Any], Reply | Later], refuse: Callable[[ErrorCode], Reply]
     ) -> None:
-        self.reply: Reply | None = None
+        self.reply: Reply | Later | None = None
         self._encode = encode
         self._refuse = refuse
         self._promise: Promise | None = None
@@ -68,11 +69,13 @@ class ReplyToken(Token):
     def fail(self, error: Exception) -> None:
         self._keep(self._refuse(coordinator_error(error)))
 
-    def _keep(self, reply: Reply) -> None:
-        if self._promise is not None:
-            self._promise.keep(reply)
-        else:
+    def _keep(self, reply: Reply | Later) -> None:
+        if self._promise is None:
             self.reply = reply
+        elif isinstance(reply, Later):
+            as_promise(asyncio.get_running_loop(), reply.reply).when_kept(self._promise.keep)
+        else:
+            self._promise.keep(reply)
 
     def answer(self) -> Answer:
         """The reply if it is there already, else one that comes later."""
@@ -90,7 +93,7 @@ def ask_shard(
     runtime: CoordinatorRuntime,
     key: str,
     decide: Decide,
-    encode: Callable[[Any], Reply],
+    encode: Callable[[Any], Reply | Later],
     refuse: Callable[[ErrorCode], Reply],
     *,
     writes: bool = True,

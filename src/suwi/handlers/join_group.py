@@ -4,7 +4,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token
+from suwi.coordinator.decision import Decision, Slices, Token
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.group.classic_group import Protocol
 from suwi.group.classic_messages import JoinRequest, JoinResponse
@@ -49,8 +49,8 @@ class JoinGroup:
 
         def decide(
             shard: GroupCoordinatorShard, token: Token, now_ms: int, decision: Decision
-        ) -> None:
-            shard.join(join, token, now_ms, decision)
+        ) -> Slices | None:
+            return shard.join(join, token, now_ms, decision)
 
         return ask_shard(self._groups, asked.group_id, decide, encode, refuse)
 

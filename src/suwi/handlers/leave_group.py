@@ -4,7 +4,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token
+from suwi.coordinator.decision import Decision, Slices, Token
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.group.classic_messages import LeavingMember
 from suwi.group.coordinator_shard import GroupCoordinatorShard
@@ -25,7 +25,6 @@ class LeaveGroup:
 
     def __call__(self, request: Request) -> Answer:
         asked = request.message
-        leaving = _leaving(request)
 
         def refuse(error: ErrorCode) -> Reply:
             return reply(request, {"throttle_time": 0, "error_code": error, "members": ()})
@@ -39,33 +38,37 @@ class LeaveGroup:
 
         if not asked.group_id:
             return refuse(ErrorCode.invalid_group_id)
-        if request.version >= _SEVERAL_FROM and len(asked.members) > len(leaving):
+        if request.version >= _SEVERAL_FROM and len(asked.members) > SLICE_PARTITIONS:
             return Exclusive(self._remove_many(request))
 
+        leaving = _leaving(request)
         decide = _deciding(asked.group_id, leaving)
         return ask_shard(self._groups, asked.group_id, decide, encode, refuse)
 
     async def _remove_many(self, request: Request) -> Reply:
-        """One event for the members of each slice. The group rebalances after the first of them;
-        those that follow leave it while it prepares."""
+        """One event, so that a retry finds all of them gone, or none."""
         asked, members = request.message, SlicedItems(request, ("members",))
+        leaving: list[LeavingMember] = []
+        for start in range(0, len(asked.members), SLICE_PARTITIONS):
+            leaving += _leaving(request, start)
+            await request.next_slice()
         fields: dict[str, Any]
         try:
-            for start in range(0, len(asked.members), SLICE_PARTITIONS):
-                leaving = _leaving(request, start)
-                decide = _deciding(asked.group_id, leaving)
-                for left in map(_left, leaving, await ask(self._groups, asked.group_id, decide)):
-                    await members.put(left)
+            errors = await ask(self._groups, asked.group_id, _deciding(asked.group_id, leaving))
         except Exception as error:
             fields = {"error_code": coordinator_error(error), "members": ()}
         else:
+            for left in map(_left, leaving, errors):
+                await members.put(left)
             fields = {"error_code": ErrorCode.none, "members": members.take()}
         return reply(request, {"throttle_time": 0, **fields})
 
 
 def _deciding(group_id: str, leaving: list[LeavingMember]) -> Decide:
-    def decide(shard: GroupCoordinatorShard, token: Token, now_ms: int, decision: Decision) -> None:
-        shard.leave(group_id, leaving, token, now_ms, decision)
+    def decide(
+        shard: GroupCoordinatorShard, token: Token, now_ms: int, decision: Decision
+    ) -> Slices:
+        return shard.leave(group_id, leaving, token, now_ms, decision)
 
     return decide
 

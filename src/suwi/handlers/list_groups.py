@@ -31,8 +31,14 @@ class ListGroups:
 
     def _list(self, request: Request) -> Iterator[dict[str, Any] | None]:
         asked, version = request.message, request.version
-        states = {state.lower() for state in asked.states_filter} if version >= _STATES_FROM else ()
-        types = {kind.lower() for kind in asked.types_filter} if version >= _TYPES_FROM else ()
+        states: set[str] = set()
+        for state in asked.states_filter if version >= _STATES_FROM else ():
+            states.add(state.lower())
+            yield None
+        types: set[str] = set()
+        for kind in asked.types_filter if version >= _TYPES_FROM else ():
+            types.add(kind.lower())
+            yield None
         machines = [shard.machine for shard in self._groups.active()]
         for machine in machines:
             for group_id in machine.groups.ids():

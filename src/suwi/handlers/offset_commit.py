@@ -14,7 +14,7 @@ from suwi.group.offset_manager import OffsetToCommit
 from suwi.group.offset_records import OffsetCommitValue
 from suwi.group.offset_requests import Committer
 from suwi.handlers.coordinator_requests import Decide, ask, ask_shard, coordinator_error
-from suwi.handlers.slices import SLICE_PARTITIONS, SlicedResponse
+from suwi.handlers.slices import SLICE_PARTITIONS, SlicedResponse, sliced
 from suwi.metadata.image import Topic
 from suwi.model.ids import NO_TIMESTAMP, NO_TOPIC_ID
 from suwi.net.answers import Answer, Exclusive, Reply
@@ -32,6 +32,7 @@ _THROTTLE_FROM: Final = 3
 _FLEXIBLE_FROM: Final = 8
 _TIMESTAMP_MAX: Final = 2**63 - 1
 _NO_ERROR: Final = ErrorCode.none
+_TOPICS_AT_ONCE: Final = 2_000
 
 
 class CheckedTopic(NamedTuple):
@@ -58,7 +59,10 @@ class OffsetCommit:
             request.message or decode_offset_commit_request(version, request.body)
         )
         who = Committer(group_id, member_id, instance_id, generation, version)
-        if len(asked) + sum(len(partitions) for *_, partitions in asked) > SLICE_PARTITIONS:
+        items = len(asked)
+        if items <= SLICE_PARTITIONS:
+            items += sum(len(partitions) for *_, partitions in asked)
+        if items > SLICE_PARTITIONS:
             return Exclusive(self._commit_many(request, who, retention_ms, asked))
         topics = [CheckedTopic(*self._find(topic), topic[2], []) for topic in asked]
         for _ in checking(topics, self._metadata_bytes_max):
@@ -80,12 +84,15 @@ class OffsetCommit:
     async def _commit_many(
         self, request: Request, who: Committer, retention_ms: int, asked: list[CommittedTopic]
     ) -> Reply:
-        topics = [CheckedTopic(*self._find(topic), topic[2], []) for topic in asked]
+        topics = [
+            CheckedTopic(*self._find(topic), topic[2], []) async for topic in sliced(request, asked)
+        ]
         for _ in checking(topics, self._metadata_bytes_max):
             await request.next_slice()
+        to_commit = await topics_to_commit(request, topics)
         errors: Iterable[ErrorCode]
         try:
-            errors = await ask(self._groups, who.group_id, deciding(who, topics, retention_ms))
+            errors = await ask(self._groups, who.group_id, deciding(who, to_commit, retention_ms))
         except Exception as error:
             errors = repeat(coordinator_error(error))
         return await reply_in_slices(request, topics, errors)
@@ -100,10 +107,22 @@ class OffsetCommit:
         return topic_id, image.topics_by_id.get(topic_id), ErrorCode.unknown_topic_id
 
 
+async def topics_to_commit(request: Request, topics: Iterable[CheckedTopic]) -> list[CheckedTopic]:
+    """Those with a partition that is not refused for itself."""
+    return [
+        topic
+        async for topic in sliced(request, topics, _TOPICS_AT_ONCE)
+        if _NO_ERROR in topic.errors
+    ]
+
+
 def checking(topics: Iterable[CheckedTopic], metadata_bytes_max: int) -> Iterator[None]:
     """Find the errors of partitions that are refused for themselves, in slices."""
     checked = 0
     for _, topic, if_unknown, partitions, errors in topics:
+        checked += 1
+        if checked % SLICE_PARTITIONS == 0:
+            yield
         known = 0 if topic is None else len(topic.partitions)
         for index, _, _, metadata in partitions:
             error = _NO_ERROR

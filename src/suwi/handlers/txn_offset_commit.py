@@ -15,7 +15,13 @@ from suwi.coordinator.decision import TransactionalProducer
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.group.offset_requests import Committer
 from suwi.handlers.coordinator_requests import ask, coordinator_error
-from suwi.handlers.offset_commit import CheckedTopic, checking, deciding, reply_in_slices
+from suwi.handlers.offset_commit import (
+    CheckedTopic,
+    checking,
+    deciding,
+    reply_in_slices,
+    topics_to_commit,
+)
 from suwi.handlers.slices import SLICE_PARTITIONS
 from suwi.handlers.verification import (
     TXN_OFFSET_COMMIT_ADDS_FROM,
@@ -59,6 +65,9 @@ class TxnOffsetCommit:
             partitions: list[CommittedPartition] = []
             found = image.topics.get(topic.name)
             topics.append(CheckedTopic(topic.name, found, _UNKNOWN, partitions, []))
+            read += 1
+            if read % SLICE_PARTITIONS == 0:
+                await request.next_slice()
             for each in topic.partitions:
                 partitions.append(_committed(each, has_epochs))
                 read += 1
@@ -66,8 +75,8 @@ class TxnOffsetCommit:
                     await request.next_slice()
         for _ in checking(topics, self._metadata_bytes_max):
             await request.next_slice()
-        is_checked = any(ErrorCode.none in topic.errors for topic in topics)
-        errors = await self._commit(request, topics) if is_checked else ()
+        to_commit = await topics_to_commit(request, topics)
+        errors = await self._commit(request, to_commit) if to_commit else ()
         return await reply_in_slices(request, topics, errors)
 
     async def _commit(self, request: Request, topics: list[CheckedTopic]) -> Iterable[ErrorCode]:

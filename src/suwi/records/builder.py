@@ -115,10 +115,11 @@ class RecordsSection:
         transactional: bool = False,
         control: bool = False,
         log_append_time_ms: int | None = None,
+        compressed: bytes | None = None,
     ) -> bytearray:
         """A sealed batch. `last_offset` extends it beyond its last record. With
         `log_append_time_ms` every record has that timestamp. A batch without records needs
-        `last_offset`."""
+        `last_offset`. `compressed`: what the codec has made of `encoded`, if that is done."""
         last_delta, max_timestamp = self._last_delta, self._max_timestamp
         if last_offset is not None:
             if last_offset - self._base_offset < last_delta:
@@ -147,7 +148,9 @@ class RecordsSection:
             base_sequence=base_sequence,
             record_count=self.records,
         )
-        return seal(header, compress(codec, self.encoded, compression_level))
+        if compressed is None:
+            compressed = compress(codec, self.encoded, compression_level)
+        return seal(header, compressed)
 
 
 def build_marker(

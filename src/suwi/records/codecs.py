@@ -2,7 +2,7 @@
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import assert_never
 
 import cramjam
@@ -15,6 +15,7 @@ _LEVEL_DEFAULT = {Compression.GZIP: -1, Compression.LZ4: 9, Compression.ZSTD: 3}
 
 # zlib copies the input after a gzip member: small pieces keep many members from quadratic cost.
 _GZIP_PIECE_BYTES = 8 * 1024
+_ZSTD_PIECE_BYTES = 1024 * 1024
 _FIRST_GUESS_BYTES = 64 * 1024
 _GROWTH = 4
 
@@ -47,6 +48,15 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
             return bytes(cramjam.zstd.compress(data, level=level))
         case _:
             assert_never(codec)
+
+
+def compressing(data: Buffer) -> Generator[None, None, bytes]:
+    """With Zstandard, in slices of some milliseconds."""
+    frame, view = cramjam.zstd.Compressor(level=_LEVEL_DEFAULT[Compression.ZSTD]), memoryview(data)
+    for start in range(0, len(view), _ZSTD_PIECE_BYTES):
+        frame.compress(bytes(view[start : start + _ZSTD_PIECE_BYTES]))
+        yield
+    return bytes(frame.finish())
 
 
 def decompress(codec: Compression, data: Buffer, max_bytes: int) -> bytes:

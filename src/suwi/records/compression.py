@@ -5,6 +5,8 @@ implementation is loaded on first use: most brokers never recompress batches, an
 Invariant: decompression never produces more than `max_bytes`, whatever the input claims.
 """
 
+from collections.abc import Generator
+
 from suwi.records.compression_type import Buffer as Buffer
 from suwi.records.compression_type import Compression as Compression
 
@@ -29,6 +31,13 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
     from suwi.records import codecs
 
     return codecs.compress(codec, data, level)
+
+
+def compressing(data: Buffer) -> Generator[None, None, bytes]:
+    """With Zstandard, in slices."""
+    from suwi.records import codecs
+
+    return codecs.compressing(data)
 
 
 def decompress(codec: Compression, data: Buffer, max_bytes: int) -> bytes:

@@ -1,0 +1,76 @@
+"""LeaveGroup of many members is one event: a retry finds all of them gone, or none."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.decision import Decision, Token
+from suwi.handlers.leave_group import LeaveGroup
+from suwi.handlers.slices import SLICE_PARTITIONS
+from suwi.wire.versions import ApiKey
+from tests.group.driver import Driver
+from tests.handlers.requests import request, response_to
+
+MEMBERS = 10 * SLICE_PARTITIONS
+
+
+class CountingShard:
+    """Carries events out at once, and counts them and their slices."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self.slices: list[int] = []
+
+    def shard_of(self, _group_id: str) -> "CountingShard":
+        return self
+
+    def submit(self, decide: Any, token: Token, **_how: bool) -> None:
+        decision = Decision()
+        decided = decide(self._driver.machine, self._driver.now_ms, decision)
+        self.slices.append(1 + sum(1 for _ in decided or ()))
+        for answered, response in decision.replies:
+            if answered is token:
+                token.resolve(response)
+
+
+def leave(runtime: Any, ids: list[str]) -> Any:
+    members = [{"member_id": each, "group_instance_id": None, "reason": None} for each in ids]
+
+    async def scenario() -> Any:
+        asked = request(ApiKey.LEAVE_GROUP, 5, {"group_id": "g", "members": members})
+        return await response_to(asked, LeaveGroup(runtime)(asked))
+
+    return asyncio.run(scenario())
+
+
+def test_many_members_leave_in_one_event_of_several_slices() -> None:
+    driver = Driver(delay_ms=3_000, size_max=MEMBERS)
+    driver.is_checked = False
+    for _ in range(MEMBERS):
+        driver.join()
+    ids = list(driver.group.members)
+    assert len(ids) == MEMBERS
+    shard = CountingShard(driver)
+    answer = leave(shard, ids)
+    assert [each.member_id for each in answer.members] == ids
+    assert {each.error_code for each in answer.members} == {ErrorCode.none}
+    assert len(shard.slices) == 1
+    assert shard.slices[0] > 1
+
+
+def test_the_members_of_a_group_that_is_not_there_are_unknown() -> None:
+    driver = Driver()
+    answer = leave(CountingShard(driver), [f"m{number}" for number in range(MEMBERS)])
+    assert len(answer.members) == MEMBERS
+    assert {each.error_code for each in answer.members} == {ErrorCode.unknown_member_id}
+
+
+def test_an_error_of_the_coordinator_is_said_once() -> None:
+    def submit(*_event: Any, **_how: bool) -> None:
+        raise RuntimeError
+
+    shard = SimpleNamespace(submit=submit)
+    answer = leave(SimpleNamespace(shard_of=lambda _: shard), ["m"] * MEMBERS)
+    assert (answer.error_code, answer.members) == (ErrorCode.unknown_server_error, ())
