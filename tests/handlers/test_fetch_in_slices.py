@@ -2,19 +2,28 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
+from suwi.env.slices import run_to_end
+from suwi.handlers import fetch_in_slices
 from suwi.handlers.fetch import LARGE_PARTITIONS, Fetch
 from suwi.handlers.fetch_in_slices import SLICE_COST
-from suwi.handlers.fetch_sessions import FetchSessions, PartitionKey
+from suwi.handlers.fetch_sessions import UPDATED_AT_ONCE, FetchSessions, PartitionKey
 from suwi.handlers.fetch_source import FetchSource
 from suwi.net.answers import Exclusive, Reply
 from suwi.replica.partition import Partition
 from suwi.sim.random import SimRandom
-from suwi.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
+from suwi.wire.fetch_request import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    encode_fetch_request,
+)
 from suwi.wire.fetch_response import FetchResponse, decode_fetch_response
 from suwi.wire.versions import ApiKey
 from tests.handlers.requests import request_of
@@ -267,3 +276,136 @@ def test_fetches_of_followers_of_many_partitions_commit_before_the_response() ->
         broker.stop()
 
     asyncio.run(scenario())
+
+
+MANY = 5 * UPDATED_AT_ONCE
+
+
+async def most_at_once(count: Callable[[], int], done: Callable[[], bool]) -> int:
+    """By how much a count changed at most in one iteration of the event loop."""
+    most, last = 0, count()
+    while not done():
+        await asyncio.sleep(0)
+        now = count()
+        most, last = max(most, abs(now - last)), now
+    return most
+
+
+def test_a_session_of_many_partitions_is_filled_changed_and_removed_in_slices() -> None:
+    async def run() -> None:
+        world = World()
+        sessions = FetchSessions(10, SimRandom(1))
+
+        async def synced(timeout_s: float) -> None:
+            return
+
+        handler = Fetch(world.replicas, sessions, 1 << 30, synced)
+        key = world.id_of("t")
+
+        def unknown() -> list[FetchTopic]:
+            partitions = [FetchPartition(index, -1, 0, -1, -1, 1) for index in range(MANY)]
+            return [FetchTopic(None, key, partitions)]
+
+        async def fetch(session: tuple[int, int], **fields: Any) -> tuple[FetchResponse, int]:
+            asked = FetchRequest(0, 1, 1, session_id=session[0], session_epoch=session[1], **fields)
+            request = request_of(ApiKey.FETCH, VERSION, b"", asked)
+            held = next(iter(sessions._sessions.values()), None)
+            before = sessions._partitions
+            answer = handler(request)
+            assert sessions._partitions == before, "nothing was done at once"
+            assert isinstance(answer, Exclusive)
+            reply = asyncio.ensure_future(answer.reply)
+            most = await most_at_once(lambda: sessions._partitions, reply.done)
+            assert held is None or held in sessions._sessions.values()
+            return response(reply.result()), most  # type: ignore[arg-type]
+
+        filled, most = await fetch((0, 0), topics=unknown())
+        assert len(indexes(filled)) == sessions._partitions == MANY
+        assert most <= UPDATED_AT_ONCE
+        again, _ = await fetch((filled.session_id, 1), topics=unknown())
+        assert len(indexes(again)) == sessions._partitions == MANY
+        (session,) = sessions._sessions.values()
+        partitions = session.partitions
+        gone = [ForgottenTopic(None, key, range(MANY // 2))]
+        _, most = await fetch((filled.session_id, 2), topics=(), forgotten=gone)
+        assert (sessions._partitions, most) == (MANY // 2, UPDATED_AT_ONCE)
+        sessions._remove(filled.session_id)
+        assert partitions, "it is freed in slices"
+        assert sessions._partitions == 0
+
+    asyncio.run(run())
+
+
+def test_a_session_that_others_leave_no_room_for_while_it_is_filled_is_given_up() -> None:
+    async def run() -> None:
+        sessions = FetchSessions(10, SimRandom(1), partitions_max=MANY)
+
+        def asked(count: int) -> FetchRequest:
+            partitions = [FetchPartition(index, -1, 0, -1, -1, 1) for index in range(count)]
+            return FetchRequest(0, 1, 1, [FetchTopic("t", None, partitions)], session_epoch=0)
+
+        first = sessions.opening(asked(MANY), uses_topic_ids=False, now_s=0.0)
+        next(first)
+        second, _ = sessions.open(asked(MANY // 2), uses_topic_ids=False, now_s=0.0)
+        assert second is not None
+        assert run_to_end(first) == (None, True)
+        assert sessions._partitions == len(second.partitions) == MANY // 2
+        assert len(sessions) == 1
+
+    asyncio.run(run())
+
+
+def test_a_session_that_was_removed_while_it_is_filled_is_not_counted() -> None:
+    sessions = FetchSessions(10, SimRandom(1))
+    partitions = [FetchPartition(index, -1, 0, -1, -1, 1) for index in range(MANY)]
+    request = FetchRequest(0, 1, 1, [FetchTopic("t", None, partitions)], session_epoch=0)
+    opening = sessions.opening(request, uses_topic_ids=False, now_s=0.0)
+    next(opening)
+    (session,) = sessions._sessions.values()
+    sessions._remove(session.id)
+    assert run_to_end(opening) == (session, True)
+    assert (len(session.partitions), sessions._partitions) == (MANY, 0)
+
+
+def test_a_disconnect_ends_the_watching_of_many_partitions_in_slices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetch_in_slices, "_UNWATCHED_AT_ONCE", 100)
+
+    async def run() -> None:
+        broker = Counted()
+        fetch = broker.begin(wait_ms=10_000)
+        await until_it_waits(broker, fetch)
+        fetch.cancel()
+        most = await most_at_once(broker.watchers, lambda: not broker.watchers())
+        assert most == 100
+        broker.stop()
+
+    asyncio.run(run())
+
+
+def test_a_client_that_fetches_many_partitions_as_a_replica_is_refused_in_slices() -> None:
+    """Versions before sessions have an error for each partition only."""
+
+    async def run() -> None:
+        world = World()
+        handler = Fetch(world.replicas, FetchSessions(10, SimRandom(1)), 1, lambda _: None)  # type: ignore[arg-type, return-value]
+        partitions = [FetchPartition(index, -1, 0, -1, -1, 1) for index in range(MANY)]
+        topics = [FetchTopic("t", None, partitions), FetchTopic("u", None, partitions[:3])]
+        asked = FetchRequest(0, 1, 1, topics, replica_id=2)
+        request = request_of(ApiKey.FETCH, 6, b"", asked)
+        request.client = request.client._replace(is_peer=False)
+        answer = handler(request)
+        assert isinstance(answer, Exclusive)
+        reply = asyncio.ensure_future(answer.reply)
+        turns = 0
+        while not reply.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns >= MANY // UPDATED_AT_ONCE
+        refused = decode_fetch_response(6, sent(reply.result()))  # type: ignore[arg-type]
+        assert [len(topic.partitions) for topic in refused.topics] == [MANY, 3]
+        codes = {each.error_code for topic in refused.topics for each in topic.partitions}
+        assert codes == {ErrorCode.cluster_authorization_failed}
+
+    asyncio.run(run())

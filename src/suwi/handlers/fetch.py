@@ -8,22 +8,31 @@ leader its log end offset. Only an authenticated broker may fetch as a follower.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import groupby, islice
 
 from kio.schema.errors import ErrorCode
 
+from suwi.env.slices import free_in_slices, run_to_end
 from suwi.handlers.delayed_fetch import DelayedFetch
 from suwi.handlers.fetch_in_slices import LargeFetch
 from suwi.handlers.fetch_job import Job
-from suwi.handlers.fetch_sessions import FetchSession, FetchSessions, asked_partitions
+from suwi.handlers.fetch_sessions import (
+    UPDATED_AT_ONCE,
+    FetchSession,
+    FetchSessions,
+    PartitionKey,
+    asked_partitions,
+)
 from suwi.handlers.fetch_source import FetchSource
-from suwi.handlers.slices import sliced
+from suwi.handlers.slices import Sliced, sliced
 from suwi.model.errors import BrokerError
 from suwi.net.answers import Answer, Exclusive, Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.replica.replica_selector import ReplicaSelector
-from suwi.wire.fetch_request import FetchRequest, decode_fetch_request
-from suwi.wire.fetch_response import FetchedPartition, FetchedTopic, encode_fetch_response
+from suwi.wire.fetch_parts import FetchParts, merged
+from suwi.wire.fetch_request import FetchPartition, FetchRequest, decode_fetch_request
+from suwi.wire.fetch_response import FetchedPartition, encode_fetch_response
 from suwi.wire.fetch_versions import SESSIONS_FROM, TOPIC_IDS_FROM
 
 # A client that wants to wait longer fetches again. A disconnected client whose next requests are
@@ -52,9 +61,11 @@ class Fetch:
 
     def __call__(self, request: Request) -> Answer:
         version = request.version
-        asked: FetchRequest = request.message or decode_fetch_request(version, request.body)
+        if request.message is not None:  # a large one, decoded in slices
+            return Exclusive(self._answer_large_request(request, request.message))
+        asked = decode_fetch_request(version, request.body)
         if asked.replica_id >= 0 and not request.client.is_peer:
-            return _refuse_unauthenticated_follower(version, asked)
+            return run_to_end(_refusing_unauthenticated_follower(version, asked))
         loop = asyncio.get_running_loop()
         try:
             session, is_full = self._sessions.open(
@@ -79,23 +90,61 @@ class Fetch:
         wait_ms = min(asked.max_wait_ms, _WAIT_MS_MAX)
         return Exclusive(DelayedFetch(job, wait_ms / 1000, has_news=read_pass.has_news).promise)
 
+    async def _answer_large_request(self, request: Request, asked: FetchRequest) -> Reply:
+        version, slices = request.version, request.connection.slices
+        if asked.replica_id >= 0 and not request.client.is_peer:
+            return await slices.run(_refusing_unauthenticated_follower(version, asked))
+        now_s = asyncio.get_running_loop().time()
+        try:
+            session, is_full = await slices.run(
+                self._sessions.opening(asked, uses_topic_ids=version >= TOPIC_IDS_FROM, now_s=now_s)
+            )
+        except BrokerError as error:
+            return Reply(encode_fetch_response(version, [], error_code=error.code))
+        return await self._answer_large(request, asked, session, is_full)
+
     async def _answer_large(
         self, request: Request, asked: FetchRequest, session: FetchSession | None, is_full: bool
     ) -> Reply:
-        all_partitions = asked_partitions(asked) if session is None else session.asked()
-        partitions = [each async for each in sliced(request, all_partitions, _LISTED_AT_ONCE)]
+        partitions: list[tuple[PartitionKey, FetchPartition]] = []
         listener = request.client.listener
-        job = Job(self._source, request.version, listener, asked, session, is_full, partitions)
-        return await LargeFetch(job, min(asked.max_wait_ms, _WAIT_MS_MAX) / 1000).answer()
+        if session is not None:
+            session.large_fetches += 1
+        try:
+            partitions = await _list_partitions(request, asked, session)
+            job = Job(self._source, request.version, listener, asked, session, is_full, partitions)
+            return await LargeFetch(job, min(asked.max_wait_ms, _WAIT_MS_MAX) / 1000).answer()
+        finally:
+            if session is not None:
+                session.large_fetches -= 1
+            free_in_slices(partitions)
+            for topic in asked.topics:
+                free_in_slices(topic.partitions)
+            free_in_slices(asked.topics)
 
 
-def _refuse_unauthenticated_follower(version: int, asked: FetchRequest) -> Reply:
+async def _list_partitions(
+    request: Request, asked: FetchRequest, session: FetchSession | None
+) -> list[tuple[PartitionKey, FetchPartition]]:
+    """The partitions of a large fetch."""
+    if session is None:
+        return [each async for each in sliced(request, asked_partitions(asked), _LISTED_AT_ONCE)]
+    try:
+        return [each async for each in sliced(request, session.asked(), _LISTED_AT_ONCE)]
+    except RuntimeError:  # Another connection uses the same session.
+        return list(session.asked())
+
+
+def _refusing_unauthenticated_follower(version: int, asked: FetchRequest) -> Sliced:
     """Refuse a client that fetches as a replica: its fetch would count as a follower's progress."""
     code = ErrorCode.cluster_authorization_failed
     if version >= SESSIONS_FROM:
         return Reply(encode_fetch_response(version, [], error_code=code))
-    topics = [
-        FetchedTopic(name, topic_id, [FetchedPartition(p.partition, code) for p in partitions])
-        for name, topic_id, partitions in asked.topics
-    ]
-    return Reply(encode_fetch_response(version, topics))
+    parts = FetchParts(version)
+    all_partitions = iter(asked_partitions(asked))
+    while some := list(islice(all_partitions, UPDATED_AT_ONCE)):
+        for topic, partitions in groupby(some, lambda each: each[0][0]):
+            parts.add(topic, [FetchedPartition(index, code) for (_, index), _ in partitions])
+        yield
+    topics = [chunk for topic in parts.topics() for chunk in topic]
+    return Reply(merged([parts.start(0), *topics, parts.end(())]))

@@ -19,12 +19,14 @@ from suwi.net.answers import Reply
 from suwi.replica.partition import Partition
 from suwi.wire.fetch_parts import FetchParts, merged
 from suwi.wire.fetch_response import Chunk, FetchedPartition
+from suwi.wire.leaders import CurrentLeader
 
 SLICE_COST = 256
 """About two milliseconds: a partition costs 1, one of a follower 4, and 8 more if it has
 records."""
 _FOLLOWER_COST = 4
 _RECORDS_COST = 8
+_UNWATCHED_AT_ONCE = 4_000
 _NEWS_DELAY_S_PER_PARTITION = 100e-6
 """About four times what the next fetch costs: while thousands of logs are opened each has a high
 watermark to tell, and must not cause a fetch of all partitions."""
@@ -125,9 +127,12 @@ class LargeFetch:
             self._watched.append((partition, on_change))
 
     def _unwatch(self) -> None:
-        for partition, on_change in self._watched:
+        """Also in slices, but without an await: the client may have disconnected."""
+        for partition, on_change in self._watched[-_UNWATCHED_AT_ONCE:]:
             partition.unwatch(on_change)
-        self._watched.clear()
+        del self._watched[-_UNWATCHED_AT_ONCE:]
+        if self._watched:
+            asyncio.get_running_loop().call_soon(self._unwatch)
 
     def _on_change(self, position: int) -> None:
         self._changed[position] = None
@@ -180,12 +185,13 @@ class LargeFetch:
         job = self._job
         parts = FetchParts(job.version)
         slice_: dict[TopicKey, list[FetchedPartition]] = {}
+        hints: set[CurrentLeader | None] = set()
         for position in sorted(self._found):
             if self._cost >= SLICE_COST:
                 _encode(parts, slice_)
                 slice_ = {}
                 await self._yield_to_loop()
-            self._add_to_response(position, slice_)
+            self._add_to_response(position, slice_, hints)
         _encode(parts, slice_)
         chunks: list[Chunk] = [parts.start(job.session.id if job.session is not None else 0)]
         for topic in parts.topics():
@@ -193,9 +199,6 @@ class LargeFetch:
                 await self._yield_to_loop()
             self._cost += 1
             chunks += topic
-        if len(self._found) > SLICE_COST:
-            await self._yield_to_loop()
-        hints = {found.answer.current_leader for found in self._found.values()}
         chunks.append(parts.end(hinted_endpoints(job.source.image, job.listener, hints)))
         if len(chunks) > SLICE_COST:
             await self._yield_to_loop()
@@ -203,11 +206,15 @@ class LargeFetch:
         return Reply(merged(chunks), partial(release_all, releases) if releases else None)
 
     def _add_to_response(
-        self, position: int, slice_: dict[TopicKey, list[FetchedPartition]]
+        self,
+        position: int,
+        slice_: dict[TopicKey, list[FetchedPartition]],
+        hints: set[CurrentLeader | None],
     ) -> None:
         self._cost += 1
-        found, session = self._found[position], self._job.session
+        found, session = self._found.pop(position), self._job.session
         key, answer = found.key, found.answer
+        hints.add(answer.current_leader)
         found.record_sent()
         if session is not None:
             is_changed = session.changed(key, answer, has_records=found.slice is not None)

@@ -1,17 +1,21 @@
 """Incremental fetch sessions (KIP-227): the broker remembers which partitions a client fetches.
 
-`FetchSessions.open` finds or creates the session of a request; `FetchSession.changed` tells which
-partitions a response must include. No I/O; the only input beside the requests is the random ids.
+`FetchSessions.open` finds or creates the session of a request, `opening` that of a large one in
+slices; `FetchSession.changed` tells which partitions a response must include. No I/O; the only
+input beside the requests is the random ids.
+Invariant: the partitions of all sessions together are at most `partitions_max`.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from suwi.env import Random
+from suwi.env.slices import free_in_slices
 from suwi.model.errors import BrokerError, FetchSessionIdNotFound, InvalidFetchSessionEpoch
 from suwi.wire.fetch_request import FetchPartition, FetchRequest
 from suwi.wire.fetch_response import FetchedPartition
@@ -23,6 +27,8 @@ _EPOCH_MAX = 2**31 - 1
 _EVICTION_S = 120.0
 # For all sessions together: each partition costs half a kilobyte for as long as its session exists.
 _PARTITIONS_MAX = 250_000
+UPDATED_AT_ONCE = 2_000
+"""Partitions of a large request: about two milliseconds."""
 
 TopicKey = str | UUID
 PartitionKey = tuple[TopicKey, int]
@@ -51,25 +57,25 @@ class FetchSession:
     epoch: int = _INITIAL_EPOCH
     used_at_s: float = 0.0
     partitions: OrderedDict[PartitionKey, _CachedPartition] = field(default_factory=OrderedDict)
+    large_fetches: int = 0
+    """Requests in slices that use it now; it may be removed meanwhile."""
 
-    def update(self, request: FetchRequest) -> int:
-        """Apply what a request adds, changes and forgets. Returns the change in partition count."""
-        before = len(self.partitions)
-        for key, asked in asked_partitions(request):
+    def add(self, asked_partitions: "Iterable[tuple[PartitionKey, FetchPartition]]") -> None:
+        """Apply what a request adds and changes."""
+        for key, asked in asked_partitions:
             cached = self.partitions.get(key)
             if cached is None:
                 self.partitions[key] = _CachedPartition(asked)
             else:
                 cached.asked = asked
-        for topic in request.forgotten:
-            topic_key = _topic_key(topic.name, topic.topic_id)
-            for index in topic.partitions:
-                self.partitions.pop((topic_key, index), None)
-        return len(self.partitions) - before
+
+    def forget(self, keys: Iterable[PartitionKey]) -> None:
+        for key in keys:
+            self.partitions.pop(key, None)
 
     def asked(self) -> Iterator[tuple[PartitionKey, FetchPartition]]:
-        """All partitions as they are now; may be taken in slices."""
-        return ((key, cached.asked) for key, cached in list(self.partitions.items()))
+        """All partitions. Raises RuntimeError if the session changes before the last is taken."""
+        return ((key, cached.asked) for key, cached in self.partitions.items())
 
     def changed(self, key: PartitionKey, fetched: FetchedPartition, *, has_records: bool) -> bool:
         """Whether the response must include this partition; remembers what is sent."""
@@ -123,6 +129,38 @@ class FetchSessions:
 
         Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError.
         """
+        session, is_full = self._begin(request, uses_topic_ids, now_s)
+        if session is not None:
+            self._update(session, asked_partitions(request), _forgotten(request))
+        return session, is_full
+
+    def opening(
+        self, request: FetchRequest, *, uses_topic_ids: bool, now_s: float
+    ) -> Generator[None, None, tuple[FetchSession | None, bool]]:
+        """The same in slices: a generator that yields after each."""
+        session, is_full = self._begin(request, uses_topic_ids, now_s)
+        if session is None:
+            return session, is_full
+        asked, forgotten = asked_partitions(request), _forgotten(request)
+        session.large_fetches += 1
+        try:
+            while some := list(islice(asked, UPDATED_AT_ONCE)):
+                self._update(session, some, ())
+                yield
+            while keys := list(islice(forgotten, UPDATED_AT_ONCE)):
+                self._update(session, (), keys)
+                yield
+        except FetchSessionIdNotFound:
+            if not is_full:
+                raise
+            return None, True  # as if there had been no room for it
+        finally:
+            session.large_fetches -= 1
+        return session, is_full
+
+    def _begin(
+        self, request: FetchRequest, uses_topic_ids: bool, now_s: float
+    ) -> tuple[FetchSession | None, bool]:
         session_id, epoch = request.session_id, request.session_epoch
         if epoch in (_FINAL_EPOCH, _INITIAL_EPOCH):
             self._remove(session_id)
@@ -138,12 +176,24 @@ class FetchSessions:
             )
         if session.uses_topic_ids != uses_topic_ids:
             raise FetchSessionTopicIdError("the fetch session mixes topic names and topic ids")
-        self._partitions += session.update(request)
-        if self._partitions > self._partitions_max:
-            self._remove(session_id)
-            raise FetchSessionIdNotFound("the limit of partitions in fetch sessions is reached")
         self._use(session, now_s)
         return session, False
+
+    def _update(
+        self,
+        session: FetchSession,
+        asked: Iterable[tuple[PartitionKey, FetchPartition]],
+        forgotten: Iterable[PartitionKey],
+    ) -> None:
+        before = len(session.partitions)
+        session.add(asked)
+        session.forget(forgotten)
+        if self._sessions.get(session.id) is not session:
+            return  # It has been removed between two slices.
+        self._partitions += len(session.partitions) - before
+        if self._partitions > self._partitions_max:
+            self._remove(session.id)
+            raise FetchSessionIdNotFound("the limit of partitions in fetch sessions is reached")
 
     def _create(
         self, request: FetchRequest, uses_topic_ids: bool, now_s: float
@@ -156,7 +206,6 @@ class FetchSessions:
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = 1 + self._random.below(2**31 - 1)
         session = FetchSession(session_id, uses_topic_ids, is_follower)
-        self._partitions += session.update(request)
         self._sessions[session_id] = session
         self._use(session, now_s)
         return session
@@ -194,6 +243,8 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partitions -= len(session.partitions)
+            if not session.large_fetches:
+                free_in_slices(session.partitions)
 
 
 def asked_partitions(request: FetchRequest) -> Iterator[tuple[PartitionKey, FetchPartition]]:
@@ -201,6 +252,13 @@ def asked_partitions(request: FetchRequest) -> Iterator[tuple[PartitionKey, Fetc
         key = _topic_key(topic.name, topic.topic_id)
         for asked in topic.partitions:
             yield (key, asked.partition), asked
+
+
+def _forgotten(request: FetchRequest) -> Iterator[PartitionKey]:
+    for topic in request.forgotten:
+        key = _topic_key(topic.name, topic.topic_id)
+        for index in topic.partitions:
+            yield key, index
 
 
 def _topic_key(name: str | None, topic_id: UUID | None) -> TopicKey:

@@ -14,7 +14,7 @@ with acks=0 it may send and close.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
@@ -336,12 +336,14 @@ class Produce:
             return Reply([encode_produce_response(form.version, answers)])
         return run_to_end(self._replying(form, [answers]))
 
-    def _replying(self, form: _Form, answers: Sequence[list[TopicProduced]]) -> Sliced:
+    def _replying(self, form: _Form, answers: list[list[TopicProduced]]) -> Sliced:
         """The reply in slices, one for each part of the answers."""
         parts = ProduceParts(form.version)
         hints: set[CurrentLeader | None] = set()
         image = self._replicas.image
-        for part in answers:
+        answers.reverse()
+        while answers:  # What is encoded is freed slice by slice, too.
+            part = answers.pop()
             if form.version >= _LEADER_HINTS_FROM:
                 part = [self._with_hints(image, topic, hints) for topic in part]
             parts.add(part)
@@ -534,7 +536,9 @@ class Produce:
             raise
         if len(pieces) == 1:
             return self._reply(form, pieces[0].answers)
-        return await slices.run(self._replying(form, [piece.answers for piece in pieces]))
+        answers = [piece.answers for piece in pieces]
+        pieces.clear()
+        return await slices.run(self._replying(form, answers))
 
 
 def pieces_of(asked: ProduceRequest) -> Iterator[ProduceRequest]:
