@@ -3,7 +3,8 @@
 `largest` makes the requests from the schemas: for each array of an API's newest version one request
 in which this array has as many items as are accepted. Names are those of existing topics first,
 then unknown ones. What would change the cluster for good is only validated, or names nothing that
-exists. `smallest` lists the requests that are answered with the most.
+exists. The newest versions of Produce and Fetch name topics by ids that do not exist: `of_records`
+lists requests with names. `smallest` lists the requests that are answered with the most.
 """
 
 import struct
@@ -15,7 +16,14 @@ from bench.messages import CLIENT_ID, frame
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
 from suwi.wire.codec import encode_request
+from suwi.wire.fetch_request import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    encode_fetch_request,
+)
 from suwi.wire.headers import request_header
+from suwi.wire.produce import encode_produce_request
 from suwi.wire.schema import FIXED, Direction, Field, Structure, structure
 from suwi.wire.versions import (
     APIS,
@@ -27,6 +35,11 @@ from suwi.wire.versions import (
 
 _ITEMS: Final = REQUEST_ITEMS_MAX - 10
 _PRODUCED_PARTITIONS: Final = 10_000
+_PRODUCERS: Final = 10_000
+_NAMES_VERSION: Final = 12  # of Produce and Fetch, the last with names
+_LARGE_BATCH_BYTES: Final = 1_000_000
+_LARGE_BATCHES: Final = 100  # together nearly socket.request.max.bytes
+_METADATA_BYTES: Final = 7 * 1024 * 1024
 COMMIT_VERSION: Final = 8  # the last with names
 OFFSETS_GROUP: Final = "all-offsets"
 # These would be deleted, or replaced.
@@ -85,6 +98,63 @@ def largest(topics: Topics, served: Collection[int]) -> Iterator[Asked]:
             yield _asked(api.key, f"{items:,} {'.'.join(path)}", body)
 
 
+def of_records(topics: Topics) -> Iterator[Asked]:
+    """Produce, Fetch and DescribeProducers of partitions that exist, in order: what is written is
+    read afterwards."""
+    places = [(name, index) for name, count in topics.items() for index in range(count)]
+    places = places[:_PRODUCED_PARTITIONS]
+    some = f"{len(places):,} partitions that exist"
+    yield _produce(some, [(*place, _batch(b"x")) for place in places])
+    large = _batch(b"x" * _LARGE_BATCH_BYTES)
+    yield _produce(f"{_LARGE_BATCHES} MB", [(*place, large) for place in places[:_LARGE_BATCHES]])
+    first = places[0]
+    batches = [(*first, _batch(b"x", producer_id=number)) for number in range(_PRODUCERS)]
+    yield _produce(f"{_PRODUCERS:,} producers, one partition", batches)
+    yield _fetch(some, places, epoch=-1)
+    yield _fetch(f"{some}, with a session", places, epoch=0)
+    yield _fetch(f"small, {_LARGE_BATCHES} MB", places[:_LARGE_BATCHES], epoch=-1)
+    asked = {"topics": [{"name": first[0], "partition_indexes": [first[1]]}]}
+    body = _encode(ApiKey.DESCRIBE_PRODUCERS, asked)
+    yield _asked(ApiKey.DESCRIBE_PRODUCERS, f"small, {_PRODUCERS:,} producers", body)
+
+
+def of_bytes() -> Iterator[Asked]:
+    """Few items, but large ones."""
+    metadata = bytes(_METADATA_BYTES)
+    fields, _ = largest_fields(ApiKey.JOIN_GROUP, (), (), 0)
+    fields["protocols"] = [{"name": "range", "metadata": metadata}]
+    yield _asked(ApiKey.JOIN_GROUP, "7 MiB of metadata", _encode(ApiKey.JOIN_GROUP, fields))
+    fields, _ = largest_fields(ApiKey.SYNC_GROUP, (), (), 0)
+    fields["assignments"] = [{"member_id": "", "assignment": metadata}]
+    yield _asked(ApiKey.SYNC_GROUP, "7 MiB of assignments", _encode(ApiKey.SYNC_GROUP, fields))
+
+
+def _batch(value: bytes, *, producer_id: int = -1) -> bytes:
+    numbers = {} if producer_id < 0 else {"producer_epoch": 0, "base_sequence": 0}
+    return bytes(build_batch([Record(value=value)], producer_id=producer_id, **numbers))
+
+
+def _produce(what: str, batches: Sequence[tuple[str, int, bytes]]) -> Asked:
+    topics: dict[str, list[tuple[int, bytes]]] = {}
+    for name, index, batch in batches:
+        topics.setdefault(name, []).append((index, batch))
+    asked = [(name, None, partitions) for name, partitions in topics.items()]
+    body = b"".join(encode_produce_request(_NAMES_VERSION, None, 1, 30_000, asked))
+    return _asked(ApiKey.PRODUCE, what, body, _NAMES_VERSION)
+
+
+def _fetch(what: str, places: Sequence[tuple[str, int]], *, epoch: int) -> Asked:
+    topics: dict[str, list[FetchPartition]] = {}
+    for name, index in places:
+        partition = FetchPartition(index, -1, 0, -1, -1, 2 * _LARGE_BATCH_BYTES)
+        topics.setdefault(name, []).append(partition)
+    asked = [FetchTopic(name, None, partitions) for name, partitions in topics.items()]
+    bytes_max = _LARGE_BATCHES * _LARGE_BATCH_BYTES
+    fetch = FetchRequest(0, 1, bytes_max, asked, session_epoch=epoch)
+    body = encode_fetch_request(_NAMES_VERSION, fetch)
+    return _asked(ApiKey.FETCH, what, body, _NAMES_VERSION)
+
+
 def arrays_of(api: int) -> list[tuple[str, ...]]:
     """The paths of all arrays in a request of the newest version."""
     return list(_arrays(structure(api, APIS[api].max_version, Direction.REQUEST)))
@@ -127,8 +197,8 @@ def _encode(api: ApiKey, fields: dict[str, Any]) -> bytes:
     return encode_request(api, APIS[api].max_version, fields)
 
 
-def _asked(api: ApiKey, what: str, body: bytes) -> Asked:
-    header = request_header(api, APIS[api].max_version, 0, CLIENT_ID)
+def _asked(api: ApiKey, what: str, body: bytes, version: int | None = None) -> Asked:
+    header = request_header(api, version or APIS[api].max_version, 0, CLIENT_ID)
     return Asked(f"{APIS[api].name}: {what}", frame(header + body))
 
 

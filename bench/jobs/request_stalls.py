@@ -15,6 +15,8 @@ from bench.largest import (
     commit,
     find_coordinator,
     largest,
+    of_bytes,
+    of_records,
     smallest,
 )
 from bench.measure import Figure
@@ -39,7 +41,8 @@ def measure(plan: StallPlan) -> list[Figure]:
         _commit_offsets(server, topics, plan.many)
         recorders: Recorders = {"loop": place.recorder, "idle": idle}
         figures = []
-        for asked in [*smallest(), *largest(topics, _served(server))]:
+        requests = [*smallest(), *largest(topics, _served(server)), *of_bytes()]
+        for asked in [*requests, *of_records(topics)]:
             figures += take_all(
                 JOB + asked.name, SUWI, plan, lambda asked=asked: _once(server, recorders, asked)
             )

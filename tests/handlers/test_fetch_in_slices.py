@@ -409,3 +409,21 @@ def test_a_client_that_fetches_many_partitions_as_a_replica_is_refused_in_slices
         assert codes == {ErrorCode.cluster_authorization_failed}
 
     asyncio.run(run())
+
+
+def test_a_large_fetch_that_waits_responds_at_once_when_others_need_its_memory() -> None:
+    async def run() -> None:
+        broker = Counted()
+        partitions = [FetchPartition(index, -1, 0, -1, -1, 1) for index in range(COUNT)]
+        topics = [FetchTopic(None, broker.world.id_of("t"), partitions)]
+        asked = FetchRequest(300_000, 1, 1, topics)
+        answer = broker.handler(request_of(ApiKey.FETCH, VERSION, b"", asked))
+        assert isinstance(answer, Exclusive)
+        assert answer.give_way is not None
+        reply = asyncio.ensure_future(answer.reply)
+        await until_it_waits(broker, reply)  # type: ignore[arg-type]
+        answer.give_way()
+        assert len(indexes(response(await reply))) == COUNT  # type: ignore[arg-type]
+        broker.stop()
+
+    asyncio.run(run())

@@ -310,3 +310,22 @@ def test_a_retry_on_another_connection_that_meets_the_pieces_is_stored_once() ->
         assert {(each.error_code, each.base_offset) for each in topic.partitions} == {(0, 0)}
 
     run(scenario)
+
+
+def test_only_a_request_of_many_partitions_waits_for_large_requests_of_others() -> None:
+    async def scenario() -> None:
+        broker = Broker()
+        dispatcher, budget = Dispatcher({ApiKey.PRODUCE: broker.handler}), timeless_budget()
+        large = budget.turns.slices.large_requests
+        held = await large.acquire(10**6)
+        for body in (to_all(acks=1), body_of([(0, batch(b"v" * produce.PIECE_BYTES))], acks=0)):
+            _, wire = connect(dispatcher, budget=budget)
+            wire.deliver(frame(ApiKey.PRODUCE, VERSION, bytes(body)))
+        await turns(50)
+        assert sum(broker.appends.values()) == 1
+        held.release()
+        await broker.until(1 + PARTITIONS)
+        await turns(20)
+        assert (large._used, budget.buffer_pool.allocated_bytes) == (0, 0)
+
+    run(scenario)

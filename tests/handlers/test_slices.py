@@ -18,9 +18,13 @@ from suwi.metadata.image import PartitionState
 from suwi.model.ids import LeaderEpoch, ProducerEpoch, ProducerId
 from suwi.net.answers import Exclusive, Reply
 from suwi.net.fair_turns import SliceTurns
+from suwi.records.batch import read_header
+from suwi.records.builder import build_batch
+from suwi.records.record import Record
 from suwi.sim.clock import ManualClock
 from suwi.transaction.transaction_records import TransactionLogValue
 from suwi.wire.versions import ApiKey
+from tests.handlers import world as worlds
 from tests.handlers.requests import ManyReplicas, request, response_to
 from tests.replica.alone import ONE, make_partition
 
@@ -219,3 +223,37 @@ def test_many_transactions_are_listed_in_slices() -> None:
         assert ids == [f"t{n}" for n in range(299)]
 
     asyncio.run(scenario())
+
+
+def test_the_many_producers_of_one_partition_are_described_in_slices() -> None:
+    """The request has a few bytes."""
+
+    class Turns(SliceTurns):
+        count = 0
+
+        def next(self) -> "asyncio.Future[None]":
+            self.count += 1
+            return super().next()
+
+    async def run() -> None:
+        world = worlds.World()
+        world.add("t", [worlds.led(), worlds.led()])
+        partition = world.replicas.leader_of("t", 0)
+        producers = 10 * SLICE_PARTITIONS
+        for number in range(producers):
+            batch = memoryview(
+                build_batch(
+                    [Record(value=b"x")], producer_id=number, producer_epoch=0, base_sequence=0
+                )
+            )
+            partition.append(batch, read_header(batch), 0)
+        asked = request(ApiKey.DESCRIBE_PRODUCERS, 0, describe_producers([("t", 2)]))
+        turns = Turns()
+        asked.connection = SimpleNamespace(slices=turns)  # type: ignore[assignment]
+        answer = await response_to(asked, DescribeProducers(world.replicas)(asked))
+        first, second = answer.topics[0].partitions
+        described = [each.producer_id for each in first.active_producers]
+        assert (described, second.active_producers) == (list(range(producers)), ())
+        assert turns.count >= 9
+
+    asyncio.run(run())

@@ -9,6 +9,8 @@ import pytest
 from suwi.handlers.slices import in_slices
 from suwi.net import NO_REPLY, Answer, Dispatcher, Exclusive, Later, NoReply, Reply, Request
 from suwi.net.buffer_pool import BufferPool, KeptBytes
+from suwi.net.large_requests import HELD_S_MAX, LargeRequests, items_of
+from suwi.sim.simulation import Simulation
 from suwi.wire.codec import LARGE_BYTES, encode_request, read_response
 from suwi.wire.fetch_request import (
     FetchPartition,
@@ -79,7 +81,7 @@ def test_others_are_served_while_a_large_request_is_decoded() -> None:
         while not handlers.groups:
             other.deliver(small())
             asked += 1
-            await asyncio.sleep(0)
+            await turns(1)
         await settle()
         assert handlers.groups == [SLICES * SLICE_ITEMS]
         assert asked >= SLICES  # another request was handled beside each slice
@@ -94,7 +96,7 @@ def test_the_next_request_of_the_connection_waits_until_the_large_one_is_handled
         handlers = Handlers()
         _, wire = connect(handlers.dispatcher())
         wire.deliver(LARGE + small())
-        await asyncio.sleep(0)
+        await turns(1)
         assert handlers.handled == []
         await turns(SLICES * 3)
         assert handlers.handled == [1, 2]
@@ -273,6 +275,112 @@ def test_a_handler_that_waits_for_another_request_does_not_keep_it_from_being_de
             wire.deliver(LARGE)
         await turns(SLICES * 6)
         assert [replies(bytes(wire.sent)) for wire in wires] == [[(1, b"joined")]] * 2
+
+    run(scenario)
+
+
+MANY = frame(
+    ApiKey.DELETE_GROUPS,
+    0,
+    encode_request(ApiKey.DELETE_GROUPS, 0, {"groups_names": ["g"] * 99_000}),
+)
+
+
+def test_requests_that_are_decoded_and_not_answered_yet_are_bounded() -> None:
+    async def scenario() -> None:
+        answers: list[asyncio.Future[Reply | NoReply]] = []
+
+        async def answer_when_told(request: Request) -> Reply | NoReply:
+            answers.append(asyncio.get_running_loop().create_future())
+            return await answers[-1]
+
+        handlers = Handlers(answer_when_told)
+        dispatcher, budget = handlers.dispatcher(), timeless_budget()
+        wires = [connect(dispatcher, budget=budget)[1] for _ in range(10)]
+        for wire in wires:
+            wire.deliver(MANY)
+        await turns(3_000)
+        held = 4 * REQUEST_ITEMS_MAX // items_of(len(MANY))
+        assert len(handlers.handled) == held == 5
+        _, other = connect(dispatcher, budget=budget)
+        other.deliver(small())
+        assert replies(bytes(other.sent)) == [(2, b"small")], "only large requests wait"
+        wires[7].close()
+        for number in range(9):
+            while len(answers) <= number:
+                await turns(1)
+            answers[number].set_result(Reply([b"large"]))
+        await turns(100)
+        answered = [bool(wire.sent) for wire in wires]
+        assert answered == [True] * 7 + [False] + [True] * 2
+        assert budget.turns.slices.large_requests._used == 0
+        assert budget.buffer_pool.allocated_bytes == 0
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("give_way", [False, True])
+def test_requests_that_wait_for_other_clients_do_not_keep_these_from_being_decoded(
+    give_way: bool,
+) -> None:
+    async def scenario() -> None:
+        waiting: list[asyncio.Future[Reply | NoReply]] = []
+
+        def answer(request: Request) -> Answer:
+            future: asyncio.Future[Reply | NoReply] = asyncio.get_running_loop().create_future()
+            waiting.append(future)
+            if not give_way:
+                return Later(future)
+            return Exclusive(future, give_way=lambda: future.set_result(Reply([b"nothing yet"])))
+
+        handlers = Handlers(answer)
+        dispatcher, budget = handlers.dispatcher(), timeless_budget()
+        wires = [connect(dispatcher, budget=budget)[1] for _ in range(8)]
+        for wire in wires:
+            wire.deliver(MANY)
+        while len(handlers.handled) < 8:
+            await turns(1)
+        await turns(10)
+        if give_way:  # the first ones, in order, and no more than needed
+            assert [future.done() for future in waiting] == [True] * 3 + [False] * 5
+        else:
+            assert not any(future.done() for future in waiting)
+            assert budget.turns.slices.large_requests._used == 0
+
+    run(scenario)
+
+
+def test_a_share_is_returned_after_a_while_whatever_its_request_waits_for() -> None:
+    async def scenario() -> None:
+        large = LargeRequests(10)
+        first = await large.acquire(10)
+        began_s = asyncio.get_running_loop().time()
+        second = await large.acquire(10)
+        assert asyncio.get_running_loop().time() - began_s == pytest.approx(HELD_S_MAX)
+        first.release()
+        second.release()
+        assert large._used == 0
+
+    Simulation(0).run(scenario())
+
+
+def test_a_share_is_larger_than_all_only_if_it_is_the_only_one() -> None:
+    async def scenario() -> None:
+        large = LargeRequests(10)
+        first = await large.acquire(50)
+        second = asyncio.ensure_future(large.acquire(1))
+        cancelled = asyncio.ensure_future(large.acquire(1))
+        await turns(3)
+        assert not second.done()
+        cancelled.cancel()
+        await turns(3)
+        first.reduce(9)
+        assert large._used == 10
+        (await second).release()
+        nothing = await large.acquire(0)
+        first.release()
+        nothing.release()
+        assert (large._used, len(large._waiting)) == (0, 0)
 
     run(scenario)
 

@@ -6,7 +6,8 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.handlers.errors import error_of
-from suwi.handlers.slices import Sliced, SlicedResponse, counting, in_slices
+from suwi.handlers.slices import Sliced, SlicedItems, SlicedResponse, counting, in_slices
+from suwi.log.producer_state import Producer
 from suwi.model.errors import InvalidRequest
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
@@ -29,37 +30,40 @@ class DescribeProducers:
         )
         yield from counting(times, asked)
         response = SlicedResponse(request)
+        producers = SlicedItems(request, ("topics", "partitions", "active_producers"))
         for topic in request.message.topics:
             if response.begin_topic(name=topic.name):
                 yield
             for index in topic.partition_indexes:
-                described = self._describe(topic.name, index, times[topic.name, index])
-                if response.add(described, 1 + len(described["active_producers"])):
+                partition, active = self._describe(topic.name, index, times[topic.name, index])
+                for producer in active:
+                    producers.add(_described(producer))
+                    if response.count():
+                        producers.encode()
+                        yield
+                if response.add({**partition, "active_producers": producers.take()}):
                     yield
         return response.reply()
 
-    def _describe(self, topic: str, index: int, times_named: int) -> dict[str, Any]:
-        error, message, producers = ErrorCode.none, None, list[dict[str, Any]]()
+    def _describe(
+        self, topic: str, index: int, times_named: int
+    ) -> tuple[dict[str, Any], list[Producer]]:
+        error, message, producers = ErrorCode.none, None, list[Producer]()
         try:
             if times_named > 1:  # a few bytes each in the request, kilobytes in the response
                 raise InvalidRequest(f"{topic}-{index} is named more than once")
-            log = self._replicas.leader_of(topic, index).log
-            producers = [
-                {
-                    "producer_id": producer.producer_id,
-                    "producer_epoch": producer.epoch,
-                    "last_sequence": producer.last_sequence,
-                    "last_timestamp": producer.last_timestamp,
-                    "coordinator_epoch": producer.coordinator_epoch,
-                    "current_txn_start_offset": producer.txn_first_offset,
-                }
-                for producer in log.producers.all()
-            ]
+            producers = self._replicas.leader_of(topic, index).log.producers.all()
         except Exception as problem:
             error, message = error_of(problem)
-        return {
-            "partition_index": index,
-            "error_code": error,
-            "error_message": message,
-            "active_producers": producers,
-        }
+        return {"partition_index": index, "error_code": error, "error_message": message}, producers
+
+
+def _described(producer: Producer) -> dict[str, Any]:
+    return {
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
+        "last_sequence": producer.last_sequence,
+        "last_timestamp": producer.last_timestamp,
+        "coordinator_epoch": producer.coordinator_epoch,
+        "current_txn_start_offset": producer.txn_first_offset,
+    }

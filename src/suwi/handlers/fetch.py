@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.env.slices import free_in_slices, run_to_end
 from suwi.handlers.delayed_fetch import DelayedFetch
-from suwi.handlers.fetch_in_slices import LargeFetch
+from suwi.handlers.fetch_in_slices import LargeFetch, Patience
 from suwi.handlers.fetch_job import Job
 from suwi.handlers.fetch_sessions import (
     UPDATED_AT_ONCE,
@@ -62,7 +62,9 @@ class Fetch:
     def __call__(self, request: Request) -> Answer:
         version = request.version
         if request.message is not None:  # a large one, decoded in slices
-            return Exclusive(self._answer_large_request(request, request.message))
+            patience = Patience()
+            reply = self._answer_large_request(request, request.message, patience)
+            return Exclusive(reply, give_way=patience.end)
         asked = decode_fetch_request(version, request.body)
         if asked.replica_id >= 0 and not request.client.is_peer:
             return run_to_end(_refusing_unauthenticated_follower(version, asked))
@@ -78,7 +80,7 @@ class Fetch:
         else:
             size = sum([len(topic.partitions) for topic in asked.topics])
         if size > LARGE_PARTITIONS:
-            return Exclusive(self._answer_large(request, asked, session, is_full))
+            return Exclusive(self._answer_large(request, asked, session, is_full, Patience()))
         partitions = list(asked_partitions(asked) if session is None else session.asked())
         listener = request.client.listener
         job = Job(self._source, version, listener, asked, session, is_full, partitions)
@@ -90,7 +92,9 @@ class Fetch:
         wait_ms = min(asked.max_wait_ms, _WAIT_MS_MAX)
         return Exclusive(DelayedFetch(job, wait_ms / 1000, has_news=read_pass.has_news).promise)
 
-    async def _answer_large_request(self, request: Request, asked: FetchRequest) -> Reply:
+    async def _answer_large_request(
+        self, request: Request, asked: FetchRequest, patience: Patience
+    ) -> Reply:
         version, slices = request.version, request.connection.slices
         if asked.replica_id >= 0 and not request.client.is_peer:
             return await slices.run(_refusing_unauthenticated_follower(version, asked))
@@ -101,10 +105,15 @@ class Fetch:
             )
         except BrokerError as error:
             return Reply(encode_fetch_response(version, [], error_code=error.code))
-        return await self._answer_large(request, asked, session, is_full)
+        return await self._answer_large(request, asked, session, is_full, patience)
 
     async def _answer_large(
-        self, request: Request, asked: FetchRequest, session: FetchSession | None, is_full: bool
+        self,
+        request: Request,
+        asked: FetchRequest,
+        session: FetchSession | None,
+        is_full: bool,
+        patience: Patience,
     ) -> Reply:
         partitions: list[tuple[PartitionKey, FetchPartition]] = []
         listener = request.client.listener
@@ -113,7 +122,8 @@ class Fetch:
         try:
             partitions = await _list_partitions(request, asked, session)
             job = Job(self._source, request.version, listener, asked, session, is_full, partitions)
-            return await LargeFetch(job, min(asked.max_wait_ms, _WAIT_MS_MAX) / 1000).answer()
+            max_wait_s = min(asked.max_wait_ms, _WAIT_MS_MAX) / 1000
+            return await LargeFetch(job, max_wait_s, patience).answer()
         finally:
             if session is not None:
                 session.large_fetches -= 1

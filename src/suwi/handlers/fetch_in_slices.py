@@ -34,9 +34,22 @@ watermark to tell, and must not cause a fetch of all partitions."""
 WatchedPartition = tuple[Partition, Callable[[], None]]
 
 
+class Patience:
+    """Whether a fetch may wait; `end` makes one that waits respond with what there is."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self.on_end: Callable[[], None] = lambda: None
+
+    def end(self) -> None:
+        self.is_over = True
+        self.on_end()
+
+
 class LargeFetch:
-    def __init__(self, job: Job, max_wait_s: float) -> None:
+    def __init__(self, job: Job, max_wait_s: float, patience: Patience) -> None:
         self._job = job
+        self._patience = patience
         self._max_wait_s = max_wait_s
         self._pass: ReadPass = job.begin_pass()
         self._found: dict[int, LogReadResult] = {}
@@ -145,6 +158,8 @@ class LargeFetch:
     async def _wait(self) -> None:
         loop = asyncio.get_running_loop()
         timers = [loop.call_later(self._max_wait_s, self._on_timeout)]
+        self._patience.on_end = self._on_timeout
+        self._is_timed_out = self._patience.is_over
         try:
             while not (self._is_timed_out or self._job.is_enough(self._pass)):
                 if self._pass.has_news and len(timers) == 1:

@@ -56,6 +56,7 @@ from suwi.net.answers import (
 from suwi.net.buffer_pool import KeptBytes
 from suwi.net.dispatch import Request
 from suwi.net.fair_turns import SliceTurns
+from suwi.net.large_requests import items_of
 from suwi.records.batch import BatchHeader, read_header
 from suwi.replica.log_validator import (
     ValidationRules,
@@ -155,10 +156,10 @@ class Produce:
                 answer = self._append_plain(plain, request)
                 if answer is not None:
                     return answer
-        if len(request.body) > PIECE_BYTES:
-            return self._answer_in_pieces(request)
         asked = decode_small_request(version, request.body)
-        if asked is None or self._any_must_wait(asked):
+        if asked is None:
+            return self._answer_in_pieces(request, has_many_items=True)
+        if len(request.body) > PIECE_BYTES or self._any_must_wait(asked):
             return self._answer_in_pieces(request)
         verified: _Verified = {}
         if asked.transactional_id is not None and self._verifier is not None:
@@ -422,13 +423,13 @@ class Produce:
         except BrokerError:
             return False  # `_append` gets the same error and responds with it
 
-    def _answer_in_pieces(self, request: Request) -> Exclusive:
+    def _answer_in_pieces(self, request: Request, *, has_many_items: bool = False) -> Exclusive:
         loop, connection = asyncio.get_running_loop(), request.connection
         form = _Form(request.version, request.client.listener)
         kept = connection.keep(request.body)
         appended = loop.create_future()
         appending = loop.create_task(  # owner: this handler
-            self._append_pieces(kept, form, connection.slices, appended)
+            self._append_pieces(kept, form, connection.slices, appended, has_many_items)
         )
         self._appending.add(appending)
         appending.add_done_callback(self._appending.discard)
@@ -437,12 +438,31 @@ class Produce:
         return Exclusive(reply, until=appended)
 
     async def _append_pieces(
-        self, kept: KeptBytes, form: _Form, slices: SliceTurns, appended: asyncio.Future[None]
+        self,
+        kept: KeptBytes,
+        form: _Form,
+        slices: SliceTurns,
+        appended: asyncio.Future[None],
+        has_many_items: bool,
     ) -> _Pieces:
+        items = items_of(len(kept.view)) if has_many_items else 0
+        share = await slices.large_requests.acquire(items)
         try:
             asked = await slices.run(decoding_produce_request(form.version, kept.view))
+            share.reduce(sum([1 + len(partitions) for _, _, partitions in asked.topics]))
+            return await self._append_decoded(asked, form, slices, appended)
         except MalformedRequest as error:
             return CloseConnection(str(error))
+        finally:
+            share.release()
+
+    async def _append_decoded(
+        self,
+        asked: ProduceRequest,
+        form: _Form,
+        slices: SliceTurns,
+        appended: asyncio.Future[None],
+    ) -> _Pieces:
         verification = None
         if asked.transactional_id is not None and self._verifier is not None:
             verification = ProduceVerification(form.version, self._verifier)

@@ -173,9 +173,10 @@ class Exclusive:
     before `until` is done, as the side effects are then.
 
     `waits_for_slices_only`: it awaits nothing but its next slice, so that others may wait for it.
+    `give_way`: makes a reply that waits for other requests come soon, if these wait for its memory.
     """
 
-    __slots__ = ("reply", "until", "waits_for_slices_only")
+    __slots__ = ("give_way", "reply", "until", "waits_for_slices_only")
 
     def __init__(
         self,
@@ -183,10 +184,12 @@ class Exclusive:
         until: "asyncio.Future[None] | None" = None,
         *,
         waits_for_slices_only: bool = False,
+        give_way: Callable[[], None] | None = None,
     ) -> None:
         self.reply = reply
         self.until = until
         self.waits_for_slices_only = waits_for_slices_only
+        self.give_way = give_way
 
 
 Answer: TypeAlias = Reply | Later | Exclusive | NoReply

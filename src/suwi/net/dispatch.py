@@ -2,7 +2,7 @@
 
 A connection calls a `Dispatcher` for each frame. Handlers are functions of a `Request`; the answer
 of a coroutine function is `Exclusive`. A large body is decoded in slices, from a copy, while the
-connection waits.
+connection waits, when `large_requests` has room for it.
 Invariants: a frame ends in a handler call, an error response or `CloseConnection`, never in another
 exception of the decoder; broker-only APIs are called only by authenticated brokers.
 """
@@ -11,13 +11,14 @@ import asyncio
 import logging
 import struct
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final, TypeAlias
 
 from suwi.net.answers import Answer, CloseConnection, Exclusive, Later, NoReply, Reply
 from suwi.net.buffer_pool import KeptBytes
 from suwi.net.client_identity import ClientIdentity
 from suwi.net.connection import Connection
+from suwi.net.large_requests import items_of
 from suwi.security.principal import Principal
 from suwi.wire.codec import (
     LARGE_BYTES,
@@ -223,17 +224,39 @@ async def _handle_in_slices(
     until: "asyncio.Future[None]",
 ) -> Reply | NoReply:
     """Decode the rest of a large request and handle it. `until` is done with its side effects."""
+    # Brokers do not wait for clients: replication would stand still.
+    if request.client.is_peer:
+        answer = await _decode_and_handle(handler, request, work, kept, nullcontext(), until)
+        return await _reply_of(answer, until)
     slices = request.connection.slices
-    # One at a time: decoded, a request uses many times its size. A handler that waits for others
-    # must not make these wait. Brokers do not wait for clients: replication would stand still.
-    lock = nullcontext() if request.client.is_peer else slices.large_request
+    share = await slices.large_requests.acquire(items_of(len(kept.view)))
+    try:
+        lock = slices.large_request
+        answer = await _decode_and_handle(handler, request, work, kept, lock, until)
+        if isinstance(answer, Later):
+            share.release()
+        elif isinstance(answer, Exclusive) and answer.give_way is not None:
+            share.lend(answer.give_way)
+        return await _reply_of(answer, until)
+    finally:
+        share.release()
+
+
+async def _decode_and_handle(
+    handler: Handler,
+    request: Request,
+    work: Generator[None, None, Any],
+    kept: KeptBytes,
+    lock: AbstractAsyncContextManager[None],
+    until: "asyncio.Future[None]",
+) -> Answer:
+    # One at a time, so that the first is complete soon. A handler that waits for others must not
+    # make these wait.
     async with lock:
         try:
-            request.message = await slices.run(work)
+            request.message = await request.connection.slices.run(work)
         except RequestTooLarge as error:
-            refusal = refuse_too_large(request.api_key, request.version, error)
-            until.set_result(None)
-            return refusal
+            return refuse_too_large(request.api_key, request.version, error)
         except MalformedRequest as error:
             raise CloseConnection(str(error)) from error
         answer = handler(request)
@@ -241,7 +264,11 @@ async def _handle_in_slices(
         if not isinstance(answer, _ANSWERS):
             answer = Exclusive(answer)
         if isinstance(answer, Exclusive) and answer.waits_for_slices_only:
-            answer = await answer.reply
+            return await answer.reply
+        return answer
+
+
+async def _reply_of(answer: Answer, until: "asyncio.Future[None]") -> Reply | NoReply:
     if isinstance(answer, Exclusive):
         if answer.until is not None:
             answer.until.add_done_callback(lambda _: until.set_result(None))

@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Generator
 from typing import Protocol, TypeVar
 
+from suwi.net.large_requests import LargeRequests
+
 _Result = TypeVar("_Result")
 
 
@@ -25,9 +27,11 @@ class Participant(Protocol):
 class SliceTurns:
     """One slice in each iteration of the event loop, of all requests in turn."""
 
-    __slots__ = ("_waiting", "large_request")
+    __slots__ = ("_waiting", "large_request", "large_requests")
 
     def __init__(self) -> None:
+        self.large_requests = LargeRequests()
+        """Bounds what is decoded and not answered yet."""
         self.large_request = asyncio.Lock()
         """Held while a large request is decoded, which then uses many times its size."""
         self._waiting: deque[asyncio.Future[None]] = deque()
