@@ -20,11 +20,13 @@ from suwi.cli.output import count_text, size_text
 from suwi.env import Clock, Disk, Env
 from suwi.env.local_disk import LocalFile
 from suwi.log import checkpoints, names
-from suwi.log.batch_scan import scan_rows
+from suwi.log.batch_scan import Row, scan_rows
 from suwi.log.segment import RELATIVE_OFFSET_MAX
-from suwi.model.errors import CorruptMessage
+from suwi.log.txn_index import TxnIndex
+from suwi.model.errors import CorruptMessage, InvalidRecord
 from suwi.model.ids import Offset, TopicPartition
 from suwi.records.batch import BatchHeader
+from suwi.records.record import MarkerType, read_marker
 
 _PROGRESS_EVERY_MS = 5_000
 _REBUILT = "remove the file: the next start makes it again from the log"
@@ -47,9 +49,13 @@ class Log(NamedTuple):
 
     @property
     def advice(self) -> str:
+        return f"{self.advice_without_repair}; without one: suwi repair segments {self.directory}"
+
+    @property
+    def advice_without_repair(self) -> str:
         return (
             "with an in-sync replica on another broker: move the directory away and start the "
-            f"broker, which copies it; without one: suwi repair segments {self.directory}"
+            "broker, which copies it"
         )
 
 
@@ -58,6 +64,8 @@ class _Segment(NamedTuple):
     end_offset: int
     """The offset after the last batch that could be read."""
     is_whole: bool
+    aborted: list[Offset]
+    """The offsets of the markers that aborted transactions."""
 
 
 class Progress:
@@ -115,9 +123,13 @@ def _check_log(log: Log, disk: Disk, progress: Progress) -> Iterator[Finding]:
     files = names.offsets_by_suffix(disk.list_dir(log.directory))
     bases = files.get(names.LOG, [])
     segments: list[_Segment] = []
+    open_txns: set[int] = set()
+    yield from _check_first(log, disk, bases)
     for base in bases:
-        findings, segment = _check_segment(log, base, progress, is_last=base == bases[-1])
+        is_last = base == bases[-1]
+        findings, segment = _check_segment(log, base, progress, open_txns, is_last=is_last)
         yield from findings
+        yield from _check_aborted(log, disk, segment)
         segments.append(segment)
     for before, after in pairwise(segments):
         yield from _compare(log, before, after)
@@ -131,24 +143,29 @@ def _check_log(log: Log, disk: Disk, progress: Progress) -> Iterator[Finding]:
 
 
 def _check_segment(
-    log: Log, base: Offset, progress: Progress, *, is_last: bool
+    log: Log, base: Offset, progress: Progress, open_txns: set[int], *, is_last: bool
 ) -> tuple[list[Finding], _Segment]:
+    """`open_txns`: the producers with open transactions; updated."""
     path = f"{log.directory}/{names.offset_name(base)}{names.LOG}"
     size_bytes = os.path.getsize(path)
     end, last, is_ordered = 0, None, True
+    aborted: list[Offset] = []
     try:
         with open_file(path) as opened:
             for row in scan_rows(LocalFile(path, opened.fileno()), 0, size_bytes):
                 for position, header in row.batches:
                     is_ordered &= _follows(header, last, base)
                     end, last = position + header.size_bytes, header
+                    if header.is_transactional and _is_abort(row, position, header, open_txns):
+                        aborted.append(Offset(header.base_offset))
                 progress.add(len(row.chunk))
-    except CorruptMessage:
+    except (CorruptMessage, InvalidRecord):
         pass  # `read_log` says what is wrong, and finds what follows.
     end_offset = last.next_offset if last is not None else int(base)
-    segment = _Segment(base, end_offset, end == size_bytes and is_ordered)
+    segment = _Segment(base, end_offset, end == size_bytes and is_ordered, aborted)
     if segment.is_whole:
         return [], segment
+    open_txns.clear()  # Their ends may be in what cannot be read.
     damages = _damages(read_log(path, base, records=False))
     if is_last and log.was_killed and len(damages) == 1 and ": torn" in damages[0]:
         return [], segment
@@ -156,6 +173,46 @@ def _check_segment(
     more = f" (and {len(damages) - 1} more)" if len(damages) > 1 else ""
     problem = f"{where}{damages[0] if damages else 'an incomplete batch'}{more}"
     return [Finding(ERROR, path, problem, log.advice)], segment
+
+
+def _is_abort(row: Row, position: int, header: BatchHeader, open_txns: set[int]) -> bool:
+    """Whether the batch of a transaction is the marker that aborts one with records."""
+    if not header.is_control:
+        open_txns.add(header.producer_id)
+        return False
+    marker = read_marker(row.bytes_of(position, header), header)
+    was_open = header.producer_id in open_txns
+    open_txns.discard(header.producer_id)
+    return was_open and marker is not None and marker.type is MarkerType.ABORT
+
+
+def _check_first(log: Log, disk: Disk, bases: list[Offset]) -> Iterator[Finding]:
+    """A clean shutdown leaves the first leader epoch at the start of the log."""
+    epochs = checkpoints.read_epochs(disk, f"{log.directory}/{names.LEADER_EPOCHS}")
+    if log.was_killed or not epochs or not bases or epochs[0][1] >= bases[0]:
+        return
+    path = f"{log.directory}/{names.offset_name(bases[0])}{names.LOG}"
+    problem = f"the records from {epochs[0][1]} to {bases[0] - 1} are missing: a segment was lost"
+    yield Finding(ERROR, path, problem, log.advice_without_repair)
+
+
+def _check_aborted(log: Log, disk: Disk, segment: _Segment) -> Iterator[Finding]:
+    """Without its entry in the index an aborted transaction is read as if it were committed."""
+    if log.may_have_gaps:
+        return  # Compaction removes aborted records, and then their entries.
+    path = f"{log.directory}/{names.offset_name(segment.base_offset)}{names.TXN_INDEX}"
+    known = {aborted.last_offset for aborted in TxnIndex(disk, path).entries()}
+    missing = [offset for offset in segment.aborted if offset not in known]
+    if missing:
+        count = count_text(len(missing), "aborted transaction")
+        yield Finding(
+            ERROR,
+            path,
+            f"no entry for {count}, the first one aborted at offset {missing[0]}: consumers read "
+            "aborted records as committed",
+            f"remove {log.directory}/{names.LEADER_EPOCHS}: the next start reads the whole log and "
+            "makes both again",
+        )
 
 
 def _follows(header: BatchHeader, last: BatchHeader | None, base: Offset) -> bool:
