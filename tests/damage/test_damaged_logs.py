@@ -1,10 +1,11 @@
 """`suwi doctor --data` reads every batch of a stopped broker, and names what is wrong."""
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from suwi.log import names
 from suwi.records.batch import batches
@@ -171,3 +172,31 @@ def test_a_missing_first_segment_is_found_by_the_leader_epochs(suwi: Suwi, data:
             f"the records from 0 to {base_of(after) - 1} are missing: a segment was lost",
         )
     ]
+
+
+def test_a_damaged_commit_is_not_taken_for_a_committed_offset(tmp_path: Path) -> None:
+    """After a clean stop no batch is checked; the coordinator reads all of them."""
+    data = tmp_path / "data"
+    here = [TopicPartition("orders", 0)]
+    with BrokerProcess(data, "offsets.topic.num.partitions=1") as broker:
+        suwi = Suwi(broker.address)
+        suwi.ok("topics", "create", "orders")
+        settings = {"bootstrap.servers": broker.address, "group.id": "billing"}
+        consumer = Consumer(settings)
+        for offset in (1_000_001, 1_000_002):
+            consumer.commit(offsets=[TopicPartition("orders", 0, offset)], asynchronous=False)
+        consumer.close()
+        broker.stop()
+        (log,) = (data / "__consumer_offsets-0").glob("*.log")
+        content = log.read_bytes()
+        assert content.count((1_000_002).to_bytes(8)) == 1
+        log.write_bytes(content.replace((1_000_002).to_bytes(8), (777).to_bytes(8)))
+        broker.start()
+        consumer = Consumer(settings | {"bootstrap.servers": broker.address})
+        (found,) = consumer.committed(here, PATIENCE_S)
+        consumer.close()
+        assert found.offset == 1_000_001
+        until_s = time.monotonic() + PATIENCE_S
+        while "damaged batch" not in Suwi(broker.address)("status").stdout:
+            assert time.monotonic() < until_s
+            time.sleep(0.2)
