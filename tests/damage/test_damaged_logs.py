@@ -1,15 +1,20 @@
 """`suwi doctor --data` reads every batch of a stopped broker, and names what is wrong."""
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from suwi.log import names
 from suwi.records.batch import batches
+from tests.broker_process import BrokerProcess
 from tests.cli.support import Suwi
 from tests.cli.test_doctor import findings
 from tests.damage.test_damage_table import ORDERS, make_data
+
+PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +122,82 @@ def test_long_checks_show_their_progress(
     assert ended.exit_code == 0
     assert "checked " in ended.stderr
     assert " of " in ended.stderr
+
+
+def test_a_missing_transaction_index_is_found_and_its_remedy_works(
+    suwi: Suwi, tmp_path: Path
+) -> None:
+    """Where nothing was aborted there is no such file, so a start cannot notice it."""
+    data = tmp_path / "data"
+    with BrokerProcess(data, "log.segment.bytes=4096") as broker:
+        Suwi(broker.address).ok("topics", "create", "orders")
+        producer = Producer({"bootstrap.servers": broker.address, "transactional.id": "mill"})
+        producer.init_transactions(PATIENCE_S)
+        for number in range(12):
+            producer.begin_transaction()
+            for _ in range(number % 3):  # Some have no records.
+                producer.produce("orders", b"%01000d" % number)
+            if number % 4 == 1:
+                producer.commit_transaction(PATIENCE_S)
+            else:
+                producer.flush(PATIENCE_S)
+                producer.abort_transaction(PATIENCE_S)
+        del producer
+        broker.stop()
+    indexes = sorted((data / ORDERS).glob(f"*{names.TXN_INDEX}"))
+    whole = [path.read_bytes() for path in indexes]
+    assert len(whole) > 1
+    assert suwi.ok("doctor", "--data", data) == "nothing to complain about\n"
+    for path in indexes:
+        path.unlink()
+    found = findings(suwi, "--data", data)
+    assert [each["about"] for each in found] == [str(path) for path in indexes]
+    assert all("consumers read aborted records as committed" in each["problem"] for each in found)
+    epochs = data / ORDERS / names.LEADER_EPOCHS
+    assert f"remove {epochs}" in found[0]["advice"]
+    epochs.unlink()
+    with BrokerProcess(data) as broker:
+        Suwi(broker.address).ok("topics", "describe", "orders")
+        broker.stop()
+    assert [path.read_bytes() for path in indexes] == whole
+    assert suwi.ok("doctor", "--data", data) == "nothing to complain about\n"
+
+
+def test_a_missing_first_segment_is_found_by_the_leader_epochs(suwi: Suwi, data: Path) -> None:
+    first, after, *_ = segments(data)
+    remove_segment(first)
+    found = [each for each in findings(suwi, "--data", data) if each["level"] == "error"]
+    assert [(each["about"], each["problem"]) for each in found] == [
+        (
+            str(after),
+            f"the records from 0 to {base_of(after) - 1} are missing: a segment was lost",
+        )
+    ]
+
+
+def test_a_damaged_commit_is_not_taken_for_a_committed_offset(tmp_path: Path) -> None:
+    """After a clean stop no batch is checked; the coordinator reads all of them."""
+    data = tmp_path / "data"
+    here = [TopicPartition("orders", 0)]
+    with BrokerProcess(data, "offsets.topic.num.partitions=1") as broker:
+        suwi = Suwi(broker.address)
+        suwi.ok("topics", "create", "orders")
+        settings = {"bootstrap.servers": broker.address, "group.id": "billing"}
+        consumer = Consumer(settings)
+        for offset in (1_000_001, 1_000_002):
+            consumer.commit(offsets=[TopicPartition("orders", 0, offset)], asynchronous=False)
+        consumer.close()
+        broker.stop()
+        (log,) = (data / "__consumer_offsets-0").glob("*.log")
+        content = log.read_bytes()
+        assert content.count((1_000_002).to_bytes(8)) == 1
+        log.write_bytes(content.replace((1_000_002).to_bytes(8), (777).to_bytes(8)))
+        broker.start()
+        consumer = Consumer(settings | {"bootstrap.servers": broker.address})
+        (found,) = consumer.committed(here, PATIENCE_S)
+        consumer.close()
+        assert found.offset == 1_000_001
+        until_s = time.monotonic() + PATIENCE_S
+        while "damaged batch" not in Suwi(broker.address)("status").stdout:
+            assert time.monotonic() < until_s
+            time.sleep(0.2)

@@ -11,9 +11,9 @@ from typing import Any, Final
 from suwi.coordinator.record import Codec
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.log.partition_log import PartitionLog
-from suwi.model.errors import BrokerError, InvalidRecord
+from suwi.model.errors import BrokerError, CorruptMessage, InvalidRecord
 from suwi.model.ids import Offset
-from suwi.records.batch import BatchHeader, batches
+from suwi.records.batch import BatchHeader, batches, compute_crc
 from suwi.records.record import iter_records, read_marker
 from suwi.replica.partition import Partition
 from suwi.wire.errors import MalformedMessage
@@ -86,6 +86,11 @@ class LogReader:
         self, batch: memoryview, header: BatchHeader, machine: Any, committed: Offset
     ) -> Iterator[None]:
         """Replay a batch, with a pause after each slice."""
+        if compute_crc(batch, 0, header.size_bytes) != header.crc:
+            # Damaged values would be taken for committed offsets or decided transactions.
+            self._log.state.suspects[self._log.partition] = Offset(header.base_offset)
+            self._skip(header.base_offset, CorruptMessage("the batch's checksum is wrong"))
+            return
         try:
             yield from self._records(batch, header, machine, committed)
         except InvalidRecord as error:

@@ -38,7 +38,7 @@ class LogRepair:
         self._disk = disk
         self._dir = directory
         self._start = start_offset
-        self._may_have_gaps = may_have_gaps
+        self.may_have_gaps = may_have_gaps
         self._recovery_point = recovery_point
         saved = checkpoints.read_epochs(disk, f"{directory}/{names.LEADER_EPOCHS}")
         self._epochs = LeaderEpochCache(saved)
@@ -53,7 +53,7 @@ class LogRepair:
             check = self._check(files, base, end)
             on_checked(check.segment.size_bytes)
             found += check.damages
-            if check.end < end != _NO_END and not self._may_have_gaps:
+            if check.end < end != _NO_END and not self.may_have_gaps:
                 path, following = self._stem(base) + names.LOG, self._stem(end) + names.LOG
                 missing = missing_after(files, path, check.end, end, following, self._start)
                 found += [missing] if missing is not None else []

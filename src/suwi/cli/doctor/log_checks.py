@@ -12,14 +12,20 @@ from suwi.cli.dump.command import Findings
 from suwi.cli.dump.findings import Damage
 from suwi.cli.dump.indexes import read_offset_index, read_time_index, read_txn_index
 from suwi.cli.dump.small_files import read_snapshot
-from suwi.cli.output import size_text
-from suwi.env import Clock, Disk, Env
-from suwi.log import names
+from suwi.cli.output import count_text, size_text
+from suwi.env import Clock, Disk, Env, File
+from suwi.log import checkpoints, names
+from suwi.log.batch_scan import scan_headers
 from suwi.log.log_repair import LogRepair, log_repairs
-from suwi.model.ids import TopicPartition
+from suwi.log.txn_index import TxnIndex
+from suwi.model.errors import CorruptMessage, InvalidRecord
+from suwi.model.ids import Offset, TopicPartition
+from suwi.records.batch import BatchHeader
+from suwi.records.record import MarkerType, read_marker
 
 _PROGRESS_EVERY_MS = 5_000
 _REBUILT = "remove the file: the next start makes it again from the log"
+_COPIED = "with an in-sync replica on another broker: start the broker, which copies the log"
 _INDEXES: dict[str, Callable[[str, int], Findings]] = {
     names.OFFSET_INDEX: read_offset_index,
     names.TIME_INDEX: read_time_index,
@@ -48,6 +54,7 @@ class Progress:
 def check_logs(path: str, env: Env) -> Iterator[Finding]:
     """`path`: the data directory of a stopped broker."""
     disk, repair_of = env.disk, log_repairs(env.disk, path)
+    was_clean = disk.exists(f"{path}/{names.CLEAN_SHUTDOWN}")
     found: list[tuple[TopicPartition, str]] = []
     for name in disk.list_dir(path):
         partition = names.parse_partition_dir_name(name)
@@ -56,6 +63,8 @@ def check_logs(path: str, env: Env) -> Iterator[Finding]:
     progress = Progress(env.clock, sum(_size(disk, directory) for _, directory in found))
     for partition, directory in found:
         try:
+            if was_clean:
+                yield from _check_first(disk, directory)
             yield from _check_log(repair_of(partition), disk, directory, progress)
         except OSError as error:
             yield Finding(
@@ -77,12 +86,11 @@ def _size(disk: Disk, directory: str) -> int:
 def _check_log(log: LogRepair, disk: Disk, directory: str, progress: Progress) -> Iterator[Finding]:
     for damage in log.find(progress.add):
         where = f", position {damage.position}" if damage.is_in_file else ""
-        advice = (
-            "with an in-sync replica on another broker: start the broker, which copies the log; "
-            f"without one: suwi repair segments {directory}"
-        )
+        advice = f"{_COPIED}; without one: suwi repair segments {directory}"
         yield Finding(ERROR, damage.path, f"{damage}{where}: {damage.reason}", advice)
     files = names.offsets_by_suffix(disk.list_dir(directory))
+    if not log.may_have_gaps:  # Compaction removes aborted records, and then their entries.
+        yield from _check_aborted(disk, directory, files.get(names.LOG, []))
     for suffix, read in _INDEXES.items():
         for base in files.get(suffix, []):
             path = f"{directory}/{names.offset_name(base)}{suffix}"
@@ -90,6 +98,64 @@ def _check_log(log: LogRepair, disk: Disk, directory: str, progress: Progress) -
     for base in files.get(names.SNAPSHOT, []):
         path = f"{directory}/{names.offset_name(base)}{names.SNAPSHOT}"
         yield from _check_file(path, read_snapshot(path))
+
+
+def _check_first(disk: Disk, directory: str) -> Iterator[Finding]:
+    """A clean shutdown leaves the first leader epoch at the start of the log."""
+    epochs = checkpoints.read_epochs(disk, f"{directory}/{names.LEADER_EPOCHS}")
+    bases = names.offsets_by_suffix(disk.list_dir(directory)).get(names.LOG, [])
+    if epochs and bases and epochs[0][1] < bases[0]:
+        path = f"{directory}/{names.offset_name(bases[0])}{names.LOG}"
+        lost = f"the records from {epochs[0][1]} to {bases[0] - 1}"
+        advice = (
+            "with an in-sync replica on another broker: move the directory away and start the "
+            "broker, which copies it"
+        )
+        yield Finding(ERROR, path, f"{lost} are missing: a segment was lost", advice)
+
+
+def _check_aborted(disk: Disk, directory: str, bases: list[Offset]) -> Iterator[Finding]:
+    """Without its entry in the index an aborted transaction is read as if it were committed."""
+    open_txns: set[int] = set()
+    for base in bases:
+        stem = f"{directory}/{names.offset_name(base)}"
+        known = {each.last_offset for each in TxnIndex(disk, stem + names.TXN_INDEX).entries()}
+        file = disk.open(stem + names.LOG)
+        try:
+            missing = [each for each in _aborted(file, open_txns) if each not in known]
+        finally:
+            file.close()
+        if missing:
+            count = count_text(len(missing), "aborted transaction")
+            yield Finding(
+                ERROR,
+                stem + names.TXN_INDEX,
+                f"no entry for {count}, the first one aborted at offset {missing[0]}: consumers "
+                "read aborted records as committed",
+                f"remove {directory}/{names.LEADER_EPOCHS}: the next start reads the whole log and "
+                "makes both again",
+            )
+
+
+def _aborted(file: File, open_txns: set[int]) -> Iterator[Offset]:
+    """The offsets of markers that abort transactions with records. `open_txns`: the producers of
+    open transactions; updated."""
+    try:
+        for position, header in scan_headers(file, 0, file.size()):
+            if header.is_transactional and _is_abort(file, position, header, open_txns):
+                yield Offset(header.base_offset)
+    except (CorruptMessage, InvalidRecord):
+        open_txns.clear()  # Their ends may be in what cannot be read; `find` lists it.
+
+
+def _is_abort(file: File, position: int, header: BatchHeader, open_txns: set[int]) -> bool:
+    if not header.is_control:
+        open_txns.add(header.producer_id)
+        return False
+    was_open = header.producer_id in open_txns
+    open_txns.discard(header.producer_id)
+    marker = read_marker(file.pread(header.size_bytes, position), header)
+    return was_open and marker is not None and marker.type is MarkerType.ABORT
 
 
 def _check_file(path: str, findings: Findings) -> Iterator[Finding]:
