@@ -22,11 +22,13 @@ from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.transaction.transaction_records import TransactionLogValue, TransactionState
 from suwi.wire.encoder import EncodedItems
+from suwi.wire.primitives import compact_string
 
 _DURATION_FROM: Final = 1
 _PATTERN_FROM: Final = 2
 _STATES: Final = {state.label: state for state in TransactionState}
 
+_FILTERS_AT_ONCE: Final = 500
 _ITEM_COST: Final = COST_PER_SLICE // SLICE_PARTITIONS
 
 
@@ -39,7 +41,7 @@ class ListTransactions:
         return in_slices(request, self._listing(request))
 
     def _listing(self, request: Request) -> Sliced:
-        unknown = [name for name in request.message.state_filters if name not in _STATES]
+        unknown = yield from _unknown_states(request)
         error = ErrorCode.none
         found: list[dict[str, Any]] | EncodedItems = []
         if self._transactions.is_loading:
@@ -96,6 +98,17 @@ class ListTransactions:
             return duration_ms < 0 or metadata.start_ms < begun_before_ms
 
         return is_listed
+
+
+def _unknown_states(request: Request) -> Generator[None, None, EncodedItems]:
+    """In slices, as the reply has them; all versions are flexible."""
+    encoded = []
+    for number, name in enumerate(request.message.state_filters, 1):
+        if name not in _STATES:
+            encoded.append(compact_string(name))
+        if number % _FILTERS_AT_ONCE == 0:
+            yield
+    return EncodedItems(len(encoded), b"".join(encoded))
 
 
 def _pattern(request: Request) -> Regex | None:
