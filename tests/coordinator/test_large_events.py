@@ -416,3 +416,28 @@ def test_a_shortage_of_replicas_between_two_pieces_keeps_the_state() -> None:
         assert 0 < len(machine.values) < MANY
 
     in_world(scenario)
+
+
+def test_an_event_that_was_decided_in_slices_is_appended_before_it_is_replayed() -> None:
+    """Its records may be few, and each of them as large as many."""
+
+    async def scenario(world: World) -> None:
+        await world.serve()
+        seen: list[tuple[int, bool]] = []
+        replay = Notes.replay
+
+        def replayed(machine: Notes, record: Any, facts: Any) -> Iterator[None]:
+            seen.append((world.end, world.shard._is_replaying))
+            yield
+            seen.append((world.end, world.shard._is_replaying))
+            replay(machine, record, facts)
+
+        with patch.object(Notes, "replay", replayed):
+            request = put_many(world, 1, decided_in=2)
+            await until_open(world)
+        assert seen == [(1, False), (1, True)]
+        world.commit()
+        assert request.reply == "done"
+        assert len(world.machine.values) == 1
+
+    in_world(scenario)

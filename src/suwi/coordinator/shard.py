@@ -4,8 +4,9 @@
 machine decides, its records are replayed at once and appended together with others of the same turn
 of the loop; replies wait until all that they rest on is committed. There is no undo: after a
 failure the state is loaded again.
-An event with many records takes several turns: it is appended as a whole and then replayed, and the
-shard is closed until then. Nothing else is decided in between; what arrives waits, in its order.
+An event with many records, or one that is decided in slices, takes several turns: it is appended as
+a whole and then replayed, and the shard is closed until then. Nothing else is decided in between;
+what arrives waits, in its order.
 Invariant: what is in memory is what a replay of the log gives (H0), except while it is closed.
 An exception in here fails this shard only (hazard G26).
 """
