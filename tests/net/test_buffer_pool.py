@@ -45,6 +45,25 @@ def test_growing_keeps_the_bytes_received() -> None:
     assert 5_000 < len(owner.held) <= 16 * 5_000
 
 
+def test_a_large_frame_is_copied_once_however_often_its_buffer_grows() -> None:
+    """To copy tens of megabytes would hold the event loop."""
+    buffers = BufferPool(1 << 30)
+    owner = Owner(buffers, 100_000_000, SHARED_BYTES)
+    assert owner.ask()
+    first, sizes = owner.held, [len(owner.held)]
+    while sizes[-1] < owner.frame_bytes:
+        owner.held[sizes[-1] - 1] = len(sizes)
+        owner.received_bytes = sizes[-1]
+        assert owner.ask()
+        assert owner.held.obj is first.obj
+        assert buffers.allocated_bytes == len(owner.held)
+        assert owner.held[sizes[-1] - 1] == len(sizes)
+        sizes.append(len(owner.held))
+    assert len(sizes) > 2
+    owner.finish()
+    assert buffers.allocated_bytes == 0
+
+
 def test_memory_kept_for_reuse_is_bounded() -> None:
     buffers = BufferPool(1 << 30)
     owners = [Owner(buffers, 1_000_000, 1_000_000) for _ in range(100)]

@@ -66,38 +66,47 @@ class BufferPool:
             return self.window
         return self.shared[: max(frame_bytes, SHARED_BYTES)]
 
-    def allocate(self, size_bytes: int) -> memoryview:
-        """A buffer of at least this size, for bytes that have been received. Never refused."""
+    def allocate(self, size_bytes: int, mapped_bytes: int = 0) -> memoryview:
+        """A buffer of at least this size, for bytes that have been received. Never refused. With
+        `mapped_bytes` it is the beginning of a larger one, of which the rest uses no memory yet."""
         size_class = _class_of(size_bytes)
         free = self._free_buffers.get(size_class)
         if free:
             buffer = free.pop()
             self._free_bytes -= size_class
         else:
-            buffer = _allocate(size_class)
-        self.allocated_bytes += size_class
+            buffer = _allocate(max(size_class, mapped_bytes))[:size_class]
+        self._charge(size_class)
+        return buffer
+
+    def _charge(self, size_bytes: int) -> None:
+        self.allocated_bytes += size_bytes
         if self.allocated_bytes >= self._bytes_max:
             self.window = self.shared[:_SMALL_WINDOW_BYTES]
-        return buffer
 
     def grow(
         self, buffer: memoryview, received_bytes: int, frame_bytes: int, owner: BufferOwner
     ) -> memoryview | None:
         """Replace a buffer that holds the beginning of a frame by a larger one.
 
+        It is copied once: from then on the buffer is a growing part of one for the whole frame.
         The new buffer may still be smaller than the frame. None: the pool is exhausted, the owner
         keeps its buffer, and `memory_available` is called later. One owner at a time may exceed
         the limit, so that a pool full of incomplete frames makes progress.
         """
-        size_class = _class_of(frame_bytes)
-        if not self._free_buffers.get(size_class):
+        frame_class = size_class = _class_of(frame_bytes)
+        mapped = memoryview(buffer.obj)
+        if len(mapped) >= frame_class or not self._free_buffers.get(size_class):
             size_class = min(size_class, _class_of(received_bytes * _GROWTH))
         if self.allocated_bytes + size_class > self._bytes_max and self._over_limit is not owner:
             if self._over_limit is not None:
                 self._waiting[owner] = None
                 return None
             self._over_limit = owner
-        larger = self.allocate(size_class)
+        if len(mapped) >= frame_class:
+            self._charge(size_class - len(buffer))
+            return mapped[:size_class]
+        larger = self.allocate(size_class, frame_class)
         larger[:received_bytes] = buffer[:received_bytes]
         self._free(buffer)
         return larger
