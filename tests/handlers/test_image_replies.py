@@ -18,12 +18,13 @@ from suwi.handlers.image_replies import SLICE_UNITS, ImageReplies, Steps
 from suwi.handlers.metadata import Metadata
 from suwi.metadata.image import BrokerInfo, ClusterImage, Endpoint, PartitionState, Topic
 from suwi.model.broker_config import parse_broker_config
-from suwi.model.errors import BrokerError, NotController, RequestTimedOut
+from suwi.model.errors import BrokerError, InvalidTopic, NotController, RequestTimedOut
 from suwi.model.ids import LeaderEpoch, NodeId, TopicId
 from suwi.net import Answer, Exclusive, Reply, Request
 from suwi.net.client_identity import ClientIdentity
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.replica.suspected_brokers import SuspectedBrokers
+from suwi.sim import Simulation
 from suwi.wire.codec import encode_request, read_request, read_response
 from suwi.wire.versions import APIS, ApiKey
 from tests.handlers.requests import NO_CONNECTION
@@ -247,6 +248,31 @@ def test_without_a_controller_missing_topics_are_waited_for_once(error: BrokerEr
         assert tried == ["b", "c"]
 
     asyncio.run(scenario())
+
+
+def test_the_creation_of_many_missing_topics_ends_and_clients_ask_again() -> None:
+    tried: list[str] = []
+    names = [f"t{number}" for number in range(100)]
+
+    async def create(new: NewTopic, _request: Request) -> None:
+        tried.append(new.name)
+        if new.name == "t1":
+            raise InvalidTopic("as the test wants it")
+        await asyncio.sleep(1)
+
+    async def scenario() -> None:
+        handlers = Handlers({})
+        handlers.metadata._create = create
+        asked = metadata(names, create=True)
+        topics = (await read(asked, handlers.metadata(asked))).topics
+        errors = {topic.name: topic.error_code for topic in topics}
+        assert errors.pop("t1") == ErrorCode.invalid_topic_exception, "its own error"
+        assert set(errors) == set(names) - {"t1"}
+        assert errors["t99"] == ErrorCode.leader_not_available
+        assert tried == names[: len(tried)]
+        assert len(tried) < 10
+
+    Simulation(0).run(scenario())
 
 
 def test_a_request_for_no_keys_of_a_configuration_returns_all() -> None:

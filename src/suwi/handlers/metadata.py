@@ -3,6 +3,7 @@
 v1: no topics means none, null means all. v4: allow_auto_topic_creation. v10: topic ids.
 """
 
+import asyncio
 from collections.abc import (
     Awaitable,
     Callable,
@@ -47,6 +48,8 @@ _CLUSTER_OPERATIONS_UP_TO = 10
 _PARTITIONS_PER_PIECE: Final = 200
 _TOPICS_AT_ONCE: Final = 500
 _TOPIC_UNITS: Final = 2  # cost of a topic without its partitions; see `image_replies.Steps`
+_CREATION_S_MAX: Final = 5.0
+"""No creation of a missing topic begins later: one request may name 100,000."""
 
 CreateTopic: TypeAlias = Callable[[NewTopic, Request], Awaitable[object]]
 """Creates a topic through the active controller, for a request. Raises a `BrokerError`."""
@@ -109,20 +112,24 @@ class Metadata:
 
     async def _create_and_reply(self, request: Request, missing: Sequence[str]) -> Reply:
         failed: dict[str, BrokerError] = {}
+        loop = asyncio.get_running_loop()
+        last_s = loop.time() + _CREATION_S_MAX
         for name in missing:
             new = NewTopic(
                 name, self._config.num_partitions, self._config.default_replication_factor
             )
             try:
+                if loop.time() > last_s:
+                    raise RequestTimedOut("there are more topics to create")
                 await self._create(new, request)
             except TopicAlreadyExists:
                 pass  # another client created it at the same time
             except (NotController, RequestTimedOut):
-                # The others would have to wait as long. Older librdkafka takes other errors for
-                # permanent, and fails the records of the topic.
-                later = LeaderNotAvailable("there is no controller to create the topic")
+                # The others would have to wait as long; clients ask for them again. Older
+                # librdkafka takes other errors for permanent, and fails the records of the topic.
+                later = LeaderNotAvailable("the topic is not created yet")
                 left = (topic for topic in missing if topic not in self._replicas.image.topics)
-                failed |= dict.fromkeys(left, later)
+                failed = {**dict.fromkeys(left, later), **failed}
                 break
             except BrokerError as error:
                 failed[name] = error
