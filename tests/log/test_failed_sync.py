@@ -48,13 +48,12 @@ def _append(log: PartitionLog, first: int, end: int) -> None:
 
 
 def _sync(log: PartitionLog) -> None:
-    job = log.sync_job()
-    assert job is not None
-    try:
-        job.run()
-    except OSError as error:
-        log.sync_failed(job, error)
-    else:
+    while (job := log.sync_job()) is not None:
+        try:
+            job.run()
+        except OSError as error:
+            log.sync_failed(job, error)
+            return
         log.synced(job)
 
 

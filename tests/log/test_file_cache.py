@@ -46,6 +46,27 @@ def test_the_least_recently_used_file_is_closed() -> None:
     assert len(cache) == 2
 
 
+def test_files_pinned_beyond_the_limit_are_closed_when_their_pins_are_gone() -> None:
+    """Earlier only the next opened file closed them: without descriptors none could be opened, and
+    all stayed open for ever."""
+    cache = _cache(2)
+    pinned = [cache.pin(f"/d/{name}") for name in "abcde"]
+    assert len(cache) == 5
+    for file in pinned:
+        cache.unpin(file)
+    assert len(cache) == 2
+    assert [_is_open(file) for file in pinned] == [False, False, False, True, True]
+
+
+def test_room_is_made_before_a_file_is_opened() -> None:
+    cache = _cache(2)
+    cache.get("/d/a")
+    cache.get("/d/b")
+    with pytest.raises(FileNotFoundError):
+        cache.get("/d/missing")
+    assert len(cache) == 1
+
+
 def test_a_pinned_file_stays_open_until_every_pin_is_gone() -> None:
     cache = _cache(1)
     a = cache.pin("/d/a")

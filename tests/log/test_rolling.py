@@ -152,9 +152,10 @@ def test_a_roll_writes_a_producer_snapshot_at_the_new_segments_start(bench: Benc
     assert names.offset_name(Offset(3)) + names.SNAPSHOT in bench.names()
 
 
-def test_very_many_segments_are_synced_in_parts(bench: Bench) -> None:
+def test_very_many_segments_are_synced_in_parts() -> None:
     """Their files are opened on the event loop: thousands at once would stop everything."""
-    _configure(bench, segment_bytes=len(batch_of()))
+    config = dataclasses.replace(TopicConfig(), segment_bytes=len(batch_of()))
+    bench = Bench(config=config, open_files_max=10_000)
     bench.append_many(130)
     ends = []
     while (job := bench.log.sync_job(Offset(125))) is not None:
@@ -168,8 +169,25 @@ def test_very_many_segments_are_synced_in_parts(bench: Bench) -> None:
     assert bench.log.recovery_point == 130
 
 
+def test_a_sync_has_as_many_files_as_the_limit_of_open_files_allows() -> None:
+    """After a kill every log has segments to sync: together they took all descriptors, whatever
+    the limit was, and no connection could be accepted."""
+    config = dataclasses.replace(TopicConfig(), segment_bytes=len(batch_of()))
+    bench = Bench(config=config, open_files_max=128)
+    bench.append_many(40)
+    jobs = 0
+    while (job := bench.log.sync_job()) is not None:
+        assert len(job.files) <= 8
+        job.run()
+        bench.log.synced(job)
+        jobs += 1
+    assert jobs > 20
+    assert bench.lose_power().end_offset == 40
+
+
 def test_a_recovered_log_is_synced_in_parts_and_safe_after_the_last() -> None:
-    bench = Bench(config=dataclasses.replace(TopicConfig(), segment_bytes=len(batch_of())))
+    config = dataclasses.replace(TopicConfig(), segment_bytes=len(batch_of()))
+    bench = Bench(config=config, open_files_max=10_000)
     bench.append_many(130)
     bench.crash()
     jobs = 0

@@ -5,6 +5,7 @@ sent, a sync in a thread).
 Invariant: a pinned file is never closed.
 """
 
+import asyncio
 import resource
 from collections import OrderedDict
 from itertools import islice
@@ -16,6 +17,8 @@ from suwi.env import Disk, File
 
 _OPEN_FILES_WANTED = 65_536
 _OPEN_FILES_OF_MACOS = 10_240
+_SYNCS_AT_ONCE = 8
+_SYNCED_SHARE = 0.5
 
 
 def raise_open_file_limit() -> int:
@@ -60,6 +63,14 @@ class FileCache:
         many other files are open."""
         self._pins: dict[File, int] = {}
         self._forgotten: set[File] = set()
+        self.sync_slots = asyncio.Semaphore(_SYNCS_AT_ONCE)
+        """Taken before the files of a sync are pinned: after a crash every log is to be synced, and
+        connections need descriptors, too."""
+
+    @property
+    def files_per_sync_max(self) -> int:
+        """So that all syncs at once take a part of the limit."""
+        return int(self._open_files_max * _SYNCED_SHARE) // _SYNCS_AT_ONCE
 
     @property
     def disk(self) -> Disk:
@@ -75,11 +86,10 @@ class FileCache:
         if file is not None:
             files.move_to_end(path)
             return file
+        self._close_oldest(room_for=1)
         file = self._disk.open(path, create=create)
         files[path] = file
         self._paths.setdefault(dirname(path), {})[path] = None
-        if len(files) > self._open_files_max:
-            self._close_oldest(keep=path)
         return file
 
     def pin(self, path: str) -> File:
@@ -97,6 +107,8 @@ class FileCache:
         if file in self._forgotten:
             self._forgotten.discard(file)
             file.close()
+        else:
+            self._close_oldest()
 
     def forget(self, path: str) -> None:
         """The file is about to be renamed or removed: close it as soon as it is not pinned."""
@@ -129,9 +141,11 @@ class FileCache:
                 del self._paths[directory]
         return file
 
-    def _close_oldest(self, keep: str) -> None:
-        surplus = len(self._files) - self._open_files_max
-        idle = (p for p, file in self._files.items() if p != keep and file not in self._pins)
+    def _close_oldest(self, room_for: int = 0) -> None:
+        surplus = len(self._files) + room_for - self._open_files_max
+        if surplus <= 0:
+            return
+        idle = (path for path, file in self._files.items() if file not in self._pins)
         for path in list(islice(idle, surplus)):
             file = self._take(path)
             assert file is not None

@@ -19,6 +19,7 @@ from suwi.log.sync_job import SyncJob
 from suwi.model.ids import Offset
 
 _SEGMENTS_PER_JOB = 50
+_FILES_PER_SEGMENT = 4
 
 
 class LogDurability:
@@ -80,7 +81,10 @@ class LogDurability:
             end_offset = end_offset if up_to is None else min(up_to, end_offset)
             if end_offset <= self.recovery_point:
                 return None
-        end_offset = min(end_offset, segments.end_to_sync(self.recovery_point, _SEGMENTS_PER_JOB))
+        # At least two: the first one may be there only because it was finished since.
+        allowed = max(self._directory.files.files_per_sync_max // _FILES_PER_SEGMENT, 2)
+        segments_max = min(allowed, _SEGMENTS_PER_JOB)
+        end_offset = min(end_offset, segments.end_to_sync(self.recovery_point, segments_max))
         reaches_end = end_offset == segments.end_offset
         directory = self._directory
         directory.check()

@@ -104,24 +104,35 @@ async def sync_log(partition_log: PartitionLog, up_to: Offset | None = None) -> 
     files stay pinned until it ends, and its result is still recorded.
     """
     end_offset = partition_log.end_offset if up_to is None else up_to
-    job = partition_log.sync_job(up_to)
-    if job is None:
-        return False
-    while job is not None:
+    has_synced = False
+    while (job := await _next_job(partition_log, up_to)) is not None:
+        has_synced, up_to = True, end_offset
         running = start_in_sync_thread(job.run)
         running.add_done_callback(partial(_ended, partition_log, job))
         try:
             await asyncio.shield(running)
         except OSError as error:
             raise KafkaStorageError(f"{partition_log.partition}: {error}") from error
-        is_done = job.reaches_end or (
-            job.end_offset >= end_offset and partition_log.truncation_is_safe
-        )
-        job = None if is_done else partition_log.sync_job(end_offset)
-    return True
+        if job.reaches_end or (job.end_offset >= end_offset and partition_log.truncation_is_safe):
+            break
+    return has_synced
+
+
+async def _next_job(partition_log: PartitionLog, up_to: Offset | None) -> SyncJob | None:
+    """The job has a slot, which `_ended` releases."""
+    slots = partition_log.directory.files.sync_slots
+    await slots.acquire()
+    job = None
+    try:
+        job = partition_log.sync_job(up_to)
+    finally:
+        if job is None:
+            slots.release()
+    return job
 
 
 def _ended(partition_log: PartitionLog, job: SyncJob, running: "asyncio.Future[None]") -> None:
+    partition_log.directory.files.sync_slots.release()
     error = None if running.cancelled() else running.exception()
     if isinstance(error, OSError):
         partition_log.sync_failed(job, error)
