@@ -163,18 +163,6 @@ def test_a_missing_transaction_index_is_found_and_its_remedy_works(
     assert suwi.ok("doctor", "--data", data) == "nothing to complain about\n"
 
 
-def test_a_missing_first_segment_is_found_by_the_leader_epochs(suwi: Suwi, data: Path) -> None:
-    first, after, *_ = segments(data)
-    remove_segment(first)
-    found = [each for each in findings(suwi, "--data", data) if each["level"] == "error"]
-    assert [(each["about"], each["problem"]) for each in found] == [
-        (
-            str(after),
-            f"the records from 0 to {base_of(after) - 1} are missing: a segment was lost",
-        )
-    ]
-
-
 def test_a_damaged_commit_is_not_taken_for_a_committed_offset(tmp_path: Path) -> None:
     """After a clean stop no batch is checked; the coordinator reads all of them."""
     data = tmp_path / "data"

@@ -14,7 +14,7 @@ from suwi.cli.dump.indexes import read_offset_index, read_time_index, read_txn_i
 from suwi.cli.dump.small_files import read_snapshot
 from suwi.cli.output import count_text, size_text
 from suwi.env import Clock, Disk, Env, File
-from suwi.log import checkpoints, names
+from suwi.log import names
 from suwi.log.batch_scan import scan_headers
 from suwi.log.log_repair import LogRepair, log_repairs
 from suwi.log.txn_index import TxnIndex
@@ -25,7 +25,6 @@ from suwi.records.record import MarkerType, read_marker
 
 _PROGRESS_EVERY_MS = 5_000
 _REBUILT = "remove the file: the next start makes it again from the log"
-_COPIED = "with an in-sync replica on another broker: start the broker, which copies the log"
 _INDEXES: dict[str, Callable[[str, int], Findings]] = {
     names.OFFSET_INDEX: read_offset_index,
     names.TIME_INDEX: read_time_index,
@@ -54,7 +53,6 @@ class Progress:
 def check_logs(path: str, env: Env) -> Iterator[Finding]:
     """`path`: the data directory of a stopped broker."""
     disk, repair_of = env.disk, log_repairs(env.disk, path)
-    was_clean = disk.exists(f"{path}/{names.CLEAN_SHUTDOWN}")
     found: list[tuple[TopicPartition, str]] = []
     for name in disk.list_dir(path):
         partition = names.parse_partition_dir_name(name)
@@ -63,8 +61,6 @@ def check_logs(path: str, env: Env) -> Iterator[Finding]:
     progress = Progress(env.clock, sum(_size(disk, directory) for _, directory in found))
     for partition, directory in found:
         try:
-            if was_clean:
-                yield from _check_first(disk, directory)
             yield from _check_log(repair_of(partition), disk, directory, progress)
         except OSError as error:
             yield Finding(
@@ -86,7 +82,10 @@ def _size(disk: Disk, directory: str) -> int:
 def _check_log(log: LogRepair, disk: Disk, directory: str, progress: Progress) -> Iterator[Finding]:
     for damage in log.find(progress.add):
         where = f", position {damage.position}" if damage.is_in_file else ""
-        advice = f"{_COPIED}; without one: suwi repair segments {directory}"
+        advice = (
+            "with an in-sync replica on another broker: start the broker, which copies the log; "
+            f"without one: suwi repair segments {directory}"
+        )
         yield Finding(ERROR, damage.path, f"{damage}{where}: {damage.reason}", advice)
     files = names.offsets_by_suffix(disk.list_dir(directory))
     if not log.may_have_gaps:  # Compaction removes aborted records, and then their entries.
@@ -98,20 +97,6 @@ def _check_log(log: LogRepair, disk: Disk, directory: str, progress: Progress) -
     for base in files.get(names.SNAPSHOT, []):
         path = f"{directory}/{names.offset_name(base)}{names.SNAPSHOT}"
         yield from _check_file(path, read_snapshot(path))
-
-
-def _check_first(disk: Disk, directory: str) -> Iterator[Finding]:
-    """A clean shutdown leaves the first leader epoch at the start of the log."""
-    epochs = checkpoints.read_epochs(disk, f"{directory}/{names.LEADER_EPOCHS}")
-    bases = names.offsets_by_suffix(disk.list_dir(directory)).get(names.LOG, [])
-    if epochs and bases and epochs[0][1] < bases[0]:
-        path = f"{directory}/{names.offset_name(bases[0])}{names.LOG}"
-        lost = f"the records from {epochs[0][1]} to {bases[0] - 1}"
-        advice = (
-            "with an in-sync replica on another broker: move the directory away and start the "
-            "broker, which copies it"
-        )
-        yield Finding(ERROR, path, f"{lost} are missing: a segment was lost", advice)
 
 
 def _check_aborted(disk: Disk, directory: str, bases: list[Offset]) -> Iterator[Finding]:
