@@ -1,12 +1,14 @@
 """Removing records from the end, and the start, of a log."""
 
 import dataclasses
+import errno
 from contextlib import suppress
 
 import pytest
 
 from suwi.log import names
-from suwi.model.errors import OutOfOrderSequence
+from suwi.log.sliced_work import run_steps
+from suwi.model.errors import KafkaStorageError, OutOfOrderSequence
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
 from suwi.records.record import MarkerType
@@ -17,6 +19,19 @@ from tests.log.kit import NOW_MS, Bench, batch_of, values_in
 def _small_segments(bench: Bench) -> Bench:
     bench.config = dataclasses.replace(TopicConfig(), segment_bytes=1024, index_interval_bytes=100)
     return bench
+
+
+def test_producers_that_cannot_be_loaded_for_want_of_descriptors_are_loaded_later() -> None:
+    bench = _small_segments(Bench())
+    bench.append_many(40)
+    bench.sim.faults.fail("list_dir", errno.EMFILE)
+    with pytest.raises(KafkaStorageError):
+        bench.truncate_to(Offset(20))
+    assert bench.log.end_offset == 20
+    assert bench.log.state.offline_because is None
+    assert not bench.log.producers_are_known
+    run_steps(bench.log.reloading_producers())
+    assert bench.append().base_offset == 20
 
 
 @pytest.mark.parametrize("offset", [0, 1, 13, 14, 15, 27, 28, 39, 40, 99])

@@ -397,8 +397,9 @@ class PartitionLog:
         self._epoch_checkpoint.truncate_end(end)
 
     def reloading_producers(self) -> Steps[None]:
-        """Load the producer state at the end of a truncated log."""
-        with self.directory.guard(always_offline=True):
+        """Load the producer state at the end of a truncated log. If that fails, for example for
+        want of descriptors, nothing can be appended until a later attempt succeeds."""
+        with self.directory.guard():
             snapshots = yield partial(find_snapshots, self.files.disk, self.dir)
             segments, start, end = self._segments.all, self.first_base_offset, self.end_offset
             self.producers = yield from loading_producers(
