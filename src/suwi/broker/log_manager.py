@@ -20,6 +20,7 @@ from suwi.broker.log_cleaner import LogCleaner
 from suwi.broker.log_scrubber import LogScrubber
 from suwi.broker.problem_watch import PERIOD_MS, ProblemWatch
 from suwi.env import Env
+from suwi.env.slices import in_slices
 from suwi.env.tasks import RESTART, STOP_BROKER, OnFailure, Tasks
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 
 _RETENTION_FIRST_AFTER_S = 30.0
 _FINAL_SYNCS_AT_ONCE = 64
+_LOOKED_AT_AT_ONCE = 1_000
 _CONFIG_CHECK_S = 1.0
 _DAMAGED_MS = 1000
 _SYNC = "log flush"
@@ -164,7 +166,8 @@ class LogManager:
         for partition in self._replicas.take_dirty_partitions():
             self._unsynced[partition.partition] = partition
             self._moved[partition.partition] = partition
-        for tp, partition in list(self._unsynced.items()):
+        unsynced = list(self._unsynced.items())
+        async for tp, partition in in_slices(unsynced, _LOOKED_AT_AT_ONCE):
             try:
                 if not partition.is_closed and partition.log_as_it_is.unsynced:
                     await self._sync_if_due(partition)
