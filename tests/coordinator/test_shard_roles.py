@@ -11,6 +11,7 @@ from suwi.handlers.coordinator_requests import coordinator_error
 from suwi.model.errors import (
     BrokerError,
     CoordinatorLoadInProgress,
+    KafkaStorageError,
     NotCoordinator,
 )
 from suwi.model.ids import LeaderEpoch, Offset
@@ -341,3 +342,23 @@ def test_what_comes_while_a_leader_loads_is_not_asked_for() -> None:
         assert len(world.machine.values) == 2_000
 
     in_world(scenario)
+
+
+def test_a_log_that_is_out_of_reach_is_logged_once_however_often_it_is_tried(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tries: list[bool] = []
+
+    async def scenario(world: World) -> None:
+        async def fails(is_loading: bool) -> bool:
+            tries.append(is_loading)
+            raise KafkaStorageError("the disk is away")
+
+        world.shard._apply_once = fails  # type: ignore[method-assign]
+        world.lead(0)
+        await asyncio.sleep(20)
+
+    in_world(scenario)
+    assert len(tries) > 3
+    lines = [each for each in caplog.records if each.message == "coordinator waits for its log"]
+    assert len(lines) == 1

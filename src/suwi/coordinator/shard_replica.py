@@ -147,6 +147,7 @@ class ShardReplica:
 
     async def _apply(self) -> None:
         """Replay what is committed; as a leader all there is, and begin to serve."""
+        reason = ""
         while self.status in (Status.FOLLOWING, Status.LOADING):
             status, epoch = self.status, self.epoch
             self._role_changed.clear()
@@ -154,7 +155,9 @@ class ShardReplica:
                 done = await self._apply_once(status is Status.LOADING)
             except BrokerError as error:
                 # The log is out of reach: its replica hears of it, and another role or try follows.
-                log.warning("coordinator waits for its log", extra=self._fields(error))
+                if str(error) != reason:
+                    reason = str(error)
+                    log.warning("coordinator waits for its log", extra=self._fields(error))
                 await self._wait_for_a_role()
                 continue
             if (status, epoch) != (self.status, self.epoch):
