@@ -6,7 +6,7 @@ Invariant: nothing that the watch does changes the run; its trace hash is the sa
 """
 
 import errno
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import combinations
 from typing import Any
@@ -258,14 +258,25 @@ def _on_error(name: str, kind: type[Exception]) -> Callable[[_Original, _Happene
 def _if_changed(
     name: str, measure: Callable[..., object]
 ) -> Callable[[_Original, _Happened], _Original]:
-    """Whether the call changed what `measure` gives for its arguments."""
+    """Whether the call, or the last slice of it, changed what `measure` gives for its arguments."""
 
     def tap(original: _Original, happened: _Happened) -> _Original:
         def tapped(*given: Any, **named: Any) -> Any:
             before = measure(*given)
+
+            def compare() -> None:
+                if measure(*given) != before:
+                    happened(name)
+
+            def go_through(slices: Generator[None, None, Any]) -> Generator[None, None, Any]:
+                result = yield from slices
+                compare()
+                return result
+
             result = original(*given, **named)
-            if measure(*given) != before:
-                happened(name)
+            if isinstance(result, Generator):
+                return go_through(result)
+            compare()
             return result
 
         return tapped
