@@ -73,6 +73,7 @@ class Disk:
     def exhaust(self) -> None:
         """Writes succeed, and syncs fail: the device cannot store more, as one that is thinly
         provisioned. The pages that could not be written are lost."""
+        _run("fstrim", self._mount)  # Else there is room where files were removed.
         _fill(self._device)
 
     def cut_power(self) -> None:
