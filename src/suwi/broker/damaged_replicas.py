@@ -132,8 +132,8 @@ class DamagedReplicas:
         partition_log = partition.log_as_it_is
         if partition_log.replacement_waits_for != waits_for:
             partition_log.replacement_waits_for = waits_for
-            extra = {"partition": str(tp), "waits_for": waits_for}
-            log.info("replacement of a damaged replica", extra=extra)
+            extra = {"partition": str(tp), "waits_for": waits_for or "nothing"}
+            log.info("damaged replica to be replaced", extra=extra)
         self._take(step, partition, state)
 
     def _obstacle(
