@@ -15,6 +15,7 @@ from suwi.model.errors import InvalidRecord
 from suwi.records.compression import (
     Compression,
     compress,
+    compressing,
     decompress,
     decompressed_bytes_max,
 )
@@ -215,3 +216,18 @@ def test_gzip_in_very_many_members_is_read_in_linear_time() -> None:
     # If the remaining input were copied for each member, this would move 50 gigabytes.
     packed = empty * (MEGABYTE // len(empty)) + zlib.compress(b"end", wbits=31)
     assert decompress(Compression.GZIP, packed, 3) == b"end"
+
+
+@pytest.mark.parametrize("size", [0, 1, 1 << 20, (3 << 20) + 5])
+def test_what_is_compressed_in_slices_is_one_frame_with_the_same_content(size: int) -> None:
+    data = os.urandom(1_000) * (size // 1_000 + 1)
+    slices, compressing_ = 0, compressing(data[:size])
+    while True:
+        try:
+            next(compressing_)
+        except StopIteration as done:
+            compressed = done.value
+            break
+        slices += 1
+    assert slices == -(-size // (1 << 20))
+    assert decompress(Compression.ZSTD, compressed, size + 1) == data[:size]
