@@ -15,9 +15,9 @@ from kio.schema.errors import ErrorCode
 from simulation.workload_context import WorkloadContext
 from suwi.client.admin import Admin, Resource, ResourceType
 from suwi.client.transaction_admin import PartitionProducer, producers_of
-from suwi.controller.topic_names import INTERNAL_TOPICS
 from suwi.model.errors import BrokerError
 from suwi.model.ids import TopicPartition
+from suwi.model.topic_names import INTERNAL_TOPICS
 from suwi.sim.random import SimRandom
 from suwi.wire.versions import ApiKey
 

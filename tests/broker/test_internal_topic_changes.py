@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from suwi.controller.configuration_control import AlterOperation, Resource
-from suwi.controller.topic_names import INTERNAL_TOPICS
+from suwi.model.topic_names import INTERNAL_TOPICS
 from suwi.wire.versions import ApiKey
 from tests.group.wire import Wire, on_broker
 

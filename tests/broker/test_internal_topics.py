@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.broker.group_coordinator import OFFSETS_TOPIC
 from suwi.client.connection import PeerConnection
+from suwi.group.group_coordinator import OFFSETS_TOPIC
 from suwi.model.ids import NodeId
 from suwi.sim.cluster import PORT, SimCluster
 from suwi.wire.versions import ApiKey

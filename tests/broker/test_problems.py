@@ -11,7 +11,6 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from suwi.broker.broker import Broker
-from suwi.broker.problem_watch import ProblemWatch
 from suwi.env import File, LocalDisk
 from suwi.env.problems import Problem, ProblemKind, Problems
 from suwi.env.tasks import QUIET_MS
@@ -20,6 +19,7 @@ from suwi.log.file_cache import FileCache
 from suwi.log.partition_directory import PartitionDirectory
 from suwi.metadata.memory import MemoryView
 from suwi.model.ids import PartitionIndex, TopicPartition
+from suwi.replica.problem_watch import ProblemWatch
 from suwi.sim import ManualClock, Simulation
 from suwi.sim.cluster import DATA, SimCluster
 from tests.broker.simulated import SimBroker, create_topic, fetch_once, produce, wait_until_up

@@ -8,7 +8,7 @@ import pytest
 
 from suwi.broker.broker import Broker
 from suwi.client.connection import ConnectionLost, PeerConnection
-from suwi.handlers.describe_broker import decode_incarnation
+from suwi.controller.registration import decode_incarnation
 from suwi.metadata.image import BrokerInfo, Endpoint
 from suwi.metadata.memory import MemoryStore, MemoryView
 from suwi.metadata.store import Session

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.broker.damaged_replicas import Step, is_replaced, next_step
 from suwi.client.connection import PeerConnection
 from suwi.controller import proposed_isr
 from suwi.env.problems import Problem
@@ -21,6 +20,7 @@ from suwi.model.ids import (
     TopicPartition,
 )
 from suwi.records.batch import batches
+from suwi.replica.damaged_replicas import Step, is_replaced, next_step
 from suwi.replica.leader_state import UNKNOWN_EPOCH
 from suwi.sim.cluster import DATA, PORT, SimCluster
 from tests.broker.simulated import fetch_once, produce, read_all

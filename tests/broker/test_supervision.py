@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from suwi.broker.broker_lifecycle import BrokerLifecycle
 from suwi.client.connection import ConnectionLost, PeerConnection
+from suwi.controller.broker_lifecycle import BrokerLifecycle
 from suwi.env.tasks import OnFailure, Tasks, Work
 from suwi.model.ids import TopicPartition
 from suwi.replica.partition import Partition

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 _SABOTAGED = """
-from suwi.broker.log_manager import LogManager
+from suwi.replica.log_manager import LogManager
 from suwi.cli.main import app
 
 tick = LogManager._sync_dirty_partitions

@@ -10,12 +10,13 @@ import pytest
 
 from suwi.controller import topic_control
 from suwi.controller.placement import Site, place
-from suwi.controller.topic_control import NewTopic, TopicControl
+from suwi.controller.topic_control import TopicControl
 from suwi.metadata.image import (
     LIVE,
     TOPICS,
     BrokerInfo,
     ImageBuilder,
+    NewTopic,
     PartitionState,
     Topic,
     encode_broker,

@@ -15,8 +15,8 @@ from suwi.coordinator.decision import (
     PausableTimerKey,
     TransactionalProducer,
 )
+from suwi.coordinator.requests import coordinator_error
 from suwi.coordinator.shard_context import Status
-from suwi.handlers.coordinator_requests import coordinator_error
 from suwi.model.errors import (
     BrokerError,
     InvalidProducerEpoch,

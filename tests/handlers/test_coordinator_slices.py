@@ -25,13 +25,13 @@ from suwi.handlers.list_transactions import ListTransactions
 from suwi.handlers.offset_commit import OffsetCommit
 from suwi.handlers.offset_fetch import OffsetFetch
 from suwi.handlers.slices import SLICE_PARTITIONS
-from suwi.handlers.txn_markers import TxnMarkers
 from suwi.handlers.txn_offset_commit import TxnOffsetCommit
 from suwi.model.errors import CoordinatorNotAvailable, NotCoordinator
 from suwi.model.ids import PartitionIndex, ProducerEpoch, ProducerId, TopicPartition
 from suwi.net.answers import Exclusive
 from suwi.net.fair_turns import SliceTurns
 from suwi.replica.partition_transactions import TxnMarker
+from suwi.transaction.marker_appender import TxnMarkers
 from suwi.transaction.transaction_records import TransactionLogValue
 from suwi.wire.codec import encode_request
 from suwi.wire.versions import APIS, ApiKey

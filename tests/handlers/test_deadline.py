@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.topic_control import NewTopic
 from suwi.handlers.alter_partition_reassignments import AlterPartitionReassignments
 from suwi.handlers.create_partitions import CreatePartitions
 from suwi.handlers.create_topics import CreateTopics
 from suwi.handlers.delete_topics import DeleteTopics
 from suwi.handlers.elect_leaders import ElectLeaders
 from suwi.handlers.update_features import UpdateFeatures
+from suwi.metadata.image import NewTopic
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.ids import NodeId
 from suwi.wire.versions import ApiKey

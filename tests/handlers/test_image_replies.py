@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.topic_control import NewTopic
 from suwi.handlers.describe_configs import DescribeConfigs
 from suwi.handlers.image_replies import SLICE_UNITS, ImageReplies, Steps
 from suwi.handlers.metadata import Metadata
-from suwi.metadata.image import BrokerInfo, ClusterImage, Endpoint, PartitionState, Topic
+from suwi.metadata.image import BrokerInfo, ClusterImage, Endpoint, NewTopic, PartitionState, Topic
 from suwi.model.broker_config import parse_broker_config
 from suwi.model.errors import BrokerError, InvalidTopic, NotController, RequestTimedOut
 from suwi.model.ids import LeaderEpoch, NodeId, TopicId

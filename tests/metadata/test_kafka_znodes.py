@@ -11,8 +11,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NoNodeError
 
-from suwi.broker.registration import OwnRegistration, encode_registration
 from suwi.cli.zookeeper_settings import zookeeper_settings
+from suwi.controller.registration import OwnRegistration, encode_registration
 from suwi.env import local_env
 from suwi.env.tasks import cancel_and_wait
 from suwi.metadata.image import CLUSTER, BrokerInfo, Endpoint

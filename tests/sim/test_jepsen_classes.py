@@ -16,7 +16,7 @@ from simulation.history_checker import violations
 from simulation.scenario import Options, run_seed
 from simulation.transaction_workload import Copies, copy_of
 from simulation.workload import NotHealed
-from suwi.broker.transaction_markers import TransactionMarkers
+from suwi.transaction.marker_sender import TransactionMarkers
 from tests.sim.mutants import find
 from tests.sim.mutants.transactions import COPIERS
 from tests.sim.test_copies import SOURCE, copies

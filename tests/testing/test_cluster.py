@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from suwi.broker.broker import Broker
-from suwi.broker.log_manager import LogManager
 from suwi.model.errors import TopicAlreadyExists
+from suwi.replica.log_manager import LogManager
 from suwi.testing import Cluster, NotInTime
 
 PATIENCE_S = 30
@@ -212,7 +212,7 @@ def test_a_controller_that_stops_resigns_once(
     monkeypatch.setattr(LogManager, "stop", stop_slowly)
     controller = cluster.controller()
     assert controller is not None
-    with caplog.at_level("INFO", "suwi.broker.controller_election"):
+    with caplog.at_level("INFO", "suwi.controller.controller_election"):
         cluster.stop_broker(controller)
         cluster.restart(controller)
         cluster.wait_until_healthy()

@@ -12,20 +12,10 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from suwi.broker.broker_lifecycle import BrokerLifecycle
 from suwi.broker.cluster_identity import identify
-from suwi.broker.controlled_shutdown import controlled_shutdown
-from suwi.broker.controller_election import ControllerElection
-from suwi.broker.deferred_deletion import DeferredDeletion
-from suwi.broker.failure_detector import FailureDetector
-from suwi.broker.forwarding import Forwarding
-from suwi.broker.group_coordinator import GroupCoordinator
 from suwi.broker.kafka_apis import KafkaApis
 from suwi.broker.listener_security import ListenerSecurity, ScramUsers, cluster_secrets
 from suwi.broker.listeners import parse_listeners
-from suwi.broker.log_loader import LogLoader
-from suwi.broker.log_manager import LogManager
-from suwi.broker.loss_reports import LossReports
 from suwi.broker.metadata_position import MetadataPosition
 from suwi.broker.peer_security import (
     check_peers_can_log_in,
@@ -34,17 +24,19 @@ from suwi.broker.peer_security import (
     peer_log_in,
     prove_to_peers,
 )
-from suwi.broker.registration import Origin, OwnRegistration
-from suwi.broker.replica_state_query import ReplicaStateQuery
 from suwi.broker.socket_server import SocketServer
-from suwi.broker.transaction_coordinator import TransactionCoordinator
-from suwi.broker.transaction_verifier import TransactionVerifier
+from suwi.controller.broker_lifecycle import BrokerLifecycle
+from suwi.controller.controlled_shutdown import controlled_shutdown
+from suwi.controller.controller_election import ControllerElection
+from suwi.controller.failure_detector import FailureDetector
+from suwi.controller.registration import BrokerIncarnation, Origin, OwnRegistration
+from suwi.controller.replica_state_query import ReplicaStateQuery
 from suwi.env import Env
 from suwi.env.problems import Problems
 from suwi.env.tasks import TaskFailure, Tasks
-from suwi.handlers.describe_broker import BrokerIncarnation
+from suwi.group.group_coordinator import GroupCoordinator
+from suwi.handlers.forwarding import Forwarding
 from suwi.handlers.peer_handshake import PeerHandshake
-from suwi.handlers.txn_markers import TxnMarkers
 from suwi.log.directory_identity import Identity
 from suwi.log.file_cache import FileCache, raise_open_file_limit
 from suwi.log.log_directories import LogDirectories
@@ -66,12 +58,19 @@ from suwi.net.dispatch import Dispatcher
 from suwi.net.listener import Listener
 from suwi.net.stats import Measured, NetStats
 from suwi.replica.alter_partition_manager import AlterPartitionManager
+from suwi.replica.deferred_deletion import DeferredDeletion
+from suwi.replica.log_loader import LogLoader
+from suwi.replica.log_manager import LogManager
+from suwi.replica.loss_reports import LossReports
 from suwi.replica.peers import Peers
 from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.replica.suspected_brokers import SuspectedBrokers
 from suwi.security.peer_proof import PeerProver
 from suwi.security.scram import Decoys
+from suwi.transaction.marker_appender import TxnMarkers
+from suwi.transaction.transaction_coordinator import TransactionCoordinator
+from suwi.transaction.transaction_verifier import TransactionVerifier
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from suwi.broker.end_offsets import EndOffsets, Ends
 from suwi.coordinator.shard import Shard
 from suwi.coordinator.shard_context import Status
 from suwi.group.classic_group import ClassicState
 from suwi.group.history import Trigger
 from suwi.model.ids import TopicPartition
+from suwi.replica.end_offsets import EndOffsets, Ends
 
 if TYPE_CHECKING:
     from suwi.broker.broker import Broker

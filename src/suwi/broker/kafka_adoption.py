@@ -12,13 +12,12 @@ import logging
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from suwi.broker.group_coordinator import OFFSETS_TOPIC
 from suwi.broker.kafka_metadata import read_topic_configs
-from suwi.broker.transaction_coordinator import TRANSACTION_STATE_TOPIC
 from suwi.controller.topic_control import TopicControl
 from suwi.coordinator.log_reader import LogReader
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
+from suwi.group.group_coordinator import OFFSETS_TOPIC
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
 from suwi.log.partition_log import PartitionLog
@@ -30,6 +29,7 @@ from suwi.model.topic_config import TopicConfig, parse_topic_config, supported_s
 from suwi.records.record import Marker
 from suwi.replica.log_sync import sync_log
 from suwi.transaction.producer_ids import ProducerIds
+from suwi.transaction.transaction_coordinator import TRANSACTION_STATE_TOPIC
 from suwi.transaction.transaction_records import TRANSACTION_RECORDS
 
 log = logging.getLogger(__name__)

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from suwi.broker.controller_election import ControllerElection
-from suwi.broker.forwarding import Forwarding
-from suwi.broker.group_coordinator import GroupCoordinator
-from suwi.broker.transaction_coordinator import TransactionCoordinator
+from suwi.controller.controller_election import ControllerElection
+from suwi.controller.registration import BrokerIncarnation
 from suwi.controller.scram_control import ScramDirectory
 from suwi.env import Env
 from suwi.env.problems import Problems
+from suwi.group.group_coordinator import GroupCoordinator
 from suwi.handlers.add_offsets_to_txn import AddOffsetsToTxn
 from suwi.handlers.add_partitions_to_txn import AddPartitionsToTxn
 from suwi.handlers.alter_configs import AlterConfigs
@@ -25,7 +24,7 @@ from suwi.handlers.create_topics import CreateTopics
 from suwi.handlers.delete_groups import DeleteGroups
 from suwi.handlers.delete_records import DeleteRecords
 from suwi.handlers.delete_topics import DeleteTopics
-from suwi.handlers.describe_broker import BrokerIncarnation, DescribeBroker
+from suwi.handlers.describe_broker import DescribeBroker
 from suwi.handlers.describe_cluster import DescribeCluster
 from suwi.handlers.describe_configs import DescribeConfigs
 from suwi.handlers.describe_events import DescribeEvents
@@ -47,6 +46,7 @@ from suwi.handlers.find_coordinator import (
     CoordinatorTopic,
     FindCoordinator,
 )
+from suwi.handlers.forwarding import Forwarding
 from suwi.handlers.hanging_transactions import HangingTransactions
 from suwi.handlers.heartbeat import Heartbeat
 from suwi.handlers.init_producer_id import InitProducerId
@@ -69,7 +69,6 @@ from suwi.handlers.report_loss import ReportLoss
 from suwi.handlers.sasl_authenticate import sasl_authenticate
 from suwi.handlers.sasl_handshake import sasl_handshake
 from suwi.handlers.sync_group import SyncGroup
-from suwi.handlers.txn_markers import TxnMarkers
 from suwi.handlers.txn_offset_commit import TxnOffsetCommit
 from suwi.handlers.unregister_broker import UnregisterBroker
 from suwi.handlers.update_features import UpdateFeatures
@@ -84,7 +83,9 @@ from suwi.net.dispatch import Handler
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.replica.replica_selector import RACK_AWARE, ReplicaSelector
 from suwi.replica.suspected_brokers import SuspectedBrokers
+from suwi.transaction.marker_appender import TxnMarkers
 from suwi.transaction.producer_ids import ProducerIds
+from suwi.transaction.transaction_coordinator import TransactionCoordinator
 from suwi.wire.versions import ApiKey, advertised
 
 

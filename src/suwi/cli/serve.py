@@ -21,7 +21,6 @@ from suwi.broker.listeners import (
     parse_listeners,
     refuse_plain_text_beyond_loopback,
 )
-from suwi.broker.registration import IdInUse
 from suwi.cli.log_format import set_up_logging
 from suwi.cli.metadata_stores import CannotStart, open_stores, reason_of
 from suwi.cli.options import LOG_LEVELS
@@ -33,6 +32,7 @@ from suwi.cli.properties import (
     from_options,
     parse_settings,
 )
+from suwi.controller.registration import IdInUse
 from suwi.env import Env, local_env
 from suwi.env.problems import ProblemKind
 from suwi.env.tasks import cancel_and_wait

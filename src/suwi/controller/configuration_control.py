@@ -13,7 +13,6 @@ from typing import NamedTuple
 from suwi.controller.internal_topics import check_configs
 from suwi.controller.metadata_writer import MetadataWriter, check_fits
 from suwi.controller.partition_changes import shard_puts, without_elr
-from suwi.controller.topic_names import INTERNAL_TOPICS
 from suwi.metadata.dynamic_broker_config import topic_config_of
 from suwi.metadata.image import (
     ALL_BROKERS,
@@ -40,6 +39,7 @@ from suwi.model.topic_config import (
     TopicConfig,
     parse_topic_config,
 )
+from suwi.model.topic_names import INTERNAL_TOPICS
 
 log = logging.getLogger(__name__)
 

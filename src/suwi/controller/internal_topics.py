@@ -7,9 +7,9 @@ before a coordinator does.
 from collections.abc import Collection
 from typing import Final
 
-from suwi.controller.topic_names import INTERNAL_TOPICS
 from suwi.model.errors import InvalidConfig, InvalidTopic
 from suwi.model.topic_config import TopicConfig
+from suwi.model.topic_names import INTERNAL_TOPICS
 
 _POLICY: Final = ("compact",)
 _RETENTION: Final = ("retention.ms", "retention.bytes")

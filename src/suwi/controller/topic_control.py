@@ -6,13 +6,11 @@ Invariant: a decision starts only when the image has the changes of the previous
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from uuid import UUID
 
 from suwi.controller.internal_topics import check_can_be_deleted, check_can_grow, check_configs
 from suwi.controller.metadata_writer import MetadataWriter, check_fits
 from suwi.controller.placement import Site, place, sites_of
-from suwi.controller.topic_names import check_collision, check_topic_name
 from suwi.env import Random
 from suwi.env.slices import in_slices
 from suwi.metadata.deletions import put_deletion
@@ -20,6 +18,7 @@ from suwi.metadata.image import (
     SHARD_PARTITIONS,
     TOPICS,
     ClusterImage,
+    NewTopic,
     PartitionState,
     Topic,
     encode_shards,
@@ -41,20 +40,11 @@ from suwi.model.errors import (
 )
 from suwi.model.ids import LeaderEpoch, NodeId, TopicId
 from suwi.model.topic_config import TopicConfig, parse_topic_config
+from suwi.model.topic_names import check_collision, check_topic_name
 
 log = logging.getLogger(__name__)
 
 PARTITIONS_MAX = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    name: str
-    partitions: int
-    replication_factor: int
-    configs: Mapping[str, str] = field(default_factory=dict)
-    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    """The replicas of each partition, if the client assigned them; else empty."""
 
 
 class TopicControl:

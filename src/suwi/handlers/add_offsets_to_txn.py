@@ -9,14 +9,14 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from suwi.coordinator.requests import coordinator_error
 from suwi.coordinator.runtime import CoordinatorRuntime
-from suwi.handlers.coordinator_requests import coordinator_error
 from suwi.handlers.errors import reply
 from suwi.handlers.find_coordinator import CoordinatorTopic
-from suwi.handlers.transaction_requests import add_partitions, fenced_as
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.transaction.messages import AddPartitionsRequest, Producer
+from suwi.transaction.transaction_requests import add_partitions, fenced_as
 
 _PRODUCER_FENCED_FROM: Final = 2
 

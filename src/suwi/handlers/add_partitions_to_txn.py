@@ -8,19 +8,19 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.topic_names import INTERNAL_TOPICS
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.handlers.coordinator_requests import HASHED_CHARACTERS
 from suwi.handlers.errors import reply
 from suwi.handlers.slices import SlicedItems, SlicedResponse
-from suwi.handlers.transaction_requests import PartitionsAdded, fenced_as
 from suwi.model.ids import PartitionIndex, TopicPartition
+from suwi.model.topic_names import INTERNAL_TOPICS
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.transaction.held_requests import HELD_MS_MAX_OF_BROKERS
 from suwi.transaction.messages import AddPartitionsRequest, Producer
 from suwi.transaction.transaction_metadata import TRANSACTION_VERSION_2
+from suwi.transaction.transaction_requests import PartitionsAdded, fenced_as
 
 _PRODUCER_FENCED_FROM: Final = 2
 _SEVERAL_FROM: Final = 4

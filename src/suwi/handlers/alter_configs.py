@@ -9,9 +9,9 @@ from kio.schema.errors import ErrorCode
 
 from suwi.controller.configuration_control import Alteration, AlterOperation, Resource
 from suwi.controller.controller_api import ControllerApi
-from suwi.handlers.errors import error_of, reply
+from suwi.handlers.errors import reply
 from suwi.handlers.slices import SlicedItems, times_named
-from suwi.model.errors import BrokerError, InvalidRequest
+from suwi.model.errors import BrokerError, InvalidRequest, error_of
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 

@@ -12,10 +12,10 @@ from kio.schema.errors import ErrorCode
 from suwi.controller.controller_api import ControllerApi
 from suwi.controller.proposed_isr import ANY_EPOCH, ProposedIsr
 from suwi.controller.replication_control import TopicProposal
-from suwi.handlers.errors import error_of, reply
+from suwi.handlers.errors import reply
 from suwi.handlers.slices import SlicedResponse, by_topic, sliced
 from suwi.metadata.image import PartitionState
-from suwi.model.errors import BrokerError
+from suwi.model.errors import BrokerError, error_of
 from suwi.model.ids import NO_NODE, NO_TOPIC_ID, NodeId
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request

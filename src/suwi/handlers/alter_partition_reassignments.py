@@ -7,9 +7,8 @@ from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_api import ControllerApi
 from suwi.handlers.deadline import deadline_of, in_time
-from suwi.handlers.errors import error_of
 from suwi.handlers.slices import SlicedResponse, by_topic, sliced
-from suwi.model.errors import BrokerError
+from suwi.model.errors import BrokerError, error_of
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request

@@ -4,9 +4,9 @@ from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_api import ControllerApi
 from suwi.controller.scram_control import Deletion, Upsertion
-from suwi.handlers.errors import error_of, reply
+from suwi.handlers.errors import reply
 from suwi.handlers.slices import SlicedItems, sliced
-from suwi.model.errors import BrokerError
+from suwi.model.errors import BrokerError, error_of
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 

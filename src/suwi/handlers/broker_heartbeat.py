@@ -7,8 +7,8 @@ broker's liveness is its session with the metadata store, not this heartbeat.
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_api import ControllerApi
-from suwi.handlers.errors import error_of, reply
-from suwi.model.errors import BrokerError
+from suwi.handlers.errors import reply
+from suwi.model.errors import BrokerError, error_of
 from suwi.model.ids import NodeId
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request

@@ -11,8 +11,9 @@ from suwi.env.slices import run_to_end
 from suwi.group.consumer_messages import HeartbeatRequest, HeartbeatResponse
 from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.handlers.coordinator_requests import ask_shard
-from suwi.handlers.errors import reply, shortened
+from suwi.handlers.errors import reply
 from suwi.handlers.slices import SLICE_PARTITIONS, Sliced, SlicedItems
+from suwi.model.errors import shortened
 from suwi.model.ids import TopicId
 from suwi.net.answers import Answer, Later, Reply
 from suwi.net.dispatch import Request

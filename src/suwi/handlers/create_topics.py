@@ -6,14 +6,13 @@ from kio.schema.errors import ErrorCode
 
 from suwi.controller.config_view import ConfigView
 from suwi.controller.controller_api import ControllerApi
-from suwi.controller.topic_control import NewTopic
 from suwi.handlers.config_fields import setting_fields
 from suwi.handlers.deadline import deadline_of, in_time
-from suwi.handlers.errors import error_of, reply
+from suwi.handlers.errors import reply
 from suwi.handlers.slices import SlicedItems, sliced, times_named
-from suwi.metadata.image import Topic
+from suwi.metadata.image import NewTopic, Topic
 from suwi.model.broker_config import BrokerConfig
-from suwi.model.errors import BrokerError, InvalidConfig, InvalidRequest, PolicyViolation
+from suwi.model.errors import BrokerError, InvalidConfig, InvalidRequest, PolicyViolation, error_of
 from suwi.model.ids import NodeId
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request

@@ -5,8 +5,9 @@ import asyncio
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Token
+from suwi.coordinator.requests import coordinator_error
 from suwi.coordinator.runtime import CoordinatorRuntime
-from suwi.handlers.coordinator_requests import coordinator_error, hashing
+from suwi.handlers.coordinator_requests import hashing
 from suwi.handlers.errors import reply
 from suwi.handlers.slices import SLICE_PARTITIONS, SlicedItems
 from suwi.net.answers import Reply

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.topic_names import INTERNAL_TOPICS
-from suwi.handlers.errors import error_of
 from suwi.handlers.slices import SlicedResponse, sliced
 from suwi.model.errors import (
     BrokerError,
@@ -20,8 +18,10 @@ from suwi.model.errors import (
     OffsetOutOfRange,
     PolicyViolation,
     RequestTimedOut,
+    error_of,
 )
 from suwi.model.ids import NO_OFFSET, Offset
+from suwi.model.topic_names import INTERNAL_TOPICS
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.replica.partition import Partition

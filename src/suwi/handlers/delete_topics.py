@@ -8,10 +8,10 @@ from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_api import ControllerApi
 from suwi.handlers.deadline import deadline_of, in_time
-from suwi.handlers.errors import error_of, reply
+from suwi.handlers.errors import reply
 from suwi.handlers.slices import SlicedItems, times_named
 from suwi.model.broker_config import BrokerConfig
-from suwi.model.errors import BrokerError, InvalidRequest, TopicDeletionDisabled
+from suwi.model.errors import BrokerError, InvalidRequest, TopicDeletionDisabled, error_of
 from suwi.model.ids import NO_TOPIC_ID
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request

@@ -9,24 +9,15 @@ of each), `problems` (what is wrong with it now, at most `LISTED_MAX`) and `prob
 """
 
 import json
-from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection
 
 from suwi import __version__
+from suwi.controller.registration import BrokerIncarnation
 from suwi.controller.replication_control import RecentElection
 from suwi.env import Clock
 from suwi.env.problems import LISTED_MAX, Problems
-from suwi.model.ids import NodeId
 from suwi.net.answers import Answer, Reply
 from suwi.net.dispatch import Request
-
-
-class BrokerIncarnation(NamedTuple):
-    node: NodeId
-    stopping: bool
-    directories: Sequence[str] = ()
-    epoch: int = -1
-    process: str = ""
 
 
 class DescribeBroker:
@@ -61,16 +52,3 @@ class DescribeBroker:
                 "problems_count": len(problems),
             }
         return Reply([json.dumps(fields).encode()])
-
-
-def decode_incarnation(body: bytes) -> BrokerIncarnation:
-    """The fields that brokers use; of a client's response the others are skipped. Raises
-    ValueError."""
-    try:
-        told = json.loads(body)
-        return BrokerIncarnation(**{key: told[key] for key in told if key in _FIELDS})
-    except TypeError as error:
-        raise ValueError(str(error)) from error
-
-
-_FIELDS = frozenset(BrokerIncarnation._fields)

@@ -7,15 +7,14 @@ from kio.schema.errors import ErrorCode
 
 from suwi.controller.config_view import ConfigView, Setting
 from suwi.controller.configuration_control import Resource
-from suwi.controller.topic_names import check_topic_name
 from suwi.handlers.config_fields import described_fields
-from suwi.handlers.errors import error_of
 from suwi.handlers.image_replies import SLICE_UNITS, ImageReplies, Pieces, Steps
 from suwi.handlers.slices import counting
 from suwi.metadata.image import ClusterImage
 from suwi.model.broker_config import BrokerConfig
-from suwi.model.errors import BrokerError, InvalidRequest, UnknownTopicOrPartition
+from suwi.model.errors import BrokerError, InvalidRequest, UnknownTopicOrPartition, error_of
 from suwi.model.ids import NodeId
+from suwi.model.topic_names import check_topic_name
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager

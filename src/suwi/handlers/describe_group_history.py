@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from suwi.coordinator.requests import coordinator_error
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.coordinator.shard import Shard
 from suwi.coordinator.shard_context import Activation
 from suwi.group.consumer_group import ConsumerGroup
 from suwi.group.history import History, Rebalance
-from suwi.handlers.coordinator_requests import coordinator_error
 from suwi.handlers.json_body import read_json
 from suwi.net.answers import Answer, CloseConnection, Exclusive, Reply
 from suwi.net.dispatch import Request

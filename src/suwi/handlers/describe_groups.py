@@ -8,12 +8,13 @@ from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from suwi.coordinator.requests import coordinator_error
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState
 from suwi.handlers.authorized_operations import on_group
-from suwi.handlers.coordinator_requests import coordinator_error, hashing
-from suwi.handlers.errors import shortened
+from suwi.handlers.coordinator_requests import hashing
 from suwi.handlers.slices import Sliced, SlicedResponse, each_once, in_slices
+from suwi.model.errors import shortened
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 

@@ -5,10 +5,9 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.handlers.errors import error_of
 from suwi.handlers.slices import Sliced, SlicedItems, SlicedResponse, counting, in_slices
 from suwi.log.producer_state import Producer
-from suwi.model.errors import InvalidRequest
+from suwi.model.errors import InvalidRequest, error_of
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager

@@ -6,13 +6,13 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.topic_names import INTERNAL_TOPICS, check_topic_name
 from suwi.handlers import authorized_operations
-from suwi.handlers.errors import error_of, reply
+from suwi.handlers.errors import reply
 from suwi.handlers.metadata import partition_fields
 from suwi.handlers.slices import Sliced, SlicedResponse, in_slices
 from suwi.metadata.image import ClusterImage, Topic
-from suwi.model.errors import BrokerError, InvalidRequest, UnknownTopicOrPartition
+from suwi.model.errors import BrokerError, InvalidRequest, UnknownTopicOrPartition, error_of
+from suwi.model.topic_names import INTERNAL_TOPICS, check_topic_name
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager

@@ -5,8 +5,9 @@ from typing import Any, Final, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
+from suwi.coordinator.requests import coordinator_error
 from suwi.coordinator.runtime import CoordinatorRuntime
-from suwi.handlers.coordinator_requests import coordinator_error, hashing
+from suwi.handlers.coordinator_requests import hashing
 from suwi.handlers.slices import Sliced, SlicedResponse, each_once, in_slices
 from suwi.model.ids import TopicPartition
 from suwi.net.answers import Answer

@@ -6,9 +6,8 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.scram_control import ScramDirectory
-from suwi.handlers.errors import error_of
 from suwi.handlers.slices import Sliced, counting, in_slices, list_in_slices
-from suwi.model.errors import BrokerError, DuplicateResource, ResourceNotFound
+from suwi.model.errors import BrokerError, DuplicateResource, ResourceNotFound, error_of
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.security.scram import MECHANISMS

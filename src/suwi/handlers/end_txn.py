@@ -10,12 +10,12 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.handlers.errors import reply
-from suwi.handlers.transaction_requests import ask_for_producer, fenced_as
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.transaction.messages import EndTxnRequest, Producer, ProducerResponse
 from suwi.transaction.producer_ids import ProducerIds
 from suwi.transaction.transaction_metadata import TRANSACTION_VERSION_2
+from suwi.transaction.transaction_requests import ask_for_producer, fenced_as
 
 _PRODUCER_FENCED_FROM: Final = 2
 _EPOCH_OF_ITS_OWN_FROM: Final = 5

@@ -15,7 +15,6 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from suwi.handlers.errors import error_of
 from suwi.handlers.fetch_sessions import FetchSession, PartitionKey, TopicKey
 from suwi.handlers.fetch_source import FetchSource
 from suwi.handlers.leader_hints import hinted_endpoints, leader_hint
@@ -28,6 +27,7 @@ from suwi.model.errors import (
     NotLeaderOrFollower,
     OffsetOutOfRange,
     UnsupportedCompressionType,
+    error_of,
 )
 from suwi.model.ids import LeaderEpoch, NodeId, Offset
 from suwi.net.answers import Reply

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.topic_control import NewTopic
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.handlers.coordinator_requests import hashing
-from suwi.handlers.errors import error_of, reply
+from suwi.handlers.errors import reply
 from suwi.handlers.slices import in_slices, list_in_slices
-from suwi.model.errors import BrokerError, CoordinatorNotAvailable, TopicAlreadyExists
+from suwi.metadata.image import NewTopic
+from suwi.model.errors import BrokerError, CoordinatorNotAvailable, TopicAlreadyExists, error_of
 from suwi.net.answers import Answer, Exclusive, NoReply, Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager

@@ -12,18 +12,18 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from suwi.handlers.errors import error_of
-from suwi.handlers.txn_markers import Coordinators, Errors, TxnMarkers
 from suwi.model.errors import (
     ClusterAuthorizationFailed,
     InvalidProducerEpoch,
     InvalidRequest,
     InvalidTxnState,
     TransactionCoordinatorFenced,
+    error_of,
 )
 from suwi.model.ids import NO_OFFSET, ProducerId, TopicPartition
 from suwi.replica.partition_transactions import TxnMarker
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.transaction.marker_appender import Coordinators, Errors, TxnMarkers
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.runtime import CoordinatorRuntime
-from suwi.handlers.errors import error_of, reply
-from suwi.handlers.transaction_requests import ask_for_producer, fenced_as
+from suwi.handlers.errors import reply
 from suwi.metadata.store import Unavailable
+from suwi.model.errors import error_of
 from suwi.model.ids import ProducerEpoch
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
@@ -23,6 +23,7 @@ from suwi.transaction.messages import (
     ProducerResponse,
 )
 from suwi.transaction.producer_ids import ProducerIds
+from suwi.transaction.transaction_requests import ask_for_producer, fenced_as
 
 _EXPECTED_FROM: Final = 3
 _PRODUCER_FENCED_FROM: Final = 4

@@ -5,10 +5,11 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Decision, Slices, Token
+from suwi.coordinator.requests import Decide, ask, coordinator_error
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.group.classic_messages import LeavingMember
 from suwi.group.coordinator_shard import GroupCoordinatorShard
-from suwi.handlers.coordinator_requests import Decide, ask, ask_shard, coordinator_error
+from suwi.handlers.coordinator_requests import ask_shard
 from suwi.handlers.errors import reply
 from suwi.handlers.slices import SLICE_PARTITIONS, SlicedItems
 from suwi.net.answers import Answer, Exclusive, Reply

@@ -10,7 +10,6 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.handlers.errors import error_of
 from suwi.handlers.slices import SlicedResponse, times_named
 from suwi.log.time_lookup import batch_at_time, batch_of_max_timestamp, reading_timestamps
 from suwi.model.errors import (
@@ -18,6 +17,7 @@ from suwi.model.errors import (
     LeaderNotAvailable,
     OffsetNotAvailable,
     UnsupportedVersion,
+    error_of,
 )
 from suwi.model.ids import NO_EPOCH, NO_NODE, NO_OFFSET, NO_TIMESTAMP, Offset
 from suwi.net.answers import Reply

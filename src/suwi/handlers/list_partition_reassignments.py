@@ -3,10 +3,9 @@
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_api import ControllerApi
-from suwi.handlers.errors import error_of
 from suwi.handlers.slices import SlicedResponse, sliced
 from suwi.metadata.image import PartitionState
-from suwi.model.errors import BrokerError
+from suwi.model.errors import BrokerError, error_of
 from suwi.model.ids import TopicPartition
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request

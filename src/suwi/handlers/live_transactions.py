@@ -6,42 +6,14 @@ answer for, and the transactional ids whose transaction with that producer has t
 in an Ongoing or Prepare state.
 """
 
-import asyncio
 import json
-from contextlib import suppress
-from typing import NamedTuple
 
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.handlers.json_body import read_json
-from suwi.model.errors import BrokerError
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.net.answers import CloseConnection, Reply
 from suwi.net.dispatch import Request
-from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
-
-
-class LiveIds(NamedTuple):
-    shards: list[int]
-    live: list[str]
-
-
-async def live_ids(
-    transactions: CoordinatorRuntime, producer_id: int, partition: TopicPartition
-) -> LiveIds:
-    """Of the shards that this broker serves, one in each iteration of the event loop."""
-    found = LiveIds([], [])
-    for shard in transactions.active():
-        await asyncio.sleep(0)
-        with suppress(BrokerError):
-            for _ in shard.until_readable():
-                await asyncio.sleep(0)
-            machine: TransactionCoordinatorShard = shard.machine
-            for transactional_id in machine.not_ended():
-                metadata = machine.transactions[transactional_id]
-                if metadata.producer_id == producer_id and partition in metadata.partitions:
-                    found.live.append(transactional_id)
-            found.shards.append(shard.partition.partition.partition)
-    return found
+from suwi.transaction.transaction_search import live_ids
 
 
 class LiveTransactions:

@@ -18,13 +18,10 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.topic_control import NewTopic
-from suwi.controller.topic_names import INTERNAL_TOPICS, check_topic_name
 from suwi.handlers import authorized_operations
-from suwi.handlers.errors import error_of
 from suwi.handlers.image_replies import ImageReplies, Key, Pieces, Steps, run_sliced
 from suwi.handlers.slices import sliced
-from suwi.metadata.image import BrokerInfo, ClusterImage, PartitionState, Topic
+from suwi.metadata.image import BrokerInfo, ClusterImage, NewTopic, PartitionState, Topic
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import (
     BrokerError,
@@ -34,8 +31,10 @@ from suwi.model.errors import (
     TopicAlreadyExists,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    error_of,
 )
 from suwi.model.ids import NO_NODE, NO_TOPIC_ID
+from suwi.model.topic_names import INTERNAL_TOPICS, check_topic_name
 from suwi.net.answers import Answer, Exclusive, NoReply, Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager

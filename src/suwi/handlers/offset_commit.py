@@ -8,12 +8,13 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Decision, Slices, Token
+from suwi.coordinator.requests import Decide, ask, coordinator_error
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.group.offset_manager import OffsetToCommit
 from suwi.group.offset_records import OffsetCommitValue
 from suwi.group.offset_requests import Committer
-from suwi.handlers.coordinator_requests import Decide, ask, ask_shard, coordinator_error
+from suwi.handlers.coordinator_requests import ask_shard
 from suwi.handlers.slices import SLICE_PARTITIONS, SlicedResponse, sliced
 from suwi.metadata.image import Topic
 from suwi.model.ids import NO_TIMESTAMP, NO_TOPIC_ID

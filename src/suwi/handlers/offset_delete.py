@@ -3,9 +3,9 @@
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Decision, Slices, Token
+from suwi.coordinator.requests import ask, coordinator_error
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.group.coordinator_shard import GroupCoordinatorShard
-from suwi.handlers.coordinator_requests import ask, coordinator_error
 from suwi.handlers.slices import SlicedResponse
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from suwi.coordinator.requests import coordinator_error
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.group.consumer_group import ConsumerGroup
 from suwi.group.consumer_validation import check_fetch
 from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.group.offset_records import OffsetCommitValue
-from suwi.handlers.coordinator_requests import coordinator_error, hashing
+from suwi.handlers.coordinator_requests import hashing
 from suwi.handlers.errors import reply
 from suwi.handlers.slices import SLICE_PARTITIONS, Sliced, SlicedItems, SlicedResponse, in_slices
 from suwi.metadata.image import ClusterImage

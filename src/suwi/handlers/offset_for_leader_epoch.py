@@ -8,8 +8,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.handlers.errors import error_of
 from suwi.handlers.slices import Sliced, SlicedResponse, in_slices
+from suwi.model.errors import error_of
 from suwi.model.ids import NO_EPOCH, NO_NODE, NO_OFFSET, LeaderEpoch
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request

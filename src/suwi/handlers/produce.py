@@ -21,11 +21,9 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.topic_names import INTERNAL_TOPICS
 from suwi.env import Clock
 from suwi.env.slices import run_to_end
 from suwi.handlers.delayed_produce import DelayedProduce
-from suwi.handlers.errors import error_of
 from suwi.handlers.leader_hints import hinted_endpoints, leader_hint
 from suwi.handlers.produce_verification import Place, ProduceVerification
 from suwi.handlers.refused_batches import RefusedBatches
@@ -41,8 +39,10 @@ from suwi.model.errors import (
     InvalidTopic,
     InvalidTxnState,
     RejectedRecords,
+    error_of,
 )
 from suwi.model.ids import Offset
+from suwi.model.topic_names import INTERNAL_TOPICS
 from suwi.net.answers import (
     NO_REPLY,
     Answer,

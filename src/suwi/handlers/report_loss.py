@@ -12,9 +12,8 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_api import ControllerApi
-from suwi.handlers.errors import error_of
 from suwi.handlers.json_body import read_json
-from suwi.model.errors import BrokerError
+from suwi.model.errors import BrokerError, error_of
 from suwi.net.answers import Answer, CloseConnection, Exclusive, Reply
 from suwi.net.dispatch import Request
 

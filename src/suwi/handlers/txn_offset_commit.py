@@ -12,9 +12,9 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import TransactionalProducer
+from suwi.coordinator.requests import ask, coordinator_error
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.group.offset_requests import Committer
-from suwi.handlers.coordinator_requests import ask, coordinator_error
 from suwi.handlers.offset_commit import (
     CheckedTopic,
     checking,

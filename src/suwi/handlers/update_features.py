@@ -8,8 +8,8 @@ from kio.schema.errors import ErrorCode
 from suwi.controller.controller_api import ControllerApi
 from suwi.controller.feature_control import FeatureUpdate, UpgradeType
 from suwi.handlers.deadline import deadline_of, in_time
-from suwi.handlers.errors import error_of, reply
-from suwi.model.errors import BrokerError, InvalidRequest
+from suwi.handlers.errors import reply
+from suwi.model.errors import BrokerError, InvalidRequest, error_of
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 

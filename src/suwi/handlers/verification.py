@@ -1,6 +1,6 @@
 """Verification of transactional writes with the transaction coordinator (KIP-890).
 
-`Verifier` is implemented by `broker/transaction_verifier.py`. The functions translate what the
+`Verifier` is implemented by `transaction/transaction_verifier.py`. The functions translate what the
 coordinator says into what the clients of Produce and TxnOffsetCommit understand (hazard T22).
 """
 

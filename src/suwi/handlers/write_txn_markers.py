@@ -11,11 +11,11 @@ from kio.schema.errors import ErrorCode
 from suwi.handlers.errors import reply
 from suwi.handlers.hanging_transactions import HangingTransactions
 from suwi.handlers.slices import SlicedItems, SlicedResponse, by_topic, sliced
-from suwi.handlers.txn_markers import TxnMarkers
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.net.answers import Exclusive, Reply
 from suwi.net.dispatch import Request
 from suwi.replica.partition_transactions import TxnMarker
+from suwi.transaction.marker_appender import TxnMarkers
 
 
 class WriteTxnMarkers:

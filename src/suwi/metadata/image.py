@@ -16,7 +16,7 @@ deleted first.
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -106,6 +106,17 @@ class Topic(NamedTuple):
     id: TopicId
     configs: Mapping[str, str]
     partitions: tuple[PartitionState, ...]
+
+
+class NewTopic(NamedTuple):
+    """A topic to be created."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str] = MappingProxyType({})
+    assignments: Mapping[int, Sequence[int]] = MappingProxyType({})
+    """The replicas of each partition, if the client assigned them; else empty."""
 
 
 class Endpoint(NamedTuple):

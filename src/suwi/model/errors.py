@@ -3,10 +3,13 @@
 A handler maps a `BrokerError` to its code once per partition; any other exception is a bug.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import ClassVar
 
 from kio.schema.errors import ErrorCode
+
+log = logging.getLogger(__name__)
 
 
 class BrokerError(Exception):
@@ -17,6 +20,25 @@ class BrokerError(Exception):
     @property
     def message(self) -> str | None:
         return str(self) or None
+
+
+# A message often quotes the request, which may be long, and one request may cause many errors.
+_TEXT_CHARACTERS_MAX = 500
+
+
+def error_of(error: Exception) -> tuple[ErrorCode, str | None]:
+    """The code and message of an error. One without a code is a bug of the broker and is logged."""
+    if isinstance(error, BrokerError):
+        return error.code, shortened(error.message)
+    log.error("unexpected error while handling a request", exc_info=error)
+    return ErrorCode.unknown_server_error, None
+
+
+def shortened(message: str | None) -> str | None:
+    """A message that is short enough for any response."""
+    if message is not None and len(message) > _TEXT_CHARACTERS_MAX:
+        return f"{message[:_TEXT_CHARACTERS_MAX]} ..."
+    return message
 
 
 class CorruptMessage(BrokerError):

@@ -52,7 +52,7 @@ class Proposal:
     members: tuple[tuple[NodeId, int], ...]
     """With their broker epochs (KIP-903): a broker that has restarted since must not join."""
     will_discard: bool = False
-    """A follower leaves and will discard its log: see `broker/damaged_replicas.py`."""
+    """A follower leaves and will discard its log: see `replica/damaged_replicas.py`."""
 
 
 class LeaderState:

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from suwi.broker import broker_lifecycle
-from suwi.controller import replication_control
+from suwi.controller import broker_lifecycle, replication_control
 from suwi.controller.metadata_writer import MetadataWriter
 from suwi.controller.proposed_isr import ANY_EPOCH, validate
 from tests.sim.mutants.mutant import Mutant

@@ -3,9 +3,9 @@
 from typing import Any
 
 from simulation.scenario import Options
-from suwi.broker import damaged_replicas
-from suwi.broker.damaged_replicas import Step, next_step
 from suwi.controller import proposed_isr
+from suwi.replica import damaged_replicas
+from suwi.replica.damaged_replicas import Step, next_step
 from suwi.replica.follower_replica import FollowerReplica
 from suwi.replica.partition import Partition
 from tests.sim.mutants.mutant import FAULT, Mutant

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from simulation.scenario import Options
-from suwi.broker.failure_detector import FailureDetector
+from suwi.controller.failure_detector import FailureDetector
 from suwi.handlers.list_offsets import ListOffsets
 from suwi.handlers.refused_batches import RefusedBatches, _Refusals, _Sequences
 from suwi.log.log_directory import LogDirectory

@@ -11,14 +11,12 @@ from typing import Any
 
 from simulation import transaction_workload
 from simulation.scenario import Options
-from suwi.broker.transaction_search import TransactionSearch
 from suwi.client.partition_sender import ProducerSettings
 from suwi.controller import configuration_control
 from suwi.coordinator.decision import Decision
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.group.offset_manager import OffsetManager
 from suwi.handlers.produce_verification import ProduceVerification
-from suwi.handlers.txn_markers import SearchResult, TxnMarkers
 from suwi.log.log_segments import LogSegments
 from suwi.log.log_slice import LogSlice
 from suwi.log.producer_state import ProducerStates
@@ -32,9 +30,11 @@ from suwi.replica.partition_transactions import (
 )
 from suwi.transaction import coordinator_shard
 from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
+from suwi.transaction.marker_appender import SearchResult, TxnMarkers
 from suwi.transaction.messages import AddPartitionsRequest
 from suwi.transaction.transaction_metadata import fenced
 from suwi.transaction.transaction_records import TransactionLogValue
+from suwi.transaction.transaction_search import TransactionSearch
 from tests.sim.mutants.mutant import FAULT, Mutant
 
 COPIERS = {

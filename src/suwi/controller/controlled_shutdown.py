@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from kio.schema.errors import ErrorCode
 
-from suwi.broker.controller_election import ControllerElection
 from suwi.client.errors import error_from
+from suwi.controller.controller_election import ControllerElection
 from suwi.metadata.image import ClusterImage
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId

@@ -14,11 +14,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
-from suwi.broker.damaged_replicas import DamagedReplicas
-from suwi.broker.deferred_deletion import DeferredDeletion
-from suwi.broker.log_cleaner import LogCleaner
-from suwi.broker.log_scrubber import LogScrubber
-from suwi.broker.problem_watch import PERIOD_MS, ProblemWatch
 from suwi.env import Env
 from suwi.env.slices import in_slices
 from suwi.env.tasks import RESTART, STOP_BROKER, OnFailure, Tasks
@@ -30,8 +25,13 @@ from suwi.metadata.store import MetadataStore
 from suwi.model.config_kinds import INT64_MAX
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId, TopicPartition
+from suwi.replica.damaged_replicas import DamagedReplicas
+from suwi.replica.deferred_deletion import DeferredDeletion
+from suwi.replica.log_cleaner import LogCleaner
+from suwi.replica.log_scrubber import LogScrubber
 from suwi.replica.log_sync import sync_log
 from suwi.replica.partition import Partition
+from suwi.replica.problem_watch import PERIOD_MS, ProblemWatch
 from suwi.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)

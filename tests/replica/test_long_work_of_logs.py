@@ -4,8 +4,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from suwi.broker.log_manager import LogManager
 from suwi.model.ids import PartitionIndex, TopicPartition
+from suwi.replica.log_manager import LogManager
 
 
 def test_others_run_while_many_partitions_are_looked_at_for_a_sync() -> None:

@@ -2,7 +2,7 @@ import asyncio
 import json
 from typing import Any
 
-from suwi.broker.failure_detector import _PeerMonitor
+from suwi.controller.failure_detector import _PeerMonitor
 from suwi.env.tasks import cancel_and_wait
 from suwi.metadata.image import BrokerInfo
 from suwi.model.ids import NodeId

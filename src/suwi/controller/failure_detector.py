@@ -14,10 +14,10 @@ import asyncio
 import logging
 import math
 
-from suwi.broker.controller_election import ControllerElection
 from suwi.client.connection import PeerConnection, is_refusal
+from suwi.controller.controller_election import ControllerElection
+from suwi.controller.registration import BrokerIncarnation, decode_incarnation
 from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
-from suwi.handlers.describe_broker import BrokerIncarnation, decode_incarnation
 from suwi.metadata.image import BrokerInfo, ClusterImage
 from suwi.metadata.store import MetadataStore, Unavailable
 from suwi.model.errors import BrokerError

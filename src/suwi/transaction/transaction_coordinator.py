@@ -10,9 +10,6 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.broker.transaction_markers import AppendMarkers, TransactionMarkers
-from suwi.broker.transaction_search import TransactionSearch
-from suwi.controller.topic_control import NewTopic
 from suwi.coordinator.decision import Decision
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.coordinator.shard import Shard
@@ -20,16 +17,18 @@ from suwi.coordinator.shard_context import ShardContext
 from suwi.env import Env
 from suwi.env.problems import ProblemKind
 from suwi.env.tasks import Tasks
-from suwi.handlers.transaction_requests import add_partitions
-from suwi.metadata.image import ClusterImage
+from suwi.metadata.image import ClusterImage, NewTopic
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId, ProducerEpoch, ProducerId, TopicPartition
 from suwi.replica.peers import Peers
 from suwi.transaction.coordinator_shard import TransactionConfig, TransactionCoordinatorShard
+from suwi.transaction.marker_sender import AppendMarkers, TransactionMarkers
 from suwi.transaction.messages import AddPartitionsRequest, MarkersToSend, Producer
 from suwi.transaction.transaction_records import TRANSACTION_RECORDS
+from suwi.transaction.transaction_requests import add_partitions
+from suwi.transaction.transaction_search import TransactionSearch
 
 log = logging.getLogger(__name__)
 

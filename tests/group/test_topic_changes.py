@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from suwi.broker.topic_changes import TopicChanges
 from suwi.group.history import Cause, Trigger
+from suwi.group.topic_changes import TopicChanges
 from suwi.metadata.image import ClusterImage, PartitionState, Topic
 from suwi.model.ids import LeaderEpoch, NodeId, TopicId
 

@@ -15,14 +15,14 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from suwi.broker.broker_lifecycle import BrokerLifecycle
-from suwi.broker.registration import decode_registration
+from suwi.controller.broker_lifecycle import BrokerLifecycle
 from suwi.controller.configuration_control import ConfigurationControl
 from suwi.controller.controller_api import ActiveController
 from suwi.controller.elections import Rules
 from suwi.controller.feature_control import FeatureControl
 from suwi.controller.metadata_writer import MetadataWriter
 from suwi.controller.reassignment_control import ReassignmentControl
+from suwi.controller.registration import decode_registration
 from suwi.controller.replica_state_query import QueryReplicaStates
 from suwi.controller.replication_control import ElectionCounts, Registered, ReplicationControl
 from suwi.controller.scram_control import ScramControl

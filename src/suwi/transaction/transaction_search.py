@@ -8,22 +8,47 @@ Invariant: without an answer for each of these partitions there is no result.
 import asyncio
 import json
 import logging
-from typing import Final
+from contextlib import suppress
+from typing import Final, NamedTuple
 
-from suwi.broker.transaction_markers import Metadata
 from suwi.coordinator.runtime import CoordinatorRuntime
-from suwi.handlers.live_transactions import LiveIds, live_ids
-from suwi.handlers.txn_markers import SearchResult
 from suwi.metadata.store import Unavailable
-from suwi.model.errors import CoordinatorNotAvailable
+from suwi.model.errors import BrokerError, CoordinatorNotAvailable
 from suwi.model.ids import NO_NODE, NodeId, TopicPartition
 from suwi.replica.peers import Peers
+from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
+from suwi.transaction.marker_appender import SearchResult
+from suwi.transaction.marker_sender import Metadata
 from suwi.wire.versions import ApiKey
 
 log = logging.getLogger(__name__)
 
 _SYNC_S_MAX: Final = 5.0
 _RESPONSE_S_MAX: Final = 5.0
+
+
+class LiveIds(NamedTuple):
+    shards: list[int]
+    live: list[str]
+
+
+async def live_ids(
+    transactions: CoordinatorRuntime, producer_id: int, partition: TopicPartition
+) -> LiveIds:
+    """Of the shards that this broker serves, one in each iteration of the event loop."""
+    found = LiveIds([], [])
+    for shard in transactions.active():
+        await asyncio.sleep(0)
+        with suppress(BrokerError):
+            for _ in shard.until_readable():
+                await asyncio.sleep(0)
+            machine: TransactionCoordinatorShard = shard.machine
+            for transactional_id in machine.not_ended():
+                metadata = machine.transactions[transactional_id]
+                if metadata.producer_id == producer_id and partition in metadata.partitions:
+                    found.live.append(transactional_id)
+            found.shards.append(shard.partition.partition.partition)
+    return found
 
 
 class TransactionSearch:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from suwi.broker.registration import (
+from suwi.controller.registration import (
     IdInUse,
     OwnRegistration,
     address_of,

@@ -7,8 +7,6 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from suwi.broker.topic_changes import TopicChanges
-from suwi.controller.topic_control import NewTopic
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.coordinator.shard_context import ShardContext
 from suwi.env import Env
@@ -23,7 +21,8 @@ from suwi.group.history import History, Rebalance
 from suwi.group.image_topics import ImageTopics
 from suwi.group.records import GROUP_RECORDS
 from suwi.group.stats import GroupStats, OffsetsCommitted
-from suwi.metadata.image import ClusterImage
+from suwi.group.topic_changes import TopicChanges
+from suwi.metadata.image import ClusterImage, NewTopic
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError
 from suwi.model.group_config import DynamicGroupConfig, group_config_in_force

@@ -11,7 +11,6 @@ import logging
 from functools import partial
 from typing import Any
 
-from suwi.broker.io_throttle import IoThrottle
 from suwi.env import Env, File
 from suwi.log.batch_scan import scan_rows
 from suwi.log.damage import Damage
@@ -25,6 +24,7 @@ from suwi.log.sync_threads import until_ended
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError, CorruptMessage
 from suwi.model.ids import Offset
+from suwi.replica.io_throttle import IoThrottle
 from suwi.replica.partition import Partition
 from suwi.replica.replica_manager import ReplicaManager
 

@@ -9,10 +9,10 @@ holds the directory's lock, but the directory may be a copy. Any other one is le
 import asyncio
 import json
 import logging
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from suwi.controller.replication_control import Registered
-from suwi.handlers.describe_broker import BrokerIncarnation, decode_incarnation
 from suwi.metadata.image import BrokerInfo, Endpoint, decode_broker, encode_broker
 from suwi.metadata.store import Registration
 from suwi.model.errors import BrokerError
@@ -48,6 +48,16 @@ class Origin(NamedTuple):
 
     def has_directory_of(self, directory_ids: tuple[str, ...]) -> bool:
         return not set(self.directory_ids).isdisjoint(directory_ids)
+
+
+class BrokerIncarnation(NamedTuple):
+    """What a broker answers to DescribeBroker about itself."""
+
+    node: NodeId
+    stopping: bool
+    directories: Sequence[str] = ()
+    epoch: int = -1
+    process: str = ""
 
 
 class OwnRegistration(NamedTuple):
@@ -124,3 +134,16 @@ async def _probe(endpoint: Endpoint, connect: Connect) -> BrokerIncarnation | No
         fields = {"address": _text(endpoint), "reason": str(error)}
         log.debug("registered address does not answer", extra=fields)
         return None
+
+
+def decode_incarnation(body: bytes) -> BrokerIncarnation:
+    """The fields that brokers use; of a client's response the others are skipped. Raises
+    ValueError."""
+    try:
+        told = json.loads(body)
+        return BrokerIncarnation(**{key: told[key] for key in told if key in _FIELDS})
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+
+
+_FIELDS = frozenset(BrokerIncarnation._fields)

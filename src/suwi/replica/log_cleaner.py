@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from suwi.broker.io_throttle import IoThrottle
 from suwi.env import Env
 from suwi.log.cleaner import Cleaned, CleanerAborted, clean
 from suwi.log.cleaner_plan import CleanerPlan, plan_cleaner_run
@@ -21,6 +20,7 @@ from suwi.log.sync_threads import until_ended
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.model.errors import BrokerError, CorruptMessage, KafkaStorageError
 from suwi.model.ids import TopicPartition
+from suwi.replica.io_throttle import IoThrottle
 from suwi.replica.partition import Partition
 from suwi.replica.replica_manager import ReplicaManager
 

@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from suwi.broker.broker_lifecycle import BrokerLifecycle
-from suwi.broker.registration import (
+from suwi.client.connection import PeerConnection
+from suwi.controller.broker_lifecycle import BrokerLifecycle
+from suwi.controller.registration import (
     IdInUse,
     Origin,
     OwnRegistration,
@@ -14,7 +15,6 @@ from suwi.broker.registration import (
     decode_registration,
     encode_registration,
 )
-from suwi.client.connection import PeerConnection
 from suwi.env.problems import Problems
 from suwi.handlers.describe_broker import BrokerIncarnation, DescribeBroker
 from suwi.metadata.image import BrokerInfo, Endpoint

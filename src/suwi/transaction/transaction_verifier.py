@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from suwi.broker.transaction_coordinator import TransactionCoordinator
 from suwi.client.connection import PeerConnection
 from suwi.env.tasks import Tasks, cancel_and_wait
 from suwi.metadata.image import ClusterImage
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_NODE, NodeId, TopicPartition
 from suwi.replica.peers import Peers
+from suwi.transaction.transaction_coordinator import TransactionCoordinator
 from suwi.wire.errors import MalformedResponse
 from suwi.wire.versions import APIS, ApiKey
 

@@ -5,8 +5,8 @@ import asyncio
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.decision import Decision, Token
+from suwi.coordinator.requests import ask, coordinator_error, submit
 from suwi.coordinator.runtime import CoordinatorRuntime
-from suwi.handlers.coordinator_requests import ask, coordinator_error, submit
 from suwi.metadata.store import Unavailable
 from suwi.model.ids import TopicPartition
 from suwi.transaction.coordinator_shard import TransactionCoordinatorShard

@@ -9,7 +9,6 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from suwi.broker.transaction_markers import TransactionMarkers
 from suwi.client.connection import ConnectionLost
 from suwi.metadata.image import BrokerInfo, ClusterImage, PartitionState, Topic
 from suwi.metadata.store import Unavailable
@@ -23,6 +22,7 @@ from suwi.model.ids import (
     TopicPartition,
 )
 from suwi.sim import Simulation
+from suwi.transaction.marker_sender import TransactionMarkers
 from suwi.transaction.messages import MarkersToSend, Producer
 from tests.supervision import tasks_that_must_not_fail
 

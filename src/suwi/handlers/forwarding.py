@@ -15,11 +15,11 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.broker.controller_election import ControllerElection
 from suwi.client.connection import PeerConnection
 from suwi.client.errors import error_from
-from suwi.controller.topic_control import NewTopic
+from suwi.controller.controller_election import ControllerElection
 from suwi.handlers.envelope import Envelope
+from suwi.metadata.image import NewTopic
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import Unavailable
 from suwi.model.errors import BrokerError, NotController, TopicAlreadyExists

@@ -16,21 +16,20 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.topic_names import INTERNAL_TOPICS
 from suwi.coordinator.decision import Token
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.env import Clock
 from suwi.env.slices import in_slices
-from suwi.handlers.errors import error_of
-from suwi.handlers.slices import SLICE_PARTITIONS
 from suwi.metadata.store import Unavailable
-from suwi.model.errors import BrokerError, InvalidRequest, InvalidTopic
+from suwi.model.errors import BrokerError, InvalidRequest, InvalidTopic, error_of
 from suwi.model.ids import ProducerId, TopicPartition
+from suwi.model.topic_names import INTERNAL_TOPICS
 from suwi.replica.partition_transactions import TxnMarker
 from suwi.replica.replica_manager import ReplicaManager
 
 _READY_TIMEOUT_S: Final = 3.0
 _COMMIT_TIMEOUT_S: Final = 3.0
+_PER_SLICE: Final = 128
 _APPENDED_PER_SLICE: Final = 16
 """About two milliseconds if each append takes a hundred microseconds."""
 _FENCED: Final = ErrorCode.transaction_coordinator_fenced
@@ -51,7 +50,7 @@ class SearchResult(NamedTuple):
 
 
 class Coordinators(Protocol):
-    """All transaction coordinators of the cluster: `broker/transaction_search.py`."""
+    """All transaction coordinators of the cluster: `transaction/transaction_search.py`."""
 
     def find(self, producer_id: int, partition: TopicPartition) -> Awaitable[SearchResult]:
         """The transactional ids whose transaction with that producer has the partition, and has
@@ -139,8 +138,11 @@ class TxnMarkers:
     ) -> list[Errors]:
         """As `append_markers`, for each marker; all are appended before any is waited for."""
         markers = [
-            (marker, [tp async for tp in in_slices(dict.fromkeys(partitions), SLICE_PARTITIONS)])
-            async for marker, partitions in in_slices(asked, SLICE_PARTITIONS)
+            (
+                marker,
+                [tp async for tp in in_slices(dict.fromkeys(partitions), _PER_SLICE)],
+            )
+            async for marker, partitions in in_slices(asked, _PER_SLICE)
         ]
         results = await self._append_all(markers)
         fenced = [
@@ -188,10 +190,10 @@ class TxnMarkers:
         return [
             {
                 tp: await self._wait(tp, marker, outcome, until_s)
-                async for tp, outcome in in_slices(outcomes.items(), SLICE_PARTITIONS)
+                async for tp, outcome in in_slices(outcomes.items(), _PER_SLICE)
             }
             async for (marker, _), outcomes in in_slices(
-                zip(markers, appended, strict=True), SLICE_PARTITIONS
+                zip(markers, appended, strict=True), _PER_SLICE
             )
         ]
 
@@ -200,7 +202,7 @@ class TxnMarkers:
         are refused by `_append`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_READY_TIMEOUT_S):
-                async for tp in in_slices(partitions, SLICE_PARTITIONS):
+                async for tp in in_slices(partitions, _PER_SLICE):
                     with suppress(BrokerError):
                         log = self._replicas.leader_of(tp.topic, tp.partition).replica_log
                         if not log.prepare():

@@ -8,11 +8,11 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.broker.transaction_verifier import TransactionVerifier
 from suwi.client.connection import ConnectionLost
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import LeaderEpoch, NodeId, PartitionIndex, TopicPartition
 from suwi.sim import Simulation
+from suwi.transaction.transaction_verifier import TransactionVerifier
 from tests.supervision import tasks_that_must_not_fail
 
 HERE, OTHER, NOBODY = NodeId(1), NodeId(2), NodeId(-1)
