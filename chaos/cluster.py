@@ -40,6 +40,7 @@ EXPECTED_ERRORS = {
     "kind=damaged-batch": ("damaged segment",),
     "kind=no-descriptors": ("no descriptors",),
     "kind=connections-refused": ("no descriptors",),
+    "too many open files": ("no descriptors",),
     "no space left on": ("full disk", "full disk in a roll"),
 }
 """Errors in a broker's log, each with the faults that it reports; others are complaints."""

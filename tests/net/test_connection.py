@@ -1,6 +1,7 @@
 """Order, waiting and limits of one connection, on a transport without a socket."""
 
 import asyncio
+import errno
 import gc
 import logging
 import weakref
@@ -456,6 +457,24 @@ def test_a_promise_that_is_broken_closes_the_connection(caplog: pytest.LogCaptur
 
     run(scenario)
     assert [record.message for record in caplog.records] == ["request failed"]
+
+
+def test_a_request_without_descriptors_is_told_as_that_and_not_as_a_bug(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def load_a_module(_correlation_id: int, _payload: bytes) -> Answer:
+        raise OSError(errno.EMFILE, "Too many open files", "schema.py")
+
+    async def scenario() -> None:
+        _, wire = connect(answering(load_a_module))
+        wire.deliver(request(0))
+        await settle()
+        assert wire.lost
+
+    run(scenario)
+    (line,) = caplog.records
+    assert (line.message, line.__dict__["reason"]) == ("request failed", "Too many open files")
+    assert line.exc_info is None
 
 
 def test_a_reply_that_arrives_after_the_disconnect_is_released() -> None:

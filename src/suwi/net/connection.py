@@ -8,6 +8,7 @@ much is in flight, an exclusive request runs, or received requests wait for the 
 """
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -390,6 +391,9 @@ class Connection(asyncio.BufferedProtocol):
     def _fail(self, error: BaseException) -> None:
         if isinstance(error, CloseConnection):
             log.info("connection closed", extra={"peer": str(self), "reason": str(error)})
+        elif isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            # No bug: the first request of a kind loads a module, which needs a descriptor.
+            log.error("request failed", extra={"peer": str(self), "reason": error.strerror})
         else:
             log.error("request failed", extra={"peer": str(self)}, exc_info=error)
         self._close()
