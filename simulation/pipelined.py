@@ -176,8 +176,9 @@ class PipelinedWriter:
         for answer in answers:
             code = ErrorCode(answer.error_code)
             if code is ErrorCode.out_of_order_sequence_number:
-                bumps |= refused
-                ends |= not refused
+                if not refused:
+                    ends = True  # An unclean election has lost what it follows.
+                bumps |= not ends
             elif code not in _STORED:
                 refused = True
                 ends |= not is_transient(error_from(code))

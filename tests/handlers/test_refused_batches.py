@@ -228,6 +228,24 @@ CASES: dict[str, str] = {
         0/1 1/1: {NONE} {NONE}
         log 0 0 1""",
     # -- leader changes and restarts -------------------------------------------------------------
+    # Seed 494 of the simulation.
+    "refused once and stored by another leader, then others are refused here": f"""
+        0: {NONE}
+        shrink
+        1 2 3 4 5: {TOO_FEW} {TOO_FEW} {TOO_FEW} {TOO_FEW} {TOO_FEW}
+        away
+        copy 1
+        copy 2
+        copy 3
+        copy 4
+        copy 5
+        back
+        shrink
+        6: {TOO_FEW}
+        expand
+        7: {HELD_BACK}
+        6 7: {NONE} {NONE}
+        log 0 1 2 3 4 5 6 7""",
     "another leader stored it": f"""
         0: {NONE}
         fill
@@ -697,12 +715,12 @@ def test_the_number_of_remembered_producers_is_limited() -> None:
     assert refused.may_hold_back(PLACE, _header(1, producer_id=10))
 
 
-def test_the_lowest_batches_of_a_producer_are_remembered() -> None:
+def test_the_highest_batches_of_a_producer_are_remembered() -> None:
     refused = RefusedBatches()
     for sequence in reversed(range(20)):
         refused.note(PLACE, _header(sequence), 0)
     (refusals,) = refused._by_producer.values()
-    assert [batch.first for batch in refusals.batches] == list(range(REMEMBERED_BATCHES))
+    assert [batch.first for batch in refusals.batches] == list(range(20))[-REMEMBERED_BATCHES:]
 
 
 def test_a_refusal_whose_batch_is_not_sent_again_for_long_is_forgotten() -> None:

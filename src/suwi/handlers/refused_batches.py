@@ -26,7 +26,8 @@ producer was refused here and is not in the log:
   with the first batch that has no response.
 
 Invariant: at most `PRODUCERS_MAX` producers are kept, those with the latest refusals, and of each
-the lowest `REMEMBERED_BATCHES` batches.
+the highest `REMEMBERED_BATCHES` batches: no more are in flight, so one below them has been stored,
+perhaps by another leader, or was given up.
 """
 
 from contextlib import suppress
@@ -94,7 +95,7 @@ class _Refusals:
             at -= 1
         if at == 0 or self.batches[at - 1].first != sequences.first:
             self.batches.insert(at, sequences)
-            del self.batches[REMEMBERED_BATCHES:]
+            del self.batches[:-REMEMBERED_BATCHES]
 
 
 class RefusedBatches:
