@@ -7,9 +7,9 @@ from suwi.cli.options import Target
 from suwi.cli.output import flush, stop_when_output_closes
 from suwi.cli.session import existing_topic, run
 from suwi.client.cluster import Cluster
-from suwi.client.group_consumer import Fetched, GroupConsumer, GroupSettings
+from suwi.client.group_consumer import GroupConsumer, GroupSettings
 from suwi.client.offsets import LATEST, list_offsets
-from suwi.client.reader import ReadSettings
+from suwi.client.reader import Fetched, ReadSettings
 from suwi.model.errors import BrokerError
 from suwi.model.ids import Offset, TopicPartition
 

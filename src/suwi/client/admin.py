@@ -11,8 +11,8 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from suwi.client.cluster import Cluster, Place
-from suwi.client.errors import error_from
-from suwi.client.routing import ask_leaders
+from suwi.client.errors import check, error_from
+from suwi.client.routing import ask_leaders, each_partition, request_topics
 from suwi.client.versioned_connection import VersionedConnection
 from suwi.model.errors import BrokerError, UnknownTopicOrPartition
 from suwi.model.ids import (
@@ -20,7 +20,6 @@ from suwi.model.ids import (
     NO_TOPIC_ID,
     NodeId,
     Offset,
-    PartitionIndex,
     TopicId,
     TopicPartition,
 )
@@ -173,28 +172,17 @@ class Admin:
         self, targets: Mapping[TopicPartition, Sequence[int] | None]
     ) -> dict[TopicPartition, BrokerError | None]:
         """Move partitions to other brokers, or cancel that (None). Returns the result of each."""
-        topics: dict[str, list[dict[str, Any]]] = {}
-        for partition, replicas in targets.items():
-            topics.setdefault(partition.topic, []).append(
-                {"partition_index": partition.partition, "replicas": replicas}
-            )
+        topics = request_topics({tp: {"replicas": replicas} for tp, replicas in targets.items()})
         answer = await self._cluster.call_controller(
             ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-            {
-                "timeout": _TIMEOUT_MS,
-                "allow_replication_factor_change": True,
-                "topics": [{"name": name, "partitions": asked} for name, asked in topics.items()],
-            },
+            {"timeout": _TIMEOUT_MS, "allow_replication_factor_change": True, "topics": topics},
         )
         _check(answer)
-        for name in topics:
-            self._cluster.mark_stale(name)
+        for partition in targets:
+            self._cluster.mark_stale(partition.topic)
         return {
-            TopicPartition(topic.name, PartitionIndex(done.partition_index)): (
-                error_from(done.error_code, done.error_message) if done.error_code else None
-            )
-            for topic in answer.responses
-            for done in topic.partitions
+            partition: error_from(done.error_code, done.error_message) if done.error_code else None
+            for partition, done in each_partition(answer.responses)
         }
 
     async def reassignments(self) -> dict[TopicPartition, Reassignment]:
@@ -204,11 +192,8 @@ class Admin:
         )
         _check(answer)
         return {
-            TopicPartition(topic.name, PartitionIndex(found.partition_index)): Reassignment(
-                found.replicas, found.adding_replicas, found.removing_replicas
-            )
-            for topic in answer.topics
-            for found in topic.partitions
+            partition: Reassignment(found.replicas, found.adding_replicas, found.removing_replicas)
+            for partition, found in each_partition(answer.topics)
         }
 
     # -- configuration ---------------------------------------------------------------------------
@@ -218,19 +203,10 @@ class Admin:
     ) -> list[ConfigEntry]:
         """The effective settings; of all keys if `keys` is None."""
         link = await self._link_for(resource)
+        asked = {**_named(resource), "configuration_keys": keys}
         answer = await link.call(
             ApiKey.DESCRIBE_CONFIGS,
-            {
-                "resources": [
-                    {
-                        "resource_type": resource.type,
-                        "resource_name": resource.name,
-                        "configuration_keys": keys,
-                    }
-                ],
-                "include_synonyms": True,
-                "include_documentation": docs,
-            },
+            {"resources": [asked], "include_synonyms": True, "include_documentation": docs},
         )
         (result,) = answer.results
         _check(result)
@@ -241,17 +217,12 @@ class Admin:
         values: dict[str, str] = {}
         for first in range(0, len(names), _TOPICS_PER_REQUEST):
             asked = [
-                {"resource_type": ResourceType.TOPIC, "resource_name": name}
-                | {"configuration_keys": [key]}
+                {**_named(Resource(ResourceType.TOPIC, name)), "configuration_keys": [key]}
                 for name in names[first : first + _TOPICS_PER_REQUEST]
             ]
             answer = await self._cluster.call(
                 ApiKey.DESCRIBE_CONFIGS,
-                {
-                    "resources": asked,
-                    "include_synonyms": False,
-                    "include_documentation": False,
-                },
+                {"resources": asked, "include_synonyms": False, "include_documentation": False},
             )
             for result in answer.results:
                 for config in result.configs:
@@ -272,18 +243,9 @@ class Admin:
             {"name": key, "config_operation": int(value is None), "value": value}
             for key, value in values.items()
         ]
+        asked = {**_named(resource), "configs": configs}
         answer = await link.call(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS,
-            {
-                "resources": [
-                    {
-                        "resource_type": resource.type,
-                        "resource_name": resource.name,
-                        "configs": configs,
-                    }
-                ],
-                "validate_only": validate_only,
-            },
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, {"resources": [asked], "validate_only": validate_only}
         )
         (result,) = answer.responses
         _check(result)
@@ -330,21 +292,14 @@ class Admin:
         async def ask(
             link: VersionedConnection, places: dict[TopicPartition, Place]
         ) -> dict[TopicPartition, Offset | BrokerError]:
-            topics: dict[str, list[dict[str, int]]] = {}
-            for partition in places:
-                topics.setdefault(partition.topic, []).append(
-                    {"partition_index": partition.partition, "offset": before[partition]}
-                )
-            fields = [{"name": name, "partitions": asked} for name, asked in topics.items()]
-            answer = await link.call(
-                ApiKey.DELETE_RECORDS, {"topics": fields, "timeout": _TIMEOUT_MS}
-            )
+            topics = request_topics({tp: {"offset": before[tp]} for tp in places})
+            fields = {"topics": topics, "timeout": _TIMEOUT_MS}
+            answer = await link.call(ApiKey.DELETE_RECORDS, fields)
             return {
-                TopicPartition(topic.name, PartitionIndex(done.partition_index)): (
+                partition: (
                     error_from(done.error_code) if done.error_code else Offset(done.low_watermark)
                 )
-                for topic in answer.topics
-                for done in topic.partitions
+                for partition, done in each_partition(answer.topics)
             }
 
         return await ask_leaders(self._cluster, before, ask)
@@ -361,13 +316,11 @@ class Admin:
         sizes: dict[TopicPartition, list[ReplicaSize]] = {}
         for node, directories in zip(nodes, answers, strict=True):
             for directory in directories:
-                for topic in directory.topics:
-                    for found in topic.partitions:
-                        partition = TopicPartition(topic.name, found.partition_index)
-                        size = ReplicaSize(
-                            node, directory.log_dir, found.partition_size, found.offset_lag
-                        )
-                        sizes.setdefault(partition, []).append(size)
+                for partition, found in each_partition(directory.topics):
+                    size = ReplicaSize(
+                        node, directory.log_dir, found.partition_size, found.offset_lag
+                    )
+                    sizes.setdefault(partition, []).append(size)
         return sizes
 
     async def _log_dirs(self, node: NodeId, topics: Sequence[Mapping[str, Any]]) -> Sequence[Any]:
@@ -386,11 +339,15 @@ class UnknownBroker(BrokerError):
 
 
 def _check(answer: Any) -> None:
-    if answer.error_code:
-        message = getattr(answer, "error_message", None)
-        if message is None and answer.error_code == UnknownTopicOrPartition.code:
-            message = f"topic {getattr(answer, 'name', '')!r} does not exist"
-        raise error_from(answer.error_code, message)
+    has_message = getattr(answer, "error_message", None) is not None
+    if answer.error_code == UnknownTopicOrPartition.code and not has_message:
+        name = getattr(answer, "name", "")
+        raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+    check(answer)
+
+
+def _named(resource: Resource) -> dict[str, Any]:
+    return {"resource_type": resource.type, "resource_name": resource.name}
 
 
 def _config_entry(config: Any) -> ConfigEntry:

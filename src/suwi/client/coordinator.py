@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 from kio.schema.errors import ErrorCode
 
 from suwi.client.cluster import Cluster
-from suwi.client.errors import Unreachable, error_from, is_transient
+from suwi.client.errors import Unreachable, check, error_from, is_transient
 from suwi.client.retry import Retry
 from suwi.client.versioned_connection import VersionedConnection
-from suwi.model.errors import BrokerError, LeaderNotAvailable, UnsupportedVersion
+from suwi.model.errors import BrokerError, LeaderNotAvailable
 from suwi.model.ids import NO_NODE, NodeId
 from suwi.wire.versions import ApiKey
 
@@ -59,14 +59,19 @@ class Coordinator:
         at_most: int | None = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """Ask the coordinator once. Raises a `BrokerError` and OSError where there is none; errors
-        in its answer are the caller's: see `refused`."""
+        """Ask the coordinator once. Raises a `BrokerError` and OSError where there is none; the
+        caller passes its answer to `check`."""
         link = await self.link(api)
         try:
             return await link.call(api, fields, at_most=at_most, timeout_s=timeout_s)
         except OSError:
             self._forget(link)
             raise
+
+    def check(self, answer: Any) -> None:
+        """Raise the error of its answer, or of a part of it, if it has one."""
+        if answer.error_code:
+            raise self.refused(answer.error_code, getattr(answer, "error_message", None))
 
     def refused(self, code: int, message: str | None = None) -> BrokerError:
         """The exception for an error code of its answer; one that has moved is looked for again."""
@@ -81,8 +86,6 @@ class Coordinator:
         while True:
             try:
                 return await attempt()
-            except UnsupportedVersion:
-                raise
             except (BrokerError, OSError) as error:
                 never_answered = isinstance(error, Unreachable) and not self.cluster.brokers
                 if never_answered or not is_transient(error):
@@ -118,8 +121,7 @@ class Coordinator:
                 {"key": self.key, "key_type": self._key_type, "coordinator_keys": [self.key]},
             )
             (found,) = getattr(answer, "coordinators", None) or (answer,)
-            if found.error_code:
-                raise error_from(found.error_code, found.error_message)
+            check(found)
             node = NodeId(found.node_id)
             if node not in self.cluster.brokers:
                 await self.cluster.refresh([])

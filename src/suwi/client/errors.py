@@ -1,10 +1,12 @@
 """The exceptions of the client: Kafka's error codes, and connection errors.
 
-`error_from` converts the error code of a response to the exception of `model.errors` that has it.
+`error_from` converts the error code of a response to the exception of `model.errors` that has it,
+`check` raises it.
 """
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
@@ -28,6 +30,12 @@ def error_from(code: int, message: str | None = None) -> BrokerError:
     except ValueError:
         return BrokerError(message or f"unknown error code {code}")
     return _class_of(known)(message or known.name.replace("_", " "))
+
+
+def check(answer: Any) -> None:
+    """Raise the error of a response, or of a part of it, if it has one."""
+    if answer.error_code:
+        raise error_from(answer.error_code, getattr(answer, "error_message", None))
 
 
 @cache

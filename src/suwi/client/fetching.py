@@ -11,7 +11,7 @@ from typing import NamedTuple
 from kio.schema.errors import ErrorCode
 
 from suwi.client.cluster import Cluster, Place
-from suwi.client.errors import error_from
+from suwi.client.errors import check, error_from
 from suwi.model.errors import (
     BrokerError,
     NotLeaderOrFollower,
@@ -70,8 +70,7 @@ async def fetch_from(
     body = [encode_fetch_request(version, _request(wanted, settings))]
     answer = await link.send(ApiKey.FETCH, version, body, timeout_s=timeout_s)
     response = decode_fetch_response(version, answer)
-    if response.error_code:
-        raise error_from(response.error_code)
+    check(response)
     names = {want.place.topic.id: want.place.topic.name for want in wanted.values()}
     answers = []
     for topic in response.topics:

@@ -1,31 +1,73 @@
 """A consumer of topics as a member of a group (classic protocol, range and cooperative-sticky).
 
-`poll` is where everything happens: it joins, takes what is assigned, finds where to read on, and
-gives records. Between two calls only heartbeats are sent: who does not poll within the rebalance
-time-out loses its place. `commit` says how far the records that `poll` gave have been dealt with.
-How a member joins is in `group_member.py`.
-Invariants: what is owned changes only within `poll`, and `on_revoked` is called before another
-member may own it, unless it was lost already; a partition is read on from its committed offset.
+`poll` does all the work: it joins the group, takes its assignment, finds where to continue, and
+returns records. Between two calls only heartbeats are sent; a member that does not poll within the
+rebalance timeout is removed. `commit` stores how far the records of `poll` have been processed.
+Invariants: the assignment changes only within `poll`; `on_revoked` is called before another member
+may own the partitions, unless they were lost already; a partition is read from its committed offset
+on; `membership` has a generation exactly while the member may commit in it.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
+from kio.schema.errors import ErrorCode
+
+from suwi.client.assignors import ASSIGNORS
 from suwi.client.cluster import Cluster
 from suwi.client.coordinator import Coordinator
-from suwi.client.group_member import GroupMember, GroupSettings, Joined
+from suwi.client.errors import is_transient
+from suwi.client.fetching import ReadSettings
 from suwi.client.group_offsets import Membership, commit_once, fetch_once
 from suwi.client.offsets import EARLIEST, LATEST, list_offsets
 from suwi.client.reader import Fetched, Reader
+from suwi.client.retry import Retry
 from suwi.model.errors import BrokerError, OffsetOutOfRange
 from suwi.model.ids import Offset, TopicPartition
-
-__all__ = ["Fetched", "GroupConsumer", "GroupSettings"]
+from suwi.wire.consumer_protocol import (
+    NO_GENERATION,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from suwi.wire.errors import MalformedResponse
+from suwi.wire.versions import ApiKey
 
 _T = TypeVar("_T")
 
 OnRevoked: TypeAlias = Callable[[Sequence[TopicPartition]], Awaitable[None]]
+
+_PROTOCOL_TYPE = "consumer"
+_REPLY_S = 5
+"""How long an answer may take beyond the time that the coordinator waits for other members."""
+_GONE = (ErrorCode.illegal_generation, ErrorCode.unknown_member_id)
+_JOIN_AGAIN = (*_GONE, ErrorCode.rebalance_in_progress)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    assignors: tuple[str, ...] = ("range", "cooperative-sticky")
+    """The first that all members have is used. With any that is not cooperative, everything is
+    given up before each rebalance."""
+    instance_id: str | None = None
+    """With one the member is static: it may come back within its session and keep its place."""
+    session_timeout_s: float = 45
+    rebalance_timeout_s: float = 300
+    heartbeat_s: float = 3
+    offset_reset: Literal["earliest", "latest", "none"] = "latest"
+    """Where to begin without a committed offset; `none` is an error."""
+    topic_check_s: float = 30
+    """How often the group's leader looks for new partitions."""
+    read: ReadSettings = field(default_factory=ReadSettings)
+
+
+class _Joined(NamedTuple):
+    generation: int
+    assignment: tuple[TopicPartition, ...]
 
 
 class GroupConsumer:
@@ -40,19 +82,26 @@ class GroupConsumer:
         coordinator: Coordinator | None = None,
     ) -> None:
         """`on_revoked` may commit; it must not poll."""
-        self.settings = settings or GroupSettings()
+        self.settings = settings = settings or GroupSettings()
+        self.membership = Membership(instance_id=settings.instance_id)
         self.positions: dict[TopicPartition, Offset] = {}
-        """Of what is owned, where the next record will come from."""
-        self._cluster = cluster
-        self._on_revoked = on_revoked
-        self._news = asyncio.Event()
-        self._coordinator = coordinator or Coordinator(cluster, group)
-        self._member = GroupMember(
-            cluster, self._coordinator, topics, self.settings, self._news.set
-        )
+        """The next offset of each owned partition."""
         self._unplaced: dict[TopicPartition, None] = {}
-        """What is owned, too, but not read before its committed offset is known."""
-        self._joining: asyncio.Task[Joined] | None = None
+        """Owned partitions whose committed offset is not known yet."""
+        self._cluster = cluster
+        self._coordinator = coordinator or Coordinator(cluster, group)
+        self._topics = tuple(dict.fromkeys(topics))
+        self._on_revoked = on_revoked
+        self._assignors = [ASSIGNORS[name] for name in settings.assignors]
+        self._counts: dict[str, int] | None = None
+        """If it leads the group: how many partitions the topics of all members had."""
+        self._must_join = True
+        self._is_lost = False
+        """The group continued without this member: it owns nothing any more."""
+        self._fatal: BrokerError | None = None
+        self._news = asyncio.Event()
+        """Wakes `poll`."""
+        self._joining: asyncio.Task[_Joined] | None = None
         self._beating: asyncio.Task[None] | None = None
         self._seeking: asyncio.Task[dict[TopicPartition, Offset]] | None = None
         self._reader: Reader | None = None
@@ -69,23 +118,23 @@ class GroupConsumer:
         return sorted([*self.positions, *self._unplaced])
 
     @property
-    def membership(self) -> Membership:
-        return self._member.membership
-
-    @property
     def is_stable(self) -> bool:
         """Whether it is a member of a generation, and knows of no rebalance."""
-        member = self._member
-        return member.has_generation and not member.must_join and self._joining is None
+        return self._has_generation and not self._must_join and self._joining is None
+
+    @property
+    def _has_generation(self) -> bool:
+        return self.membership.generation != NO_GENERATION
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """From the next rebalance on, which this begins."""
-        self._member.subscribe(topics)
+        """Change the topics, which starts a rebalance."""
+        self._topics = tuple(dict.fromkeys(topics))
+        self._rejoin()
 
     async def poll(self, timeout_s: float = 0.5) -> list[Fetched]:
-        """What has come of any partition, with or without records; nothing after the time-out.
+        """What has come of any partition, with or without records; nothing after the timeout.
 
-        Raises `BrokerError` and OSError. Unless the member was fenced, polling again goes on.
+        Raises `BrokerError` and OSError. Unless the member was fenced, `poll` may be called again.
         """
         loop = asyncio.get_running_loop()
         end_s = loop.time() + timeout_s
@@ -102,10 +151,10 @@ class GroupConsumer:
                 pass
 
     async def commit(self, offsets: Mapping[TopicPartition, Offset] | None = None) -> None:
-        """Commit these offsets, or the positions of all that is owned.
+        """Commit these offsets, or the positions of all owned partitions.
 
-        Raises `BrokerError`: with code 27 a rebalance goes on, and `poll` comes first; with 22, 25
-        and 82 others go on with these partitions. OSError: it is not known whether it is committed.
+        Raises `BrokerError`: after REBALANCE_IN_PROGRESS call `poll` first; after other errors of
+        the membership these partitions belong to others. After OSError the outcome is unknown.
         """
         membership = self.membership
         wanted = dict(self.positions if offsets is None else offsets)
@@ -117,7 +166,7 @@ class GroupConsumer:
         except BrokerError as error:
             # During a rebalance the generation may be over without anything being lost.
             if membership == self.membership and self._joining is None:
-                self._member.heed(error)
+                self._heed(error)
             raise
 
     async def close(self, *, leave: bool | None = None) -> None:
@@ -129,24 +178,21 @@ class GroupConsumer:
             await _cancel(task)
         await self._stop_reading()
         if self.settings.instance_id is None if leave is None else leave:
-            await self._member.leave()
+            await self._leave()
         await self._coordinator.close()
 
-    # -- the group -------------------------------------------------------------------------------
-
     async def _advance(self) -> list[Fetched]:
-        """Everything that can be done without waiting for the group or for records."""
-        member = self._member
-        if member.is_lost:
-            member.is_lost = False
+        """Do everything that does not wait for the group or for records."""
+        if self._is_lost:
+            self._is_lost = False
             await self._drop(self.assignment)
-        if member.fatal is not None:
-            raise member.fatal
-        if member.must_join and self._joining is None:
+        if self._fatal is not None:
+            raise self._fatal
+        if self._must_join and self._joining is None:
             await self._begin_to_join()
         if self._joining is not None and self._joining.done():
             joining, self._joining = self._joining, None
-            member.must_join |= joining.exception() is not None
+            self._must_join |= joining.exception() is not None
             await self._take(joining.result())
         if self._beating is not None and self._beating.done():
             beating, self._beating = self._beating, None
@@ -158,27 +204,24 @@ class GroupConsumer:
             self._seeking = self._start(self._seek(list(self._unplaced)))
         return await self._read()
 
+    # -- the assignment --------------------------------------------------------------------------
+
     async def _begin_to_join(self) -> None:
         await _cancel(self._beating)
         await _cancel(self._seeking)
         self._beating = self._seeking = None
-        if not self._member.is_cooperative:
+        if not all(assignor.is_cooperative for assignor in self._assignors):
             await self._give_up(self.assignment)
-        owned = self.assignment if self._member.has_generation else []
+        owned = self.assignment if self._has_generation else []
         self._joining = self._start(self._join(owned))
 
-    async def _join(self, owned: Sequence[TopicPartition]) -> Joined:
-        joined = await self._member.join(owned)
-        self._beating = self._start(self._member.beat())
-        return joined
-
-    async def _take(self, joined: Joined) -> None:
+    async def _take(self, joined: _Joined) -> None:
         if self.membership.generation != joined.generation:
             return  # Lost again already.
         revoked = [each for each in self.assignment if each not in joined.assignment]
         await self._give_up(revoked)
         if revoked:
-            self._member.rejoin()  # KIP-429: what was given up can be assigned to others now.
+            self._rejoin()  # KIP-429: what was given up can be assigned to others now.
         owned = self.assignment
         self._unplaced |= dict.fromkeys(each for each in joined.assignment if each not in owned)
 
@@ -194,7 +237,149 @@ class GroupConsumer:
             self.positions.pop(partition, None)
             self._unplaced.pop(partition, None)
 
-    # -- where to read on ------------------------------------------------------------------------
+    # -- the membership --------------------------------------------------------------------------
+
+    def _rejoin(self) -> None:
+        self._must_join = True
+        self._news.set()
+
+    def _heed(self, error: BrokerError) -> None:
+        """Note what an error says about the membership."""
+        if error.code is ErrorCode.fenced_instance_id:
+            self._fatal, self._is_lost = error, True
+        elif error.code in _GONE:
+            is_known = error.code is ErrorCode.illegal_generation
+            member_id = self.membership.member_id if is_known else ""
+            self.membership = Membership(member_id, NO_GENERATION, self.settings.instance_id)
+            self._is_lost = self._must_join = True
+        elif error.code is ErrorCode.rebalance_in_progress:
+            self._must_join = True
+        self._news.set()
+
+    async def _join(self, owned: Sequence[TopicPartition]) -> _Joined:
+        """Join until there is an assignment. Raises errors that a retry does not help against, and
+        OSError after the retry timeout."""
+        retry = Retry(self._cluster.settings, self._cluster.random)
+        while True:
+            self._must_join = False
+            try:
+                joined = await self._join_once(owned)
+                self.membership = self.membership._replace(generation=joined.generation)
+                self._beating = self._start(self._beat())
+                return joined
+            except (BrokerError, OSError, MalformedResponse) as error:
+                if isinstance(error, BrokerError):
+                    self._heed(error)
+                    owned = () if self._is_lost else owned
+                    may_pass = error.code in _JOIN_AGAIN or is_transient(error)
+                    if self._fatal is not None or not may_pass:
+                        raise
+                await retry.pause_or_raise(error)
+
+    async def _join_once(self, owned: Sequence[TopicPartition]) -> _Joined:
+        joined = await self._join_group(owned)
+        assigned: Mapping[str, Sequence[TopicPartition]] = {}
+        self._counts = None
+        if joined.leader == joined.member_id:
+            subscriptions = _subscriptions(joined.members)
+            topics = sorted({topic for wants in subscriptions.values() for topic in wants.topics})
+            self._counts = counts = await self._count_partitions(topics)
+            # KIP-814: a static leader that is back finds an assignment, and watches the topics.
+            if not getattr(joined, "skip_assignment", False):
+                assigned = ASSIGNORS[joined.protocol_name].assign(subscriptions, counts)
+        synced = await self._call(
+            ApiKey.SYNC_GROUP,
+            generation_id=joined.generation_id,
+            protocol_type=_PROTOCOL_TYPE,
+            protocol_name=joined.protocol_name,
+            assignments=[
+                {"member_id": member_id, "assignment": encode_assignment(partitions)}
+                for member_id, partitions in assigned.items()
+            ],
+        )
+        self._coordinator.check(synced)
+        assignment = decode_assignment(bytes(synced.assignment)).partitions
+        return _Joined(joined.generation_id, assignment)
+
+    async def _join_group(self, owned: Sequence[TopicPartition]) -> Any:
+        generation = self.membership.generation if owned else NO_GENERATION
+        rack = self.settings.read.rack or None
+        wants = encode_subscription(Subscription(self._topics, tuple(owned), generation, rack))
+        fields: dict[str, Any] = {
+            "session_timeout": int(self.settings.session_timeout_s * 1000),
+            "rebalance_timeout": int(self.settings.rebalance_timeout_s * 1000),
+            "protocol_type": _PROTOCOL_TYPE,
+            "protocols": [{"name": each.name, "metadata": wants} for each in self._assignors],
+            "reason": None,
+        }
+        joined = await self._call(ApiKey.JOIN_GROUP, **fields)
+        if joined.error_code is ErrorCode.member_id_required:
+            self.membership = self.membership._replace(member_id=joined.member_id)
+            joined = await self._call(ApiKey.JOIN_GROUP, **fields)
+        self._coordinator.check(joined)
+        self.membership = self.membership._replace(member_id=joined.member_id)
+        return joined
+
+    async def _call(self, api: ApiKey, *, timeout_s: float | None = None, **fields: Any) -> Any:
+        """By default with the timeout of a request that is answered when all members have sent
+        theirs."""
+        member_id, _, instance_id = self.membership
+        member = {"member_id": member_id, "group_instance_id": instance_id}
+        return await self._coordinator.call(
+            api,
+            {"group_id": self._coordinator.key, **member, **fields},
+            timeout_s=timeout_s or self.settings.rebalance_timeout_s + _REPLY_S,
+        )
+
+    async def _count_partitions(self, topics: Sequence[str]) -> dict[str, int]:
+        """A topic that does not exist has none."""
+        errors = await self._cluster.refresh(topics)
+        return {
+            topic: 0 if topic in errors else len((await self._cluster.topic(topic)).partitions)
+            for topic in topics
+        }
+
+    async def _beat(self) -> None:
+        """Send heartbeats while there is a generation, also when the member is about to rejoin."""
+        loop = asyncio.get_running_loop()
+        checked_s = loop.time()
+        while self._has_generation and self._fatal is None:
+            await asyncio.sleep(self.settings.heartbeat_s)
+            try:
+                answer = await self._call(
+                    ApiKey.HEARTBEAT,
+                    generation_id=self.membership.generation,
+                    timeout_s=self.settings.session_timeout_s / 2,
+                )
+                self._coordinator.check(answer)
+                if loop.time() - checked_s >= self.settings.topic_check_s:
+                    checked_s = loop.time()
+                    await self._check_topics()
+            except BrokerError as error:
+                self._heed(error)
+            except (OSError, MalformedResponse):
+                pass  # The next one looks for the coordinator again.
+
+    async def _check_topics(self) -> None:
+        """If it leads the group: rejoin when a topic has more partitions."""
+        counts = self._counts
+        if counts is not None and await self._count_partitions(list(counts)) != counts:
+            self._rejoin()
+
+    async def _leave(self) -> None:
+        """Errors are ignored: the session ends by itself."""
+        if not self.membership.member_id or self._fatal is not None:
+            return
+        member_id, _, instance_id = self.membership
+        member = {"member_id": member_id, "group_instance_id": instance_id, "reason": "closed"}
+        group_id = self._coordinator.key
+        fields = {"group_id": group_id, "member_id": member_id, "members": [member]}
+        try:
+            await self._coordinator.call(ApiKey.LEAVE_GROUP, fields, timeout_s=_REPLY_S)
+        except (BrokerError, OSError, MalformedResponse):
+            pass
+
+    # -- positions -------------------------------------------------------------------------------
 
     async def _seek(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
         coordinator = self._coordinator
@@ -221,7 +406,7 @@ class GroupConsumer:
                 self.positions[partition] = offset
 
     async def _reset_positions(self) -> None:
-        """Of partitions that have not, or no longer, what lies at our position."""
+        """Reset the positions that are outside of their partitions' logs."""
         starts = await list_offsets(self._cluster, dict.fromkeys(self.positions, EARLIEST))
         ends = await list_offsets(self._cluster, dict.fromkeys(self.positions, LATEST))
         outside = [
@@ -231,7 +416,7 @@ class GroupConsumer:
         ]
         self.positions |= await self._reset(outside)
 
-    # -- reading ---------------------------------------------------------------------------------
+    # -- records ---------------------------------------------------------------------------------
 
     async def _read(self) -> list[Fetched]:
         if self._reading is None:
@@ -246,7 +431,7 @@ class GroupConsumer:
         try:
             fetched = reading.result()
         except Exception as error:
-            await self._stop_reading()  # The next reader goes on from what was given.
+            await self._stop_reading()  # The next reader begins at `positions`.
             if not isinstance(error, OffsetOutOfRange) or self.settings.offset_reset == "none":
                 raise
             await self._reset_positions()
@@ -268,8 +453,21 @@ class GroupConsumer:
         return task
 
 
+def _subscriptions(members: Iterable[Any]) -> dict[str, Subscription]:
+    """By member id, static members first."""
+
+    def by_name(member: Any) -> tuple[bool, str]:
+        instance_id = getattr(member, "group_instance_id", None)
+        return instance_id is None, instance_id or member.member_id
+
+    return {
+        member.member_id: decode_subscription(bytes(member.metadata))
+        for member in sorted(members, key=by_name)
+    }
+
+
 async def _cancel(task: asyncio.Task[Any] | None) -> None:
-    """Let it end; what it raises is not wanted any more."""
+    """Cancel a task and wait for its end; its result is not needed any more."""
     if task is not None:
         task.cancel()
         await asyncio.wait([task])

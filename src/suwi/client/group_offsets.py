@@ -2,7 +2,7 @@
 
 `commit_offsets` and `fetch_offsets` are for clients that are no members and store their position
 elsewhere, as a streaming query does. A broker refuses such a commit while the group has members, so
-it overwrites no offsets. `commit_once` and `fetch_once` send one request.
+it overwrites no offsets. `commit_once`, `fetch_once` and `fetch_committed` send one request.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from suwi.client.cluster import Cluster
 from suwi.client.coordinator import Coordinator, asking
-from suwi.model.ids import Offset, TopicPartition
+from suwi.client.routing import each_partition, request_topics
+from suwi.model.ids import Offset, TopicPartition, by_topic
 from suwi.wire.consumer_protocol import NO_GENERATION
 from suwi.wire.versions import ApiKey
 
@@ -23,6 +24,11 @@ class Membership(NamedTuple):
     member_id: str = ""
     generation: int = NO_GENERATION
     instance_id: str | None = None
+
+
+class CommittedOffset(NamedTuple):
+    offset: Offset
+    metadata: str
 
 
 NO_MEMBER = Membership()
@@ -60,24 +66,27 @@ async def commit_once(
         "topics": offset_topics(offsets),
     }
     answer = await coordinator.call(ApiKey.OFFSET_COMMIT, fields, at_most=_BY_NAME_AT_MOST)
-    for topic in answer.topics:
-        for partition in topic.partitions:
-            if partition.error_code:
-                raise coordinator.refused(partition.error_code)
+    for _, committed in each_partition(answer.topics):
+        coordinator.check(committed)
 
 
 async def fetch_once(
-    coordinator: Coordinator,
-    partitions: Iterable[TopicPartition],
-    *,
-    stable_only: bool = False,
+    coordinator: Coordinator, partitions: Iterable[TopicPartition], *, stable_only: bool = False
 ) -> dict[TopicPartition, Offset]:
-    """The committed offsets that exist. `stable_only`: raises a retriable error if an open
-    transaction may still change one."""
-    topics = [
-        {"name": topic, "partition_indexes": [each.partition for each in found]}
-        for topic, found in _by_topic(partitions).items()
-    ]
+    """The committed offsets that exist. Raises what `fetch_committed` does."""
+    found = await fetch_committed(coordinator, partitions, stable_only=stable_only)
+    return {partition: committed.offset for partition, committed in found.items()}
+
+
+async def fetch_committed(
+    coordinator: Coordinator, partitions: Iterable[TopicPartition] | None, *, stable_only: bool
+) -> dict[TopicPartition, CommittedOffset]:
+    """The committed offsets that exist, of all partitions if `partitions` is None. `stable_only`:
+    raises a retriable error if an open transaction may still change one."""
+    topics = None
+    if partitions is not None:
+        by_name = by_topic(sorted(partitions)).items()
+        topics = [{"name": name, "partition_indexes": indexes} for name, indexes in by_name]
     group = coordinator.key
     fields = {
         "group_id": group,
@@ -89,15 +98,11 @@ async def fetch_once(
     (found,) = getattr(answer, "groups", None) or (answer,)
     if getattr(found, "error_code", 0):
         raise coordinator.refused(found.error_code)
-    offsets: dict[TopicPartition, Offset] = {}
-    for topic in found.topics:
-        for one in topic.partitions:
-            if one.error_code:
-                raise coordinator.refused(one.error_code)
-            if one.committed_offset >= 0:
-                offsets[TopicPartition(topic.name, one.partition_index)] = Offset(
-                    one.committed_offset
-                )
+    offsets: dict[TopicPartition, CommittedOffset] = {}
+    for partition, one in each_partition(found.topics):
+        coordinator.check(one)
+        if one.committed_offset >= 0:
+            offsets[partition] = CommittedOffset(Offset(one.committed_offset), one.metadata or "")
     return offsets
 
 
@@ -105,25 +110,13 @@ def offset_topics(
     offsets: Mapping[TopicPartition, Offset], metadata: Mapping[TopicPartition, str] = NO_METADATA
 ) -> list[dict[str, Any]]:
     """The topics of OffsetCommit and TxnOffsetCommit."""
-    return [
+    return request_topics(
         {
-            "name": topic,
-            "partitions": [
-                {
-                    "partition_index": partition.partition,
-                    "committed_offset": offsets[partition],
-                    "committed_leader_epoch": -1,
-                    "committed_metadata": metadata.get(partition, ""),
-                }
-                for partition in partitions
-            ],
+            partition: {
+                "committed_offset": offsets[partition],
+                "committed_leader_epoch": -1,
+                "committed_metadata": metadata.get(partition, ""),
+            }
+            for partition in sorted(offsets)
         }
-        for topic, partitions in _by_topic(offsets).items()
-    ]
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    topics: dict[str, list[TopicPartition]] = {}
-    for partition in sorted(partitions):
-        topics.setdefault(partition.topic, []).append(partition)
-    return topics
+    )

@@ -14,8 +14,9 @@ from kio.schema.errors import ErrorCode
 from suwi.client.cluster import Cluster
 from suwi.client.connection import ConnectionLost
 from suwi.client.coordinator import Coordinator, asking
-from suwi.client.errors import error_from
-from suwi.client.routing import ask_all_brokers
+from suwi.client.errors import check, error_from
+from suwi.client.group_offsets import CommittedOffset, fetch_committed
+from suwi.client.routing import ask_all_brokers, each_partition, request_topics
 from suwi.client.versioned_connection import VersionedConnection
 from suwi.model.errors import BrokerError, UnsupportedVersion
 from suwi.model.ids import NodeId, Offset, PartitionIndex, TopicPartition
@@ -23,7 +24,6 @@ from suwi.wire.consumer_protocol import decode_assignment
 from suwi.wire.errors import MalformedMessage
 from suwi.wire.versions import ApiKey
 
-_BY_NAME_AT_MOST = 9  # OffsetFetch: from version 10 on topics have ids instead of names.
 _ANSWER_S = 5.0
 _CONSUMER = "consumer"
 _DEAD = "Dead"
@@ -66,11 +66,6 @@ class GroupDescription:
     coordinator: NodeId
 
 
-class CommittedOffset(NamedTuple):
-    offset: Offset
-    metadata: str
-
-
 class GroupHistory(NamedTuple):
     exists: bool
     rebalances: list[dict[str, Any]]
@@ -94,8 +89,7 @@ async def list_groups(
     async def ask(link: VersionedConnection, node: NodeId) -> list[ListedGroup]:
         fields = {"states_filter": list(states), "types_filter": []}
         answer = await link.call(ApiKey.LIST_GROUPS, fields)
-        if answer.error_code:
-            raise error_from(answer.error_code)
+        check(answer)
         return [
             ListedGroup(
                 group.group_id,
@@ -129,8 +123,7 @@ async def _describe_classic(cluster: Cluster, group: str) -> GroupDescription | 
         (found,) = (await coordinator.call(ApiKey.DESCRIBE_GROUPS, fields)).groups
         if found.error_code == ErrorCode.group_id_not_found or found.group_state == _DEAD:
             return None
-        if found.error_code:
-            raise coordinator.refused(found.error_code, getattr(found, "error_message", None))
+        coordinator.check(found)
         is_consumer = found.protocol_type == _CONSUMER
         members = tuple(
             GroupMember(
@@ -163,8 +156,7 @@ async def _describe_consumer(cluster: Cluster, group: str) -> GroupDescription |
         (found,) = (await coordinator.call(ApiKey.CONSUMER_GROUP_DESCRIBE, fields)).groups
         if found.error_code == ErrorCode.group_id_not_found:
             return None
-        if found.error_code:
-            raise coordinator.refused(found.error_code, found.error_message)
+        coordinator.check(found)
         members = tuple(
             GroupMember(
                 member.member_id,
@@ -210,29 +202,9 @@ async def committed_with_metadata(
     cluster: Cluster, group: str, *, stable_only: bool = False
 ) -> dict[TopicPartition, CommittedOffset]:
     """`stable_only`: waits while an open transaction may still change one."""
-    fields = {
-        "group_id": group,
-        "topics": None,
-        "groups": [{"group_id": group, "member_id": None, "member_epoch": -1, "topics": None}],
-        "require_stable": stable_only,
-    }
 
     async def ask(coordinator: Coordinator) -> dict[TopicPartition, CommittedOffset]:
-        answer = await coordinator.call(ApiKey.OFFSET_FETCH, fields, at_most=_BY_NAME_AT_MOST)
-        (found,) = getattr(answer, "groups", None) or (answer,)
-        if getattr(found, "error_code", 0):
-            raise coordinator.refused(found.error_code)
-        partitions = [(topic.name, one) for topic in found.topics for one in topic.partitions]
-        for _, one in partitions:
-            if one.error_code:
-                raise coordinator.refused(one.error_code)
-        return {
-            TopicPartition(topic, one.partition_index): CommittedOffset(
-                Offset(one.committed_offset), one.metadata or ""
-            )
-            for topic, one in partitions
-            if one.committed_offset >= 0
-        }
+        return await fetch_committed(coordinator, None, stable_only=stable_only)
 
     return await asking(cluster, group, ask)
 
@@ -272,10 +244,8 @@ async def delete_group(cluster: Cluster, group: str) -> None:
             may_be_done = True
             raise
         (result,) = answer.results
-        if may_be_done and result.error_code == ErrorCode.group_id_not_found:
-            return
-        if result.error_code:
-            raise coordinator.refused(result.error_code)
+        if not (may_be_done and result.error_code == ErrorCode.group_id_not_found):
+            coordinator.check(result)
 
     await asking(cluster, group, ask)
 
@@ -284,24 +254,15 @@ async def delete_offsets(
     cluster: Cluster, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, BrokerError | None]:
     """What became of each. Raises the error of the whole request, OSError."""
-    topics: dict[str, list[dict[str, int]]] = {}
-    for partition in sorted(partitions):
-        topics.setdefault(partition.topic, []).append({"partition_index": partition.partition})
-    fields = {
-        "group_id": group,
-        "topics": [{"name": name, "partitions": asked} for name, asked in topics.items()],
-    }
+    asked: dict[TopicPartition, dict[str, Any]] = {each: {} for each in sorted(partitions)}
+    fields = {"group_id": group, "topics": request_topics(asked)}
 
     async def ask(coordinator: Coordinator) -> dict[TopicPartition, BrokerError | None]:
         answer = await coordinator.call(ApiKey.OFFSET_DELETE, fields)
-        if answer.error_code:
-            raise coordinator.refused(answer.error_code)
+        coordinator.check(answer)
         return {
-            TopicPartition(topic.name, done.partition_index): (
-                error_from(done.error_code) if done.error_code else None
-            )
-            for topic in answer.topics
-            for done in topic.partitions
+            partition: error_from(done.error_code) if done.error_code else None
+            for partition, done in each_partition(answer.topics)
         }
 
     return await asking(cluster, group, ask)

@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from suwi.client.cluster import Cluster
-from suwi.client.errors import error_from, is_transient
+from suwi.client.errors import check, is_transient
 from suwi.client.retry import Retry
-from suwi.model.errors import BrokerError
 from suwi.model.ids import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -35,10 +34,9 @@ async def init_producer_id(
     transactional_id: str | None = None,
     timeout_ms: int = 60_000,
     current: Identity = NO_IDENTITY,
-    refused: Callable[[int], BrokerError] = error_from,
+    check: Callable[[Any], None] = check,
 ) -> Identity:
-    """Ask once: any broker, or the coordinator of the transactional id. Raises its error, which
-    `refused` makes from the error code."""
+    """Ask once: any broker, or the coordinator of the transactional id. Raises its error."""
     answer = await call(
         ApiKey.INIT_PRODUCER_ID,
         {
@@ -48,8 +46,7 @@ async def init_producer_id(
             "producer_epoch": current.epoch,
         },
     )
-    if answer.error_code:
-        raise refused(answer.error_code)
+    check(answer)
     return Identity(ProducerId(answer.producer_id), ProducerEpoch(answer.producer_epoch))
 
 

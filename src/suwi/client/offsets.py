@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from suwi.client.cluster import Cluster, Place
 from suwi.client.errors import error_from
-from suwi.client.routing import ask_leaders
+from suwi.client.routing import ask_leaders, each_partition, request_topics
 from suwi.client.versioned_connection import VersionedConnection
 from suwi.model.errors import BrokerError
 from suwi.model.ids import LeaderEpoch, Offset, TopicPartition
@@ -49,26 +49,24 @@ async def find_offsets(
     async def ask(
         link: VersionedConnection, led: dict[TopicPartition, Place]
     ) -> dict[TopicPartition, FoundOffset | BrokerError]:
-        topics: dict[str, list[dict[str, int]]] = {}
-        for partition, place in led.items():
-            topics.setdefault(partition.topic, []).append(
-                {
-                    "partition_index": partition.partition,
-                    "current_leader_epoch": place.partition.leader_epoch,
-                    "timestamp": times[partition],
-                }
-            )
+        asked = {
+            partition: {
+                "current_leader_epoch": place.partition.leader_epoch,
+                "timestamp": times[partition],
+            }
+            for partition, place in led.items()
+        }
         answer = await link.call(
             ApiKey.LIST_OFFSETS,
             {
                 "replica_id": _CONSUMER,
                 "isolation_level": int(committed_only),
-                "topics": [{"name": name, "partitions": asked} for name, asked in topics.items()],
+                "topics": request_topics(asked),
                 "timeout": 30_000,
             },
         )
         return {
-            TopicPartition(topic.name, found.partition_index): (
+            partition: (
                 error_from(found.error_code)
                 if found.error_code
                 else FoundOffset(
@@ -77,8 +75,7 @@ async def find_offsets(
                     LeaderEpoch(getattr(found, "leader_epoch", -1)),
                 )
             )
-            for topic in answer.topics
-            for found in topic.partitions
+            for partition, found in each_partition(answer.topics)
         }
 
     return await ask_leaders(cluster, times, ask)

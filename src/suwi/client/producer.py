@@ -81,15 +81,11 @@ class Producer:
 
     async def flush(self) -> None:
         """Return when every record is delivered or has failed."""
-        await asyncio.gather(
-            *(partition_sender.finish() for partition_sender in self._senders.values())
-        )
+        await asyncio.gather(*(sender.finish() for sender in self._senders.values()))
 
     async def close(self) -> None:
         """Fail all records that are not delivered yet."""
-        await asyncio.gather(
-            *(partition_sender.abort() for partition_sender in self._senders.values())
-        )
+        await asyncio.gather(*(sender.abort() for sender in self._senders.values()))
 
     async def _topic(self, name: str) -> TopicInfo:
         retry = Retry(self._cluster.settings, self._cluster.random)

@@ -1,16 +1,16 @@
-"""Requests to many brokers: to the leaders of partitions, with retries after leader changes, or to
-all brokers."""
+"""Requests about many partitions: grouped by topic, and sent to their leaders, with retries after
+leader changes; and requests to all brokers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 from suwi.client.cluster import Cluster, Place
 from suwi.client.errors import is_transient, reason
 from suwi.client.retry import Retry
 from suwi.client.versioned_connection import VersionedConnection
 from suwi.model.errors import BrokerError, KafkaStorageError, UnknownTopicOrPartition
-from suwi.model.ids import NodeId, TopicPartition
+from suwi.model.ids import NodeId, PartitionIndex, TopicPartition
 
 _T = TypeVar("_T")
 
@@ -21,6 +21,21 @@ Ask: TypeAlias = Callable[
     Awaitable[dict[TopicPartition, _T | BrokerError]],
 ]
 """Sends a request to one broker about the partitions it leads."""
+
+
+def request_topics(partitions: Mapping[TopicPartition, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The topics of a request, with the fields of each partition."""
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for (topic, index), fields in partitions.items():
+        topics.setdefault(topic, []).append({"partition_index": index, **fields})
+    return [{"name": name, "partitions": asked} for name, asked in topics.items()]
+
+
+def each_partition(topics: Iterable[Any]) -> Iterator[tuple[TopicPartition, Any]]:
+    """The partitions of a response, each with what it says about them."""
+    for topic in topics:
+        for found in topic.partitions:
+            yield TopicPartition(topic.name, PartitionIndex(found.partition_index)), found
 
 
 async def ask_leaders(

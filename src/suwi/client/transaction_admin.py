@@ -14,9 +14,9 @@ from kio.schema.errors import ErrorCode
 
 from suwi.client.cluster import Cluster, Place
 from suwi.client.coordinator import Coordinator, KeyType, asking
-from suwi.client.errors import error_from
+from suwi.client.errors import check, error_from
 from suwi.client.identity import Identity
-from suwi.client.routing import ask_all_brokers, ask_leaders
+from suwi.client.routing import ask_all_brokers, ask_leaders, each_partition
 from suwi.client.versioned_connection import VersionedConnection
 from suwi.model.errors import BrokerError
 from suwi.model.ids import (
@@ -26,6 +26,7 @@ from suwi.model.ids import (
     ProducerEpoch,
     ProducerId,
     TopicPartition,
+    by_topic,
 )
 from suwi.wire.versions import ApiKey
 
@@ -107,8 +108,7 @@ async def list_transactions(
 
     async def ask(link: VersionedConnection, node: NodeId) -> list[ListedTransaction]:
         answer = await link.call(ApiKey.LIST_TRANSACTIONS, fields)
-        if answer.error_code:
-            raise error_from(answer.error_code)
+        check(answer)
         return [
             ListedTransaction(each.transactional_id, each.producer_id, each.transaction_state, node)
             for each in answer.transaction_states
@@ -130,8 +130,7 @@ async def describe_transaction(
         (found,) = answer.transaction_states
         if found.error_code == ErrorCode.transactional_id_not_found:
             return None
-        if found.error_code:
-            raise coordinator.refused(found.error_code)
+        coordinator.check(found)
         return TransactionDescription(
             transactional_id,
             found.transaction_state,
@@ -161,15 +160,14 @@ async def producers_of(
     async def ask(
         link: VersionedConnection, led: dict[TopicPartition, Place]
     ) -> dict[TopicPartition, list[PartitionProducer] | BrokerError]:
-        answer = await link.call(ApiKey.DESCRIBE_PRODUCERS, {"topics": _by_topic(led)})
+        answer = await link.call(ApiKey.DESCRIBE_PRODUCERS, {"topics": _topics(led)})
         return {
-            TopicPartition(topic.name, found.partition_index): (
+            partition: (
                 error_from(found.error_code, found.error_message)
                 if found.error_code
                 else [_producer(each) for each in found.active_producers]
             )
-            for topic in answer.topics
-            for found in topic.partitions
+            for partition, found in each_partition(answer.topics)
         }
 
     return await ask_leaders(cluster, partitions, ask)
@@ -258,7 +256,7 @@ async def write_abort_marker(cluster: Cluster, transaction: OpenTransaction) -> 
         "producer_id": producer.producer.producer_id,
         "producer_epoch": producer.producer.epoch,
         "transaction_result": False,
-        "topics": _by_topic([partition]),
+        "topics": _topics([partition]),
         # No coordinator has written yet if the transaction is the producer's first.
         "coordinator_epoch": max(producer.coordinator_epoch, 0),
         "transaction_version": 0,
@@ -276,8 +274,6 @@ async def write_abort_marker(cluster: Cluster, transaction: OpenTransaction) -> 
         raise error
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
-    topics: dict[str, list[int]] = {}
-    for partition in partitions:
-        topics.setdefault(partition.topic, []).append(partition.partition)
-    return [{"name": name, "partition_indexes": found} for name, found in topics.items()]
+def _topics(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
+    topics = by_topic(partitions).items()
+    return [{"name": name, "partition_indexes": indexes} for name, indexes in topics]

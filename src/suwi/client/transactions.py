@@ -9,7 +9,7 @@ Invariant: after an error nothing is sent before the transaction has been aborte
 was fenced, or whose error leaves the coordinator's state unknown, sends nothing any more.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import Enum, auto
 from typing import Any, Final, TypeVar
 
@@ -23,6 +23,7 @@ from suwi.client.group_offsets import NO_MEMBER, NO_METADATA, Membership, offset
 from suwi.client.identity import NO_IDENTITY, Identities, Identity, init_producer_id
 from suwi.client.partition_sender import ProducerSettings
 from suwi.client.producer import Producer
+from suwi.client.routing import each_partition
 from suwi.client.versioned_connection import VersionedConnection
 from suwi.env import Clock
 from suwi.model.errors import (
@@ -32,7 +33,7 @@ from suwi.model.errors import (
     UnsupportedVersion,
 )
 from suwi.model.features import TRANSACTION_VERSION
-from suwi.model.ids import Offset, ProducerEpoch, ProducerId, TopicPartition
+from suwi.model.ids import Offset, ProducerEpoch, ProducerId, TopicPartition, by_topic
 from suwi.wire.versions import ApiKey
 
 _T = TypeVar("_T")
@@ -65,18 +66,31 @@ class State(Enum):
     FATAL_ERROR = auto()
 
 
-class TransactionManager(Identities):
-    """The state of the producer's transaction, and its requests to the coordinator."""
+class TransactionalProducer(Identities):
+    """As the `Identities` of its `Producer` it registers partitions and hears of failures."""
 
-    def __init__(self, cluster: Cluster, transactional_id: str, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        transactional_id: str,
+        settings: ProducerSettings | None = None,
+        *,
+        timeout_ms: int = 60_000,
+    ) -> None:
+        """`timeout_ms`: how long a transaction may be open before the coordinator aborts it."""
         super().__init__(cluster)
+        settings = settings or ProducerSettings()
+        if not settings.is_idempotent:
+            raise ValueError("a transactional producer needs acks=all")
         self.transactional_id: str = transactional_id
         self.state = State.UNINITIALIZED
-        self.error: Exception | None = None
-        self.last_end: bool | None = None
-        """Whether the last transaction that ended was committed."""
+        self.was_committed: bool | None = None
+        """Whether the last transaction that ended was committed; None if none has ended."""
+        self._producer = Producer(cluster, clock, settings, self)
         self._timeout_ms = timeout_ms
         self._coordinator = Coordinator(cluster, transactional_id, KeyType.TRANSACTION)
+        self._error: Exception | None = None
         self._is_tv2 = False
         self._partitions: dict[TopicPartition, None] = {}
         """Those of the transaction, in the order in which they were first written to."""
@@ -85,39 +99,57 @@ class TransactionManager(Identities):
         self._needs_new_epoch = False
         """The next sequence of a partition, or the coordinator's state, may be unknown."""
 
-    async def initialize(self) -> None:
-        """Fence other producers with this id, end their transaction, and get an epoch."""
-        self.expect(State.UNINITIALIZED, State.READY)
+    @property
+    def identity(self) -> Identity:
+        """The producer id and epoch of this transaction, for `end_transaction`."""
+        return self.current or NO_IDENTITY
+
+    async def init_transactions(self) -> None:
+        """Fence other producers with this id, wait until their transaction has ended, and get an
+        epoch."""
+        self._expect(State.UNINITIALIZED, State.READY)
         await self._init(NO_IDENTITY)
         self.state = State.READY
 
     async def resume(self, identity: Identity) -> None:
-        """Be the producer that another process has initialized, and that has sent nothing yet."""
-        self.expect(State.UNINITIALIZED)
+        """Instead of `init_transactions`, if another process has done that with this result and
+        has sent nothing yet. A later `init_transactions` fences both. Nobody else may use the
+        identity."""
+        self._expect(State.UNINITIALIZED)
         await self._ask(lambda: self._coordinator.link(ApiKey.END_TXN))
         self.current, self.state = identity, State.READY
         self._choose_version()
 
     def begin(self) -> None:
-        self.expect(State.READY)
+        self._expect(State.READY)
         self.state = State.IN_TRANSACTION
+
+    async def send(self, topic: str, value: bytes | None, **fields: Any) -> Delivery:
+        """As `Producer.send`. If it cannot be delivered the transaction can only be aborted."""
+        self._check_no_error()
+        if self.state is not State.IN_TRANSACTION:
+            raise InvalidTxnState("no transaction was begun")
+        return await self._producer.send(topic, value, **fields)
+
+    async def flush(self) -> None:
+        """Return when all records are delivered. Raises if one could not be."""
+        await self._producer.flush()
+        self._check_no_error()
 
     async def send_offsets(
         self,
         group: str,
         offsets: Mapping[TopicPartition, Offset],
-        member: Membership,
-        metadata: Mapping[TopicPartition, str],
+        member: Membership = NO_MEMBER,
+        metadata: Mapping[TopicPartition, str] = NO_METADATA,
     ) -> None:
-        self.expect(State.IN_TRANSACTION)
-        assert self.current is not None
-        ids = self._ids(self.current)
+        """Commit the offsets of a group with the transaction."""
+        self._expect(State.IN_TRANSACTION)
         if group not in self._groups and not self._is_tv2:
-            fields = {**ids, "group_id": group}
-            await self._ask(lambda: self._call(ApiKey.ADD_OFFSETS_TO_TXN, fields))
+            await self._ask(lambda: self._add_offsets(group))
         self._groups[group] = None
         fields = {
-            **ids,
+            **self._ids(),
             "group_id": group,
             "generation_id": member.generation,
             "member_id": member.member_id,
@@ -128,34 +160,41 @@ class TransactionManager(Identities):
 
         async def commit(coordinator: Coordinator) -> None:
             answer = await coordinator.call(ApiKey.TXN_OFFSET_COMMIT, fields, at_most=at_most)
-            codes = [each.error_code for topic in answer.topics for each in topic.partitions]
-            for code in filter(None, codes):
-                raise coordinator.refused(code)
+            for _, committed in each_partition(answer.topics):
+                coordinator.check(committed)
 
         await self._noting(asking(self._cluster, group, commit))
 
-    async def end(self, *, commit: bool) -> None:
-        """May be called again if it is unknown whether the transaction has ended."""
-        assert self.current is not None
-        self.state = State.COMMITTING if commit else State.ABORTING
-        if self._partitions or self._groups:
-            end = _end_once(self._coordinator, self._ids(self.current), commit, self._is_tv2)
-            after = await self._ask(end)
-            self._needs_new_epoch = self._needs_new_epoch and after == self.current
-            self.current = after
-        if self._needs_new_epoch:
-            await self._init(self.current)
-        self._partitions, self._unregistered, self._groups = {}, {}, {}
-        self.state, self.error, self.last_end = State.READY, None, commit
-        self._choose_version()
+    async def commit(self) -> None:
+        """Raises the error of what could not be sent: then the transaction must be aborted."""
+        if self.state is not State.COMMITTING:  # else it is repeated
+            await self.flush()
+            self._expect(State.IN_TRANSACTION)
+        await self._end(commit=True)
+
+    async def abort(self) -> None:
+        """What is not sent yet is dropped."""
+        if self.state is State.ABORTABLE_ERROR:
+            self._error = None
+        self._expect(State.IN_TRANSACTION, State.ABORTABLE_ERROR, State.ABORTING)
+        self.state = State.ABORTING
+        await self.flush()
+        await self._end(commit=False)
 
     async def close(self) -> None:
+        """An open transaction stays open: commit or abort it before, or from another process."""
+        await self._producer.close()
         await self._coordinator.close()
 
-    def check_no_error(self) -> None:
+    def _expect(self, *states: State) -> None:
+        self._check_no_error()
+        if self.state not in states:
+            raise InvalidTxnState(f"the producer is {self.state.name.lower()}")
+
+    def _check_no_error(self) -> None:
         """Raises the error after which the transaction can only be aborted, or nothing be done."""
-        if self.error is not None:
-            raise self.error
+        if self._error is not None:
+            raise self._error
 
     # -- for the senders -------------------------------------------------------------------------
 
@@ -173,7 +212,7 @@ class TransactionManager(Identities):
             if partition not in self._partitions:
                 new, self._unregistered = self._unregistered, {}
                 if not self._is_tv2:
-                    await self._ask(lambda: self._add_partitions(list(new)))
+                    await self._ask(lambda: self._add_partitions(new))
                 self._partitions |= new
         self._check_sending()
 
@@ -190,17 +229,14 @@ class TransactionManager(Identities):
 
     def _check_sending(self) -> None:
         if self.state is not State.IN_TRANSACTION:
-            why = "was aborted" if self.error is None else f"failed: {self.error}"
+            why = "was aborted" if self._error is None else f"failed: {self._error}"
             raise TransactionAbortable(f"the transaction {why}")
 
     # -- requests --------------------------------------------------------------------------------
 
-    def _ids(self, identity: Identity) -> dict[str, Any]:
-        return {
-            "transactional_id": self.transactional_id,
-            "producer_id": identity.producer_id,
-            "producer_epoch": identity.epoch,
-        }
+    def _ids(self) -> dict[str, Any]:
+        assert self.current is not None
+        return _ids(self.transactional_id, self.current)
 
     def _at_most(self, api: ApiKey) -> int | None:
         return None if self._is_tv2 else _TV2_FROM[api] - 1
@@ -212,7 +248,7 @@ class TransactionManager(Identities):
                 self.transactional_id,
                 self._timeout_ms,
                 current,
-                self._coordinator.refused,
+                self._coordinator.check,
             )
         )
         self._needs_new_epoch = False
@@ -224,18 +260,15 @@ class TransactionManager(Identities):
         if link is not None:
             self._is_tv2 = _supports_tv2(link)
 
-    async def _call(self, api: ApiKey, fields: Mapping[str, Any]) -> None:
-        answer = await self._coordinator.call(api, fields)
-        if answer.error_code:
-            raise self._coordinator.refused(answer.error_code)
+    async def _add_offsets(self, group: str) -> None:
+        fields = {**self._ids(), "group_id": group}
+        answer = await self._coordinator.call(ApiKey.ADD_OFFSETS_TO_TXN, fields)
+        self._coordinator.check(answer)
 
-    async def _add_partitions(self, partitions: list[TopicPartition]) -> None:
-        assert self.current is not None
-        topics: dict[str, list[int]] = {}
-        for partition in partitions:
-            topics.setdefault(partition.topic, []).append(partition.partition)
-        ids = {f"v3_and_below_{name}": value for name, value in self._ids(self.current).items()}
-        named = [{"name": name, "partitions": found} for name, found in topics.items()]
+    async def _add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        ids = {f"v3_and_below_{name}": value for name, value in self._ids().items()}
+        topics = by_topic(partitions).items()
+        named = [{"name": name, "partitions": found} for name, found in topics]
         answer = await self._coordinator.call(
             ApiKey.ADD_PARTITIONS_TO_TXN,
             {**ids, "v3_and_below_topics": named},
@@ -245,6 +278,20 @@ class TransactionManager(Identities):
             for result in topic.results_by_partition:
                 if result.partition_error_code:
                     raise self._coordinator.refused(result.partition_error_code)
+
+    async def _end(self, *, commit: bool) -> None:
+        """May be called again if it is unknown whether the transaction has ended."""
+        self.state = State.COMMITTING if commit else State.ABORTING
+        if self._partitions or self._groups:
+            end = _end_once(self._coordinator, self._ids(), commit, self._is_tv2)
+            after = await self._ask(end)
+            self._needs_new_epoch = self._needs_new_epoch and after == self.current
+            self.current = after
+        if self._needs_new_epoch:
+            await self._init(self.identity)
+        self._partitions, self._unregistered, self._groups = {}, {}, {}
+        self.state, self._error, self.was_committed = State.READY, None, commit
+        self._choose_version()
 
     async def _ask(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
         return await self._noting(self._coordinator.ask(attempt))
@@ -258,106 +305,12 @@ class TransactionManager(Identities):
 
     def _note(self, error: Exception) -> None:
         if isinstance(error, BrokerError) and error.code in _FATAL:
-            self.state, self.error = State.FATAL_ERROR, error
+            self.state, self._error = State.FATAL_ERROR, error
         elif self.state is State.IN_TRANSACTION or (
             self.state is State.COMMITTING and not is_transient(error)
         ):
-            self.state, self.error = State.ABORTABLE_ERROR, error
+            self.state, self._error = State.ABORTABLE_ERROR, error
             self._needs_new_epoch = True
-
-    def expect(self, *states: State) -> None:
-        self.check_no_error()
-        if self.state not in states:
-            raise InvalidTxnState(f"the producer is {self.state.name.lower()}")
-
-
-class TransactionalProducer:
-    def __init__(
-        self,
-        cluster: Cluster,
-        clock: Clock,
-        transactional_id: str,
-        settings: ProducerSettings | None = None,
-        *,
-        timeout_ms: int = 60_000,
-    ) -> None:
-        """`timeout_ms`: how long a transaction may be open before the coordinator aborts it."""
-        settings = settings or ProducerSettings()
-        if not settings.is_idempotent:
-            raise ValueError("a transactional producer needs acks=all")
-        self._manager = TransactionManager(cluster, transactional_id, timeout_ms)
-        self._producer = Producer(cluster, clock, settings, self._manager)
-
-    @property
-    def identity(self) -> Identity:
-        """The producer id and epoch of this transaction, for `end_transaction`."""
-        return self._manager.current or NO_IDENTITY
-
-    @property
-    def state(self) -> State:
-        return self._manager.state
-
-    @property
-    def was_committed(self) -> bool | None:
-        """Whether the last transaction that ended was committed; None if none has ended."""
-        return self._manager.last_end
-
-    async def init_transactions(self) -> None:
-        """Fence other producers with the id; waits until their transaction has ended."""
-        await self._manager.initialize()
-
-    async def resume(self, identity: Identity) -> None:
-        """Instead of `init_transactions`: that was done by another process, with this result.
-        A later one fences both. Nobody else may use the identity."""
-        await self._manager.resume(identity)
-
-    def begin(self) -> None:
-        self._manager.begin()
-
-    async def send(self, topic: str, value: bytes | None, **fields: Any) -> Delivery:
-        """As `Producer.send`. If it cannot be delivered the transaction can only be aborted."""
-        self._manager.check_no_error()
-        if self._manager.state is not State.IN_TRANSACTION:
-            raise InvalidTxnState("no transaction was begun")
-        return await self._producer.send(topic, value, **fields)
-
-    async def flush(self) -> None:
-        """Return when all records are delivered. Raises if one could not be."""
-        await self._producer.flush()
-        self._manager.check_no_error()
-
-    async def send_offsets(
-        self,
-        group: str,
-        offsets: Mapping[TopicPartition, Offset],
-        member: Membership = NO_MEMBER,
-        metadata: Mapping[TopicPartition, str] = NO_METADATA,
-    ) -> None:
-        """Commit the offsets of a group with the transaction."""
-        await self._manager.send_offsets(group, offsets, member, metadata)
-
-    async def commit(self) -> None:
-        """Raises the error of what could not be sent: then the transaction must be aborted."""
-        if self._manager.state is not State.COMMITTING:  # else it is repeated
-            await self.flush()
-            self._manager.expect(State.IN_TRANSACTION)
-        await self._manager.end(commit=True)
-
-    async def abort(self) -> None:
-        """What is not sent yet is dropped."""
-        manager = self._manager
-        if manager.state is State.ABORTABLE_ERROR:
-            manager.error = None
-        manager.expect(State.IN_TRANSACTION, State.ABORTABLE_ERROR, State.ABORTING)
-        manager.state = State.ABORTING
-        await self._producer.flush()
-        manager.check_no_error()
-        await manager.end(commit=False)
-
-    async def close(self) -> None:
-        """An open transaction stays open: commit or abort it before, or from another process."""
-        await self._producer.close()
-        await self._manager.close()
 
 
 async def end_transaction(
@@ -366,17 +319,20 @@ async def end_transaction(
     """End the transaction of a producer that no longer runs. May be repeated: an end in the same
     direction succeeds again, until the id is used by another producer. Raises the coordinator's
     error, as that of a transaction which has timed out."""
-    ids = {
+
+    async def end(coordinator: Coordinator) -> None:
+        is_tv2 = _supports_tv2(await coordinator.link(ApiKey.END_TXN))
+        await _end_once(coordinator, _ids(transactional_id, identity), commit, is_tv2)()
+
+    await asking(cluster, transactional_id, end, KeyType.TRANSACTION)
+
+
+def _ids(transactional_id: str, identity: Identity) -> dict[str, Any]:
+    return {
         "transactional_id": transactional_id,
         "producer_id": identity.producer_id,
         "producer_epoch": identity.epoch,
     }
-
-    async def end(coordinator: Coordinator) -> None:
-        is_tv2 = _supports_tv2(await coordinator.link(ApiKey.END_TXN))
-        await _end_once(coordinator, ids, commit, is_tv2)()
-
-    await asking(cluster, transactional_id, end, KeyType.TRANSACTION)
 
 
 def _supports_tv2(link: VersionedConnection) -> bool:
@@ -395,8 +351,7 @@ def _end_once(
     async def end() -> Identity:
         fields = {**ids, "committed": commit}
         answer = await coordinator.call(ApiKey.END_TXN, fields, at_most=at_most)
-        if answer.error_code:
-            raise coordinator.refused(answer.error_code)
+        coordinator.check(answer)
         if not is_tv2:
             return Identity(ids["producer_id"], ids["producer_epoch"])
         return Identity(ProducerId(answer.producer_id), ProducerEpoch(answer.producer_epoch))

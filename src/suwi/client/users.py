@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from suwi.client.cluster import Cluster
-from suwi.client.errors import error_from
+from suwi.client.errors import check
 from suwi.model.errors import ResourceNotFound
 from suwi.security.scram import MECHANISM_NUMBERS, SALT_BYTES, ScramMechanism
 from suwi.wire.versions import ApiKey
@@ -27,12 +27,12 @@ class Users:
         """All users, or the existing ones with these names."""
         asked = [{"name": name} for name in names] or None
         answer = await self._cluster.call(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": asked})
-        _check(answer)
+        check(answer)
         found = []
         for result in answer.results:
             if result.error_code == ResourceNotFound.code:
                 continue
-            _check(result)
+            check(result)
             infos = {
                 _mechanism_name(info.mechanism): info.iterations for info in result.credential_infos
             }
@@ -65,14 +65,9 @@ class Users:
     async def _alter(self, fields: dict[str, Any]) -> None:
         answer = await self._cluster.call_controller(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, fields)
         for result in answer.results:
-            _check(result)
+            check(result)
 
 
 def _mechanism_name(number: int) -> str:
     known = MECHANISM_NUMBERS.get(number)
     return known.sasl_name if known else f"mechanism {number}"
-
-
-def _check(answer: Any) -> None:
-    if answer.error_code:
-        raise error_from(answer.error_code, answer.error_message)

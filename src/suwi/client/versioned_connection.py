@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from suwi import __version__
 from suwi.client.addresses import Address
 from suwi.client.connection import ConnectionLost, PeerConnection
-from suwi.client.errors import error_from
+from suwi.client.errors import check
 from suwi.client.settings import ClientSettings
 from suwi.model.errors import UnsupportedVersion
 from suwi.wire.errors import MalformedResponse
@@ -159,7 +159,6 @@ async def _fetch_versions(
         _API_VERSIONS_VERSION,
         {"client_software_name": "suwi", "client_software_version": __version__},
     )
-    if answer.error_code:
-        raise error_from(answer.error_code)
+    check(answer)
     versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
     return versions, {f.name: f.max_version_level for f in answer.finalized_features}

@@ -1,5 +1,6 @@
 """Ids, offsets and epochs, each with its own type."""
 
+from collections.abc import Iterable
 from typing import NamedTuple, NewType
 from uuid import UUID
 
@@ -27,3 +28,10 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[PartitionIndex]]:
+    topics: dict[str, list[PartitionIndex]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return topics

@@ -267,10 +267,7 @@ class BatchTransactions:
 
     async def _init_once(self, coordinator: Coordinator) -> Identity:
         return await init_producer_id(
-            coordinator.call,
-            coordinator.key,
-            self._timeout_ms,
-            refused=coordinator.refused,
+            coordinator.call, coordinator.key, self._timeout_ms, check=coordinator.check
         )
 
     async def _take_over(self, token: Token) -> OpenTransaction:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from suwi.model.ids import PartitionIndex, TopicPartition
+from suwi.model.ids import PartitionIndex, TopicPartition, by_topic
 from suwi.wire.errors import MalformedMessage
 from suwi.wire.primitives import Reader, count, legacy_string
 
@@ -105,11 +105,9 @@ def _sized(data: bytes | None) -> bytes:
 
 
 def _partitions(partitions: Iterable[TopicPartition]) -> bytes:
-    by_topic: dict[str, list[int]] = {}
-    for partition in sorted(partitions):
-        by_topic.setdefault(partition.topic, []).append(partition.partition)
-    parts = [count(len(by_topic), False)]
-    for topic, indexes in by_topic.items():
+    topics = by_topic(sorted(partitions))
+    parts = [count(len(topics), False)]
+    for topic, indexes in topics.items():
         parts += (
             legacy_string(topic),
             count(len(indexes), False),
