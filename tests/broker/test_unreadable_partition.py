@@ -106,7 +106,7 @@ async def _with_synced_records_on_1_and_2(cluster: SimCluster) -> None:
     for number in (1, 2):
         log = _replica(cluster, number).log
         assert log is not None
-        job = log.sync_job()
+        job = log.durability.sync_job()
         assert job is not None
         job.run()
 

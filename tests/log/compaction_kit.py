@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from suwi.log.cleaner import Cleaned, clean
-from suwi.log.cleaner_plan import CleanerPlan, plan_cleaner_run
+from suwi.log.compaction import Cleaned, CleanerPlan, clean, plan_cleaner_run
 from suwi.log.partition_log import PartitionLog
 from suwi.log.producer_snapshot import encode_snapshot
 from suwi.log.sliced_work import run_steps

@@ -56,10 +56,10 @@ def append(log: PartitionLog, count: int, value: bytes = b"v") -> None:
 
 
 def sync(log: PartitionLog) -> None:
-    job = log.sync_job()
+    job = log.durability.sync_job()
     if job is not None:
         job.run()
-        log.synced(job)
+        log.durability.synced(job)
 
 
 def stop(directory: LogDirectory) -> None:

@@ -144,9 +144,9 @@ class Bench:
         return self.open(clean=False)
 
     def sync(self) -> None:
-        while (job := self.log.sync_job()) is not None:
+        while (job := self.log.durability.sync_job()) is not None:
             job.run()
-            self.log.synced(job)
+            self.log.durability.synced(job)
 
     def truncate_to(self, offset: Offset) -> None:
         run_steps(self.log.truncating(offset))

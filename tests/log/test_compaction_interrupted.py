@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from suwi.log import names
-from suwi.log.cleaner import Cleaned, CleanerAborted, clean
+from suwi.log.compaction import Cleaned, CleanerAborted, clean
 from suwi.log.damage import Damage
 from suwi.log.sliced_work import Job, Steps, run_steps
 from suwi.model.errors import CorruptMessage, InvalidRecord

@@ -3,7 +3,7 @@
 import pytest
 
 from suwi.log.batch_scan import scan_batches
-from suwi.log.log_slice import LogSlice
+from suwi.log.log_segments import LogSlice
 from suwi.log.valid_prefix import ValidPrefix
 from suwi.model.errors import CorruptMessage
 from suwi.model.ids import LeaderEpoch, Offset

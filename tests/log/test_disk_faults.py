@@ -75,10 +75,10 @@ def test_a_log_that_is_recovered_on_a_full_disk_can_be_read_and_is_complete_late
     bench.sim.faults.clear()
     bench.sim.capacity_bytes = None
     assert bench.append(batch_of(producer=(7, 0, acked))).base_offset == acked
-    job = bench.log.sync_job()
+    job = bench.log.durability.sync_job()
     assert job is not None
     job.run()
-    bench.log.synced(job)
+    bench.log.durability.synced(job)
     assert all(len(segment.offset_index) for segment in bench.log.segments()[:-1])
     for open_again in (bench.crash, bench.reopen):
         open_again()
@@ -160,9 +160,9 @@ def test_an_abort_that_could_not_be_indexed_is_indexed_before_the_next_sync() ->
     bench.sim.faults.fail("open", errno.EMFILE, path="*.txnindex", times=2)
     bench.append_marker(7, 0, MarkerType.ABORT)
     with pytest.raises(KafkaStorageError):
-        bench.log.sync_job()
+        bench.log.durability.sync_job()
     assert bench.log.state.offline_because is None
-    job = bench.log.sync_job()
+    job = bench.log.durability.sync_job()
     assert job is not None
     assert len(bench.disk.read_bytes(f"{bench.dir}/{0:020d}.txnindex")) == 34
 
@@ -230,11 +230,11 @@ def test_a_failed_sync_takes_the_directory_offline_whatever_the_reason(error: in
     bench = Bench()
     bench.append_many(5)
     bench.sim.faults.fail("sync", error, path="*.log")
-    job = bench.log.sync_job()
+    job = bench.log.durability.sync_job()
     assert job is not None
     with pytest.raises(OSError, match=os.strerror(error)) as failed:
         job.run()
-    bench.log.sync_failed(job, failed.value)
+    bench.log.durability.sync_failed(job, failed.value)
     assert bench.log.recovery_point == 0
     _assert_offline(bench)
 

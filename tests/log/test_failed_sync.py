@@ -48,13 +48,13 @@ def _append(log: PartitionLog, first: int, end: int) -> None:
 
 
 def _sync(log: PartitionLog) -> None:
-    while (job := log.sync_job()) is not None:
+    while (job := log.durability.sync_job()) is not None:
         try:
             job.run()
         except OSError as error:
-            log.sync_failed(job, error)
+            log.durability.sync_failed(job, error)
             return
-        log.synced(job)
+        log.durability.synced(job)
 
 
 def _after_a_failed_sync(disk: SimDisk) -> list[bytes]:

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from suwi.log import names
-from suwi.log.directory_identity import ForeignDirectory
+from suwi.log.checkpoints import ForeignDirectory
 from suwi.log.log_directory import DirectoryInUse
 from suwi.log.sliced_work import TURN, run_steps
 from suwi.model.ids import NodeId, Offset, PartitionIndex, TopicPartition

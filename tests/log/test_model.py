@@ -7,7 +7,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from suwi.log.time_lookup import batch_at_time
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import batches, read_header
@@ -191,7 +190,7 @@ class LogMachine(RuleBasedStateMachine):
         readable = [entry for entry in self.model if entry.end > self.start]
         for timestamp in (0, NOW_MS - 5_000, NOW_MS, NOW_MS + 7_000, NOW_MS + 20_001):
             expected = next((e.base for e in readable if e.timestamp >= timestamp), None)
-            part = batch_at_time(log, timestamp)
+            part = log.batch_at_time(timestamp)
             found = None if part is None else read_header(part.read()).base_offset
             assert found == expected
 

@@ -139,7 +139,7 @@ def test_a_truncation_survives_a_power_loss_once_synced(seed: int) -> None:
     bench.truncate_to(Offset(5 + seed))
     before = values_in(bench.log)
     bench.sync()
-    assert not bench.log.unsynced
+    assert not bench.log.durability.is_unsynced
     bench.lose_power()
     assert values_in(bench.log) == before
 

@@ -5,9 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from suwi.log.log_segments import SEGMENTS_AT_ONCE
-from suwi.log.log_slice import LogSlice
-from suwi.log.time_lookup import batch_at_time, batch_of_max_timestamp, reading_timestamps
+from suwi.log.log_segments import SEGMENTS_AT_ONCE, LogSlice
 from suwi.log.txn_index import AbortedTxn, TxnIndex
 from suwi.model.errors import CorruptMessage, FencedLeaderEpoch, InvalidRecord, OffsetOutOfRange
 from suwi.model.ids import LeaderEpoch, Offset
@@ -182,7 +180,7 @@ def test_a_pinned_range_is_not_current_after_a_truncation(bench: Bench) -> None:
 
 
 def _at_time(bench: Bench, timestamp: int) -> int | None:
-    found = _bases(batch_at_time(bench.log, timestamp))
+    found = _bases(bench.log.batch_at_time(timestamp))
     return found[0] if found else None
 
 
@@ -209,10 +207,10 @@ def test_the_timestamps_of_many_segments_are_read_in_slices(bench: Bench) -> Non
         bench.append(batch_of(timestamps=[1000 + i]))
     bench.reopen()
     known = [_known(bench)]
-    known += [_known(bench) for _ in reading_timestamps(bench.log, 1000 + SEGMENTS_AT_ONCE)]
+    known += [_known(bench) for _ in bench.log.reading_timestamps(1000 + SEGMENTS_AT_ONCE)]
     known.append(_known(bench))
     assert known[-1] < 2 * SEGMENTS_AT_ONCE  # no more than it takes to find the timestamp
-    known += [_known(bench) for _ in reading_timestamps(bench.log)]
+    known += [_known(bench) for _ in bench.log.reading_timestamps()]
     known.append(_known(bench))
     assert max(after - before for before, after in pairwise(known)) == SEGMENTS_AT_ONCE
     assert known[-1] == len(bench.log.segments())
@@ -226,7 +224,7 @@ def test_a_segment_that_is_deleted_while_timestamps_are_read_is_no_disk_error(
         bench.log.roll(NOW_MS)
         bench.append(batch_of(timestamps=[1000 + i]))
     bench.reopen()
-    steps = reading_timestamps(bench.log)
+    steps = bench.log.reading_timestamps()
     next(steps)
     for path in bench.log.remove_oldest(2 * SEGMENTS_AT_ONCE):
         bench.disk.remove(path)
@@ -267,22 +265,22 @@ def test_the_search_continues_after_a_batch_without_a_match(bench: Bench) -> Non
     bench.append(batch_of(timestamps=[800]))
     bench.log.advance_start(Offset(1))
     assert _at_time(bench, 500) == 0
-    assert _bases(batch_at_time(bench.log, 500, Offset(2))) == [2]
+    assert _bases(bench.log.batch_at_time(500, Offset(2))) == [2]
 
 
 def test_the_newest_record_is_found(bench: Bench) -> None:
-    assert batch_of_max_timestamp(bench.log) is None
+    assert bench.log.batch_of_max_timestamp() is None
     for time in (100, 900, 200, 900, 300):
         bench.append(batch_of(timestamps=[time]))
         bench.log.roll(NOW_MS)
-    assert _bases(batch_of_max_timestamp(bench.log)) == [1]
+    assert _bases(bench.log.batch_of_max_timestamp()) == [1]
     bench.reopen()
-    assert _bases(batch_of_max_timestamp(bench.log)) == [1]
+    assert _bases(bench.log.batch_of_max_timestamp()) == [1]
 
 
 def test_records_without_timestamps_have_no_newest_one(bench: Bench) -> None:
     bench.append(batch_of(timestamps=[-1]))
-    assert batch_of_max_timestamp(bench.log) is None
+    assert bench.log.batch_of_max_timestamp() is None
     assert _at_time(bench, 0) is None
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from suwi.env import LocalDisk
 from suwi.log import names
-from suwi.log.time_lookup import batch_at_time
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import Offset
 from suwi.model.topic_config import TopicConfig
@@ -45,7 +44,7 @@ def _state(bench: Bench) -> dict[str, object]:
         "aborted": log.aborted_between(log.start_offset, log.end_offset),
         "times": [
             None if part is None else part.position
-            for part in (batch_at_time(log, NOW_MS + i) for i in range(0, 70, 3))
+            for part in (log.batch_at_time(NOW_MS + i) for i in range(0, 70, 3))
         ],
         "found": [
             None if part is None else (part.path, part.position)

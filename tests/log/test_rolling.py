@@ -158,9 +158,9 @@ def test_very_many_segments_are_synced_in_parts() -> None:
     bench = Bench(config=config, open_files_max=10_000)
     bench.append_many(130)
     ends = []
-    while (job := bench.log.sync_job(Offset(125))) is not None:
+    while (job := bench.log.durability.sync_job(Offset(125))) is not None:
         job.run()
-        bench.log.synced(job)
+        bench.log.durability.synced(job)
         ends.append(job.end_offset)
         assert len(job.files) <= 3 * 50
     assert ends == [50, 99, 125]
@@ -176,10 +176,10 @@ def test_a_sync_has_as_many_files_as_the_limit_of_open_files_allows() -> None:
     bench = Bench(config=config, open_files_max=128)
     bench.append_many(40)
     jobs = 0
-    while (job := bench.log.sync_job()) is not None:
+    while (job := bench.log.durability.sync_job()) is not None:
         assert len(job.files) <= 8
         job.run()
-        bench.log.synced(job)
+        bench.log.durability.synced(job)
         jobs += 1
     assert jobs > 20
     assert bench.lose_power().end_offset == 40
@@ -191,12 +191,12 @@ def test_a_recovered_log_is_synced_in_parts_and_safe_after_the_last() -> None:
     bench.append_many(130)
     bench.crash()
     jobs = 0
-    while (job := bench.log.sync_job()) is not None:
+    while (job := bench.log.durability.sync_job()) is not None:
         assert len(job.files) <= 3 * 50
-        assert not bench.log.truncation_is_safe
+        assert not bench.log.durability.truncation_is_safe
         job.run()
-        bench.log.synced(job)
+        bench.log.durability.synced(job)
         jobs += 1
     assert jobs == 3
-    assert bench.log.truncation_is_safe
+    assert bench.log.durability.truncation_is_safe
     assert bench.lose_power().end_offset == 130

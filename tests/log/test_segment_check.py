@@ -8,7 +8,6 @@ from suwi.env import LocalDisk
 from suwi.log.damage import Damage
 from suwi.log.segment_check import SegmentCheck, SegmentFile
 from suwi.log.sliced_work import run_steps
-from suwi.log.time_lookup import batch_at_time
 from suwi.model.errors import CorruptMessage, KafkaStorageError
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
@@ -273,7 +272,7 @@ def test_a_look_up_by_time_passes_over_a_damaged_header() -> None:
     )
     for number in range(40):
         offset = number * RECORDS
-        batch = batch_at_time(bench.log, NOW_MS + number)
+        batch = bench.log.batch_at_time(NOW_MS + number)
         assert batch is not None
         expected = offset if offset != damaged else offset + RECORDS
         assert next(batches(batch.read()))[1].base_offset == expected

@@ -5,8 +5,7 @@ import errno
 import pytest
 
 from suwi.log import checkpoints, names
-from suwi.log.log_directory import LogDirectory
-from suwi.log.stray import UnreadableTopicId
+from suwi.log.log_directory import LogDirectory, UnreadableTopicId
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
 from suwi.sim import SimDisk, SimRandom
 from tests.log.directory_kit import (
@@ -66,11 +65,11 @@ def test_deleting_a_partition_during_its_sync_does_not_take_the_directory_offlin
     directory = begun(disk, "/data")
     log = log_of(directory)
     append(log, 3)
-    job = log.sync_job()
+    job = log.durability.sync_job()
     assert job is not None
     directory.mark_for_deletion(ORDERS)
     job.run()
-    log.synced(job)
+    log.durability.synced(job)
     directory.state.check()
 
 

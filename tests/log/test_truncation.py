@@ -133,12 +133,12 @@ def test_a_sync_in_progress_during_a_truncation_does_not_advance_the_recovery_po
     bench: Bench,
 ) -> None:
     bench.append_many(10)
-    job = bench.log.sync_job()
+    job = bench.log.durability.sync_job()
     assert job is not None
     job.run()
     bench.truncate_to(Offset(4))
     bench.append_many(10)
-    bench.log.synced(job)
+    bench.log.durability.synced(job)
     assert bench.log.recovery_point == 0
 
 

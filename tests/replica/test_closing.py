@@ -68,7 +68,7 @@ def test_a_deleted_replica_is_not_synced() -> None:
         batch = build_batch([Record(value=b"a", timestamp=1)], leader_epoch=0)
         partition.follower.append_fetched(memoryview(batch), LeaderEpoch(0), Offset(0), Offset(0))
         log = partition.log
-        assert log.unsynced
+        assert log.durability.is_unsynced
         partition.close(UnknownTopicOrPartition("deleted"))
         directory.mark_for_deletion(ORDERS)
         assert not await partition.syncer.sync_once(log)

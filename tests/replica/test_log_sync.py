@@ -10,7 +10,6 @@ from functools import partial
 import pytest
 
 from suwi.log import sync_threads
-from suwi.log.time_lookup import batch_at_time
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import LeaderEpoch, Offset
@@ -175,9 +174,9 @@ def test_a_deleted_log_does_not_read_from_its_successors_files() -> None:
         bench.append_many(5)
         uses: list[Callable[[], object]] = [
             partial(old.read, Offset(0), 100, Offset(3), whole_batch=True),
-            partial(batch_at_time, old, 0),
+            partial(old.batch_at_time, 0),
             partial(old.aborted_between, Offset(0), Offset(3)),
-            old.sync_job,
+            old.durability.sync_job,
             old.finish,
         ]
         for use in uses:

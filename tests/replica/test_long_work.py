@@ -12,9 +12,9 @@ import pytest
 
 from suwi.env import LocalDisk
 from suwi.env.tasks import Tasks
-from suwi.log import partition_log, producer_loading
+from suwi.log import partition_log, producer_snapshot
+from suwi.log.log_durability import SyncJob
 from suwi.log.sliced_work import TURN, Steps, run_steps
-from suwi.log.sync_job import SyncJob
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import KafkaStorageError, NotLeaderOrFollower
 from suwi.model.ids import LeaderEpoch, Offset
@@ -96,14 +96,14 @@ def copy_many(partition: Partition, count: int = BATCHES) -> None:
 
 
 def test_a_truncation_replays_producers_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer_loading, "BATCHES_AT_ONCE", 10)
+    monkeypatch.setattr(producer_snapshot, "BATCHES_AT_ONCE", 10)
 
     async def scenario() -> None:
         partition = make_partition()
         partition.make_follower(following(1))
         copy_many(partition)
         async with counting() as clock:
-            watch(monkeypatch, producer_loading, "header_row", clock.note)
+            watch(monkeypatch, producer_snapshot, "header_row", clock.note)
             partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(BATCHES - 1))
             await partition.replica_log.wait_for_preparation()
         assert len(clock.done_in) >= BATCHES // 10
@@ -135,7 +135,7 @@ def test_a_replica_neither_reads_nor_writes_while_it_truncates() -> None:
 def test_a_replica_elected_while_it_truncates_starts_its_epoch_after_the_truncation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(producer_loading, "BATCHES_AT_ONCE", 10)
+    monkeypatch.setattr(producer_snapshot, "BATCHES_AT_ONCE", 10)
 
     async def scenario() -> None:
         partition = make_partition()
@@ -236,7 +236,7 @@ def test_a_truncation_syncs_in_a_thread(tmp_path: Path) -> None:
         partition.follower.truncate_fully_and_start_at(Offset(30))
         await partition.replica_log.wait_for_preparation()
         assert (disk.synced > 4, disk.on_loop) == (True, [])
-        assert partition.log.truncation_is_safe
+        assert partition.log.durability.truncation_is_safe
 
     asyncio.run(scenario())
 

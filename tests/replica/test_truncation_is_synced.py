@@ -41,6 +41,6 @@ def test_a_follower_syncs_a_truncation_before_its_next_fetch() -> None:
                 break
             await asyncio.sleep(0.1)
         assert partition.log.epochs.latest > 0, "it has fetched from the new leader"
-        assert partition.log.truncation_is_safe
+        assert partition.log.durability.truncation_is_safe
 
     simulation.run(scenario())

@@ -37,7 +37,7 @@ from suwi.env.tasks import TaskFailure, Tasks
 from suwi.group.group_coordinator import GroupCoordinator
 from suwi.handlers.forwarding import Forwarding
 from suwi.handlers.peer_handshake import PeerHandshake
-from suwi.log.directory_identity import Identity
+from suwi.log.checkpoints import Identity
 from suwi.log.file_cache import FileCache, raise_open_file_limit
 from suwi.log.log_directories import LogDirectories
 from suwi.log.names import CLEAN_SHUTDOWN

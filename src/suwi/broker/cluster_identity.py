@@ -1,8 +1,7 @@
 """Which cluster this broker belongs to: what its data directories say, and the metadata store."""
 
 from suwi.env.random import Random
-from suwi.log.checkpoints import topic_id_text
-from suwi.log.directory_identity import ForeignDirectory, Identity
+from suwi.log.checkpoints import ForeignDirectory, Identity, topic_id_text
 from suwi.log.log_directories import LogDirectories
 from suwi.metadata.image import CLUSTER, FEATURES, encode_features
 from suwi.metadata.store import ABSENT, MetadataStore, Put

@@ -36,7 +36,7 @@ from suwi.controller.registration import IdInUse
 from suwi.env import Env, local_env
 from suwi.env.problems import ProblemKind
 from suwi.env.tasks import cancel_and_wait
-from suwi.log.directory_identity import ForeignDirectory
+from suwi.log.checkpoints import ForeignDirectory
 from suwi.log.directory_state import NO_DESCRIPTORS
 from suwi.log.log_directory import DirectoryInUse
 from suwi.metadata.store import ForeignZnodes, MetadataStore, StoreRolledBack

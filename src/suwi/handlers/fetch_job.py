@@ -19,7 +19,7 @@ from suwi.handlers.fetch_sessions import FetchSession, PartitionKey, TopicKey
 from suwi.handlers.fetch_source import FetchSource
 from suwi.handlers.leader_hints import hinted_endpoints, leader_hint
 from suwi.log.batch_scan import scan_headers
-from suwi.log.log_slice import LogSlice
+from suwi.log.log_segments import LogSlice
 from suwi.metadata.store import Unavailable
 from suwi.model.errors import (
     BrokerError,

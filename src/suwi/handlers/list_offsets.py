@@ -11,7 +11,6 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.handlers.slices import SlicedResponse, times_named
-from suwi.log.time_lookup import batch_at_time, batch_of_max_timestamp, reading_timestamps
 from suwi.model.errors import (
     InvalidRequest,
     LeaderNotAvailable,
@@ -116,7 +115,7 @@ class ListOffsets:
             await wait_until_ready([partition.replica_log], _READY_TIMEOUT_S)
         if timestamp >= 0 or timestamp == _MAX_TIMESTAMP:
             until = timestamp if timestamp >= 0 else None
-            for _ in reading_timestamps(partition.log, until):
+            for _ in partition.log.reading_timestamps(until):
                 await request.next_slice()
                 partition.check_open()
         log, reader = partition.log, _reader_of(request)
@@ -131,7 +130,7 @@ class ListOffsets:
         if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
             return _NOT_FOUND  # there is no tiered storage
         if timestamp == _MAX_TIMESTAMP:
-            newest, start = batch_of_max_timestamp(log), log.start_offset
+            newest, start = log.batch_of_max_timestamp(), log.start_offset
             found = await self._in_batch(newest.read(), None, start) if newest else _NOT_FOUND
         else:
             found = await self._first_at(partition, timestamp)
@@ -143,7 +142,7 @@ class ListOffsets:
 
     async def _first_at(self, partition: Partition, timestamp: int) -> Found:
         log = partition.log
-        batch = batch_at_time(log, timestamp)
+        batch = log.batch_at_time(timestamp)
         while batch is not None:
             data = batch.read()
             found = await self._in_batch(data, timestamp, log.start_offset)
@@ -151,7 +150,7 @@ class ListOffsets:
                 return found
             partition.check_open()
             # The record is before the log start offset, or compaction removed it from its batch.
-            batch = batch_at_time(log, timestamp, Offset(read_header(data).next_offset))
+            batch = log.batch_at_time(timestamp, Offset(read_header(data).next_offset))
         return _NOT_FOUND
 
     async def _in_batch(self, data: bytes, timestamp: int | None, start: Offset) -> Found:

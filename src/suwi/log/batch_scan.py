@@ -44,6 +44,14 @@ def scan_headers(file: File, start: int, end: int) -> Iterator[tuple[int, BatchH
         position = following
 
 
+def first_header(file: File, start: int, end: int) -> BatchHeader | None:
+    """The header of the batch at `start`; None if there is no whole batch up to `end`."""
+    try:
+        return next((header for _, header in scan_headers(file, start, end)), None)
+    except CorruptMessage:
+        return None
+
+
 def header_row(file: File, start: int, end: int, count_max: int) -> list[tuple[int, BatchHeader]]:
     """The next headers from `start` on, as `scan_headers` finds them. Stops before bytes that are
     no batch; the next call then raises CorruptMessage."""

@@ -1,16 +1,19 @@
-"""The checkpoint files of a data directory: text with a version, a count and a line per entry.
+"""The small text files of a data directory: checkpoints, `partition.metadata`, `meta.properties`.
 
-A missing or damaged file reads as None: its contents can be recomputed, or are not needed for
-safety.
+A checkpoint has a version, a count and a line per entry. A missing or damaged one reads as None:
+its contents can be recomputed, or are not needed for safety.
 """
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from suwi.env import Disk, File
 from suwi.log.file_cache import write_all
-from suwi.model.ids import LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition
+from suwi.model.ids import LeaderEpoch, NodeId, Offset, PartitionIndex, TopicId, TopicPartition
+
+T = TypeVar("T")
 
 _VERSION = "0"
 _IN_PLACE_BYTES_MAX = 512
@@ -20,25 +23,21 @@ _IN_PLACE_BYTES_MAX = 512
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, Offset]) -> None:
     """One line per partition: `orders 0 42`."""
     lines = [f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()]
-    _write(disk, path, lines, sync=True)
+    disk.write_atomically(path, _encode(lines))
 
 
 def write_no_offsets(disk: Disk, path: str) -> None:
-    _write(disk, path, [], sync=False)
+    disk.write_atomically(path, _encode([]), sync=False)
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, Offset] | None:
-    lines = _read(disk, path)
-    if lines is None:
-        return None
-    try:
-        offsets = {}
-        for line in lines:
-            topic, partition, offset = line.split(" ")
-            offsets[TopicPartition(topic, PartitionIndex(int(partition)))] = Offset(int(offset))
-    except ValueError:
-        return None
-    return offsets
+    def parse(rows: list[list[str]]) -> dict[TopicPartition, Offset]:
+        return {
+            TopicPartition(topic, PartitionIndex(int(partition))): Offset(int(offset))
+            for topic, partition, offset in rows
+        }
+
+    return _read(disk, path, parse)
 
 
 def write_epochs(disk: Disk, path: str, epochs: list[tuple[LeaderEpoch, Offset]]) -> None:
@@ -77,14 +76,10 @@ def _write_in_place(file: File, data: bytes) -> None:
 
 
 def read_epochs(disk: Disk, path: str) -> list[tuple[LeaderEpoch, Offset]] | None:
-    lines = _read(disk, path)
-    if lines is None:
-        return None
-    try:
-        pairs = [line.split(" ") for line in lines]
-        return [(LeaderEpoch(int(epoch)), Offset(int(start))) for epoch, start in pairs]
-    except ValueError:
-        return None
+    def parse(rows: list[list[str]]) -> list[tuple[LeaderEpoch, Offset]]:
+        return [(LeaderEpoch(int(epoch)), Offset(int(start))) for epoch, start in rows]
+
+    return _read(disk, path, parse)
 
 
 def write_topic_id(disk: Disk, path: str, topic_id: TopicId, *, sync: bool = False) -> None:
@@ -116,23 +111,57 @@ def topic_id_text(topic_id: UUID) -> str:
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
-def _write(disk: Disk, path: str, lines: list[str], *, sync: bool) -> None:
-    disk.write_atomically(path, _encode(lines), sync=sync)
-
-
 def _encode(lines: list[str]) -> bytes:
     return "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode()
 
 
-def _read(disk: Disk, path: str) -> list[str] | None:
+def _read(disk: Disk, path: str, parse: Callable[[list[list[str]]], T]) -> T | None:
     if not disk.exists(path):
         return None
     try:
         # Every line ends with a newline. If the last one is missing, a number may be incomplete.
         version, count, *lines, after_last = disk.read_bytes(path).decode().split("\n")
-        expected = int(count)
+        if version != _VERSION or len(lines) != int(count) or after_last:
+            return None
+        return parse([line.split(" ") for line in lines])
     except ValueError:
         return None
-    if version != _VERSION or len(lines) != expected or after_last:
+
+
+class ForeignDirectory(Exception):
+    """The directory belongs to another broker or cluster."""
+
+
+class Identity(NamedTuple):
+    """The contents of `meta.properties`."""
+
+    cluster_id: str
+    node_id: NodeId
+    directory_id: str
+
+
+def write_identity(
+    disk: Disk, path: str, cluster_id: str, node_id: NodeId, directory_id: UUID
+) -> Identity:
+    identity = Identity(cluster_id, node_id, topic_id_text(directory_id))
+    text = (
+        "#\nversion=1\n"
+        f"cluster.id={identity.cluster_id}\n"
+        f"node.id={identity.node_id}\n"
+        f"directory.id={identity.directory_id}\n"
+    )
+    disk.write_atomically(path, text.encode())
+    return identity
+
+
+def read_identity(disk: Disk, path: str) -> Identity | None:
+    """None if the file does not exist. Raises ForeignDirectory if it is unreadable."""
+    if not disk.exists(path):
         return None
-    return lines
+    lines = disk.read_bytes(path).decode("utf-8", "replace").splitlines()
+    values = dict(line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
+    try:
+        node_id = NodeId(int(values.get("node.id", values.get("broker.id", ""))))
+        return Identity(values["cluster.id"], node_id, values.get("directory.id", ""))
+    except (KeyError, ValueError):
+        raise ForeignDirectory(f"{path} is damaged: it has no cluster id and node id") from None

@@ -13,8 +13,8 @@ from suwi.env import Disk
 from suwi.log import names
 from suwi.log.batch_filter import BatchFilter
 from suwi.log.batch_scan import scan_headers
-from suwi.log.deleted_files import mark_deleted
 from suwi.log.file_cache import FileCache, write_all
+from suwi.log.log_segments import mark_deleted
 from suwi.log.partition_log import PartitionLog
 from suwi.log.segment import POSITION_MAX, Segment
 from suwi.model.errors import CorruptMessage

@@ -1,7 +1,7 @@
 """Damage of a log: offsets whose records are damaged or missing on the disk.
 
-Neighbouring segments are compared when a log is opened (`neighbours.py`), batches are checked by
-the scrubber (`segment_check.py`). A log keeps what was found in `LogSegments.damages`: readers get
+Neighbouring segments are compared when a log is opened, batches are checked by the scrubber (both:
+`segment_check.py`). A log keeps what was found in `LogSegments.damages`: readers get
 KAFKA_STORAGE_ERROR for these offsets, and all others as usual.
 """
 

@@ -30,7 +30,7 @@ class IndexFile:
     def __len__(self) -> int:
         return self.size_bytes // self.entry_bytes
 
-    def entry(self, number: int) -> bytes:
+    def entry_at(self, number: int) -> bytes:
         at = number * self.entry_bytes
         in_memory = at - self._count_on_disk * self.entry_bytes
         if in_memory >= 0:
@@ -50,7 +50,7 @@ class IndexFile:
             found += self._pending[start : (end - on_disk) * entry_bytes]
         return found
 
-    def append(self, entry: bytes) -> None:
+    def add_entry(self, entry: bytes) -> None:
         self._pending += entry
         self.size_bytes += len(entry)
         if len(self._pending) < _PENDING_BYTES_MAX:
@@ -70,7 +70,7 @@ class IndexFile:
         self._count_on_disk += len(entries) // self.entry_bytes
         self._pending.clear()
 
-    def truncate(self, count: int) -> None:
+    def keep_first(self, count: int) -> None:
         """Keep the first `count` entries."""
         if count >= len(self):
             return

@@ -10,7 +10,7 @@ from posixpath import abspath
 
 from suwi.env import Env
 from suwi.env.problems import Problems
-from suwi.log.directory_identity import ForeignDirectory, Identity
+from suwi.log.checkpoints import ForeignDirectory, Identity
 from suwi.log.file_cache import FileCache
 from suwi.log.log_directory import LogDirectory, Peek
 from suwi.model.errors import KafkaStorageError

@@ -15,16 +15,22 @@ from typing import NamedTuple
 from suwi.env import AlreadyLocked, Disk, Env, Lock
 from suwi.env.problems import Problems
 from suwi.log import checkpoints, names
-from suwi.log.directory_identity import ForeignDirectory, Identity, read_identity, write_identity
+from suwi.log.batch_scan import scan_batches
+from suwi.log.checkpoints import (
+    ForeignDirectory,
+    Identity,
+    read_identity,
+    topic_id_text,
+    write_identity,
+)
 from suwi.log.directory_state import DirectoryState
 from suwi.log.file_cache import FileCache, write_all
 from suwi.log.offset_checkpoints import OffsetCheckpoints
 from suwi.log.partition_log import PartitionLog
 from suwi.log.recovery import OpenOptions, opening_log
-from suwi.log.rewriting import rewrite_unsynced
-from suwi.log.running_mark import RunningMark
+from suwi.log.running_mark import RunningMark, rewrite_unsynced
 from suwi.log.sliced_work import Job, Steps
-from suwi.log.stray import UnreadableTopicId, holds_batches
+from suwi.model.errors import CorruptMessage, KafkaStorageError
 from suwi.model.ids import LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
 
@@ -32,6 +38,40 @@ log = logging.getLogger(__name__)
 
 _PROBE_BYTES = 1 << 20
 """The least free space of a disk that is not full."""
+
+
+class UnreadableTopicId(KafkaStorageError):
+    """The directory has records, and their topic is unknown."""
+
+    def __init__(self, partition: TopicPartition, directory: str, topic_id: TopicId) -> None:
+        super().__init__(
+            f"{partition} is offline: {directory}/{names.PARTITION_METADATA} is unreadable, so it "
+            "is not known which topic the records there belong to. They are kept. To use them, "
+            f"stop the broker and run: suwi repair partition-metadata {directory} "
+            f"--topic-id {topic_id_text(topic_id)}"
+        )
+
+
+def holds_batches(disk: Disk, directory: str) -> bool:
+    """Whether some segment of a partition's directory starts with a valid batch. Raises OSError.
+
+    Batches after invalid bytes are not part of a log: recovery would remove them.
+    """
+    found = disk.list_dir(directory)
+    paths = [f"{directory}/{name}" for name in found if names.is_segment(name)]
+    return any(_starts_with_a_batch(disk, path) for path in paths)
+
+
+def _starts_with_a_batch(disk: Disk, path: str) -> bool:
+    file = disk.open(path)
+    try:
+        for _ in scan_batches(file, 0, file.size()):
+            return True
+    except CorruptMessage:
+        pass
+    finally:
+        file.close()
+    return False
 
 
 class DirectoryInUse(Exception):

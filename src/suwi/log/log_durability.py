@@ -6,20 +6,55 @@ Invariant: everything below the recovery point survives, once the last truncatio
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from posixpath import dirname
+from typing import NamedTuple
 
-from suwi.env import File
+from suwi.env import Disk, File
 from suwi.log import names
 from suwi.log.directory_state import NO_DESCRIPTORS
 from suwi.log.epoch_checkpoint import EpochCheckpoint
 from suwi.log.log_segments import LogSegments
 from suwi.log.partition_directory import PartitionDirectory
-from suwi.log.sync_job import SyncJob
 from suwi.model.ids import Offset
 
 _SEGMENTS_PER_JOB = 50
 _FILES_PER_SEGMENT = 4
+
+
+class SyncJob(NamedTuple):
+    """What to sync in a thread so that a log survives a power loss."""
+
+    end_offset: Offset
+    generation: int
+    disk: Disk
+    files: tuple[File, ...]
+    small_files: tuple[str, ...]
+    """Files beside the segments, if they may have changed since the last sync."""
+    dirs: tuple[str, ...]
+    """Directories whose entries may have changed, the inner one first."""
+    names_version: int
+    reaches_end: bool
+    """Whether nothing of the log is left to be synced after it."""
+
+    def run(self) -> None:
+        """Raises OSError: then the state on the disk is unknown."""
+        for file in self.files:
+            file.sync()
+        # A missing file belongs to a log that was deleted meanwhile.
+        for path in self.small_files:
+            with suppress(FileNotFoundError):
+                self._sync_file(path)
+        for directory in self.dirs:
+            with suppress(FileNotFoundError):
+                self.disk.sync_dir(directory)
+
+    def _sync_file(self, path: str) -> None:
+        file = self.disk.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()
 
 
 class LogDurability:
@@ -51,7 +86,7 @@ class LogDurability:
         """False while a power loss could bring back truncated records in place of newer ones."""
 
     @property
-    def unsynced(self) -> bool:
+    def is_unsynced(self) -> bool:
         return self.recovery_point < self._segments.end_offset or not self.truncation_is_safe
 
     @contextmanager
@@ -119,7 +154,7 @@ class LogDurability:
         return tuple(pinned)
 
     def synced(self, job: SyncJob) -> None:
-        self._unpin(job)
+        self.sync_abandoned(job)
         if job.generation != self._directory.generation:
             return  # The synced records were truncated; the current ones may not be synced.
         self.recovery_point = max(self.recovery_point, job.end_offset)
@@ -139,8 +174,5 @@ class LogDurability:
 
     def sync_abandoned(self, job: SyncJob) -> None:
         """The result is unknown: release the files, change nothing else."""
-        self._unpin(job)
-
-    def _unpin(self, job: SyncJob) -> None:
         for file in job.files:
             self._directory.files.unpin(file)

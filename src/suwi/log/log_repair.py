@@ -9,14 +9,12 @@ from itertools import groupby, pairwise
 
 from suwi.env import Disk, File
 from suwi.log import checkpoints, names
-from suwi.log.batch_scan import scan_headers
+from suwi.log.batch_scan import first_header
 from suwi.log.damage import Damage
 from suwi.log.file_cache import FileCache, write_all
 from suwi.log.leader_epoch_cache import LeaderEpochCache
-from suwi.log.neighbours import missing_after
 from suwi.log.segment_check import SegmentCheck, SegmentFile
 from suwi.log.sliced_work import run_steps
-from suwi.model.errors import CorruptMessage
 from suwi.model.ids import Offset, TopicPartition
 from suwi.records.builder import build_batch
 
@@ -53,10 +51,8 @@ class LogRepair:
             check = self._check(files, base, end)
             on_checked(check.segment.size_bytes)
             found += check.damages
-            if check.end < end != _NO_END and not self.may_have_gaps:
-                path, following = self._stem(base) + names.LOG, self._stem(end) + names.LOG
-                missing = missing_after(files, path, check.end, end, following, self._start)
-                found += [missing] if missing is not None else []
+            if end != _NO_END and not self.may_have_gaps:
+                found += check.missing_after(files, self._stem(end) + names.LOG, self._start)
         if found and found[-1].end == _NO_END:
             # At the end of the last segment: what was not synced may be an unfinished write, which
             # the next start truncates.
@@ -116,8 +112,10 @@ class LogRepair:
         yield from _copied(source, position, size_bytes)
 
     def _empty_batch(self, source: File, damage: Damage) -> bytearray:
-        known = self._epochs.epoch_at(damage.first)
-        epoch = known if known >= 0 else _epoch_from(source, damage.end_position)
+        epoch: int = self._epochs.epoch_at(damage.first)
+        if epoch < 0:
+            following = first_header(source, damage.end_position, source.size())
+            epoch = following.partition_leader_epoch if following is not None else 0
         return build_batch(
             [], base_offset=damage.first, last_offset=damage.end - 1, leader_epoch=epoch
         )
@@ -145,12 +143,3 @@ def log_repairs(disk: Disk, data: str) -> Callable[[TopicPartition], LogRepair]:
 def _copied(source: File, start: int, end: int) -> Iterator[bytes]:
     for position in range(start, end, _COPIED_BYTES):
         yield source.pread(min(_COPIED_BYTES, end - position), position)
-
-
-def _epoch_from(source: File, position: int) -> int:
-    """The leader epoch of the batch at a position; 0 if there is none."""
-    try:
-        header = next((h for _, h in scan_headers(source, position, source.size())), None)
-    except CorruptMessage:
-        return 0
-    return header.partition_leader_epoch if header is not None else 0

@@ -1,19 +1,23 @@
 """The segments of one log, and lookup of records in them.
 
-`find` serves readers; `add` and `truncate` work at the end, `remove_oldest` at the start.
+`find` serves readers; `add` and `truncate` work at the end, `remove_oldest` at the start. Files are
+deleted in two steps: renamed to `.deleted` at once, removed later. Those of a damaged log are
+renamed to `.damaged`, and kept until there is a new copy of it.
 Invariant: segments are contiguous, the oldest first; `bases` has the base offset of each.
 """
 
 import logging
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 
+from suwi.env import Disk, FileRegion
 from suwi.env.problems import ProblemKind
 from suwi.log import names
 from suwi.log.damage import Damage
-from suwi.log.deleted_files import mark_deleted, remove_files, set_aside
-from suwi.log.log_slice import LogSlice
+from suwi.log.file_cache import FileCache
 from suwi.log.partition_directory import PartitionDirectory
 from suwi.log.segment import RELATIVE_OFFSET_MAX, Located, Segment
 from suwi.log.sliced_work import Steps
@@ -27,6 +31,43 @@ log = logging.getLogger(__name__)
 
 SEGMENTS_AT_ONCE = 16
 """How many segments' files are renamed before the loop is yielded: a millisecond or two."""
+_ALL_FILES = (*names.SEGMENT_FILES, names.SNAPSHOT)
+
+
+class LogSlice(NamedTuple):
+    """A readable range of one segment's file that starts with a whole batch.
+
+    Read or pin it before the next await: compaction may replace the file.
+    """
+
+    directory: PartitionDirectory
+    path: str
+    position: int
+    size_bytes: int
+
+    def read(self) -> bytes:
+        directory = self.directory
+        try:
+            return directory.files.get(self.path).pread(self.size_bytes, self.position)
+        except FileNotFoundError:
+            raise  # Retention removed the segment: not a disk failure.
+        except OSError as error:
+            raise directory.failed(error, directory.generation) from error
+
+    def pin(self) -> tuple[FileRegion, Callable[[], None]]:
+        """The range to send, and a function to call when it has been sent or dropped.
+
+        Raises KafkaStorageError.
+        """
+        owner, generation = self.directory, self.directory.generation
+        try:
+            file = owner.files.pin(self.path)
+        except OSError as error:
+            raise owner.failed(error, generation) from error
+        region = FileRegion(
+            file, self.position, self.size_bytes, lambda: owner.generation == generation
+        )
+        return region, lambda: owner.files.unpin(file)
 
 
 class LogSegments:
@@ -175,16 +216,15 @@ class LogSegments:
         self._report(damage)
         return True
 
-    @property
-    def replacement_waits_for(self) -> str | None:
-        """Why a damaged log is not replaced by a copy of another replica yet."""
-        return self._replacement_waits_for
-
-    @replacement_waits_for.setter
-    def replacement_waits_for(self, obstacle: str | None) -> None:
-        self._replacement_waits_for = obstacle
-        for damage in self.damages:
-            self._report(damage)
+    def replacement_waits_for(self, obstacle: str | None) -> bool:
+        """Report why the damaged log is not replaced by a copy of another replica yet (None: it is
+        being replaced). Returns whether that has changed."""
+        is_new = obstacle != self._replacement_waits_for
+        if is_new:
+            self._replacement_waits_for = obstacle
+            for damage in self.damages:
+                self._report(damage)
+        return is_new
 
     def _report(self, damage: Damage) -> None:
         reason = f"{damage.path}: {damage.reason}"
@@ -353,3 +393,33 @@ def must_roll(
     return waited_ms > config.roll_ms - jitter_ms or not segment.has_room(
         batch_bytes, last_offset, config.segment_index_bytes
     )
+
+
+def mark_deleted(files: FileCache, stem: str, suffixes: tuple[str, ...] = _ALL_FILES) -> list[str]:
+    """Rename the files with the common path `stem` to `.deleted`. Returns the new paths."""
+    return _add_ending(files, stem, suffixes, names.DELETED)
+
+
+def set_aside(files: FileCache, stem: str) -> None:
+    """Rename the files of a segment to `.damaged`."""
+    _add_ending(files, stem, _ALL_FILES, names.DAMAGED)
+
+
+def _add_ending(files: FileCache, stem: str, suffixes: tuple[str, ...], ending: str) -> list[str]:
+    renamed = []
+    for suffix in suffixes:
+        path = stem + suffix
+        files.forget(path)
+        try:
+            files.disk.rename(path, path + ending)
+        except FileNotFoundError:
+            continue
+        renamed.append(path + ending)
+    return renamed
+
+
+def remove_files(disk: Disk, paths: Iterable[str]) -> None:
+    """Remove the files that still exist; run in a thread."""
+    for path in paths:
+        with suppress(FileNotFoundError):
+            disk.remove(path)

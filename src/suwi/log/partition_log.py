@@ -1,7 +1,7 @@
 """One partition's records on disk: a sequence of segments, of which the last one is active.
 
 Leaders enter at `append_as_leader`, followers at `append_as_follower`, readers at `read`. All calls
-are synchronous and made on the event loop; a `SyncJob` runs in a thread.
+are synchronous and made on the event loop. What survives a power loss is in `durability`.
 Invariant: start_offset <= end_offset; segments are contiguous; offsets and epochs never decrease.
 """
 
@@ -13,10 +13,9 @@ from typing import NamedTuple
 from suwi.log.damage import Damage, Rereads
 from suwi.log.epoch_checkpoint import EpochCheckpoint
 from suwi.log.log_durability import LogDurability
-from suwi.log.log_segments import SEGMENTS_AT_ONCE, LogSegments, must_roll
-from suwi.log.log_slice import LogSlice
+from suwi.log.log_segments import SEGMENTS_AT_ONCE, LogSegments, LogSlice, must_roll
 from suwi.log.partition_directory import PartitionDirectory
-from suwi.log.producer_loading import (
+from suwi.log.producer_snapshot import (
     find_snapshots,
     loading_producers,
     remove_snapshots,
@@ -25,7 +24,6 @@ from suwi.log.producer_loading import (
 from suwi.log.producer_state import ProducerStates
 from suwi.log.segment import Segment, TornSegment
 from suwi.log.sliced_work import TURN, Steps
-from suwi.log.sync_job import SyncJob
 from suwi.log.txn_index import AbortedTxn
 from suwi.model.errors import (
     CorruptMessage,
@@ -50,7 +48,6 @@ class PartitionLog:
     """Size: the entrances to a log's parts, each a few lines; the parts have files of their own."""
 
     __slots__ = (
-        "_durability",
         "_epoch_checkpoint",
         "_rereads",
         "_segments",
@@ -58,6 +55,7 @@ class PartitionLog:
         "config",
         "dir",
         "directory",
+        "durability",
         "epochs",
         "files",
         "may_have_gaps",
@@ -104,7 +102,7 @@ class PartitionLog:
         self.roll_jitter_ms = 0
         self._segments = LogSegments(directory, segments)
         self._epoch_checkpoint = epochs
-        self._durability = LogDurability(
+        self.durability = LogDurability(
             directory, self._segments, self._epoch_checkpoint, recovery_point, was_cut=was_cut
         )
         for damage in damages:
@@ -124,6 +122,21 @@ class PartitionLog:
     @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self._segments.all)
+
+    @property
+    def recovery_point(self) -> Offset:
+        return self.durability.recovery_point
+
+    @property
+    def must_sync_first(self) -> bool:
+        """Whether a replica may acknowledge only what is synced: with flush.messages=1, and while a
+        power loss could bring back records that were truncated."""
+        return self.config.flush_messages == 1 or not self.durability.truncation_is_safe
+
+    @property
+    def safe_end(self) -> Offset:
+        """The end offset that a replica may acknowledge."""
+        return self.recovery_point if self.must_sync_first else self._segments.end_offset
 
     @property
     def first_base_offset(self) -> Offset:
@@ -148,17 +161,13 @@ class PartitionLog:
         """Records that are damaged or missing on the disk, in order."""
         return self._segments.damages
 
-    @property
-    def replacement_waits_for(self) -> str | None:
-        """Why a damaged log is not replaced by a copy of another replica yet."""
-        return self._segments.replacement_waits_for
-
-    @replacement_waits_for.setter
-    def replacement_waits_for(self, obstacle: str | None) -> None:
-        self._segments.replacement_waits_for = obstacle
-
     def add_damage(self, damage: Damage) -> bool:
+        """See `LogSegments.add_damage`."""
         return self._segments.add_damage(damage)
+
+    def replacement_waits_for(self, obstacle: str | None) -> bool:
+        """See `LogSegments.replacement_waits_for`."""
+        return self._segments.replacement_waits_for(obstacle)
 
     def check(self) -> None:
         """Raises KafkaStorageError if the log was deleted or its data directory is offline."""
@@ -305,6 +314,52 @@ class PartitionLog:
         with self.directory.guard():
             return self._segments.aborted_between(first, end, found)
 
+    def reading_timestamps(self, until: int | None = None) -> Steps[None]:
+        """Read the newest timestamps of all segments, or up to the first at or after `until`.
+
+        A segment written by an earlier process reads its newest timestamp from its files. This goes
+        before a lookup by time, in slices: there may be thousands. Yields only `TURN`. Raises
+        KafkaStorageError.
+        """
+        while True:
+            read = 0
+            with self.directory.guard():
+                # Segments may have been deleted or replaced in the meantime, hence from the start.
+                for segment in self._segments.all:
+                    if not segment.knows_max_timestamp:
+                        if read == SEGMENTS_AT_ONCE:
+                            break
+                        read += 1
+                    newest = segment.max_timestamp
+                    if until is not None and newest >= until:
+                        return
+                else:
+                    return
+            yield TURN
+
+    def batch_at_time(self, timestamp: int, from_offset: Offset = Offset(0)) -> LogSlice | None:
+        """The first batch that ends at or after `from_offset` and has a record at or after
+        `timestamp`; None if there is none.
+
+        The start of the log, or `from_offset`, may be inside the batch: if the record is before it,
+        call again with the end of the batch.
+        """
+        from_offset = max(from_offset, self.start_offset)
+        with self.directory.guard():
+            for segment in self._segments.holding(from_offset):
+                batch = segment.locate_time(timestamp, from_offset) if segment.size_bytes else None
+                if batch is not None:
+                    return LogSlice(
+                        self.directory, segment.log_path, batch.position, batch.size_bytes
+                    )
+        return None
+
+    def batch_of_max_timestamp(self) -> LogSlice | None:
+        """The first batch with the newest timestamp; None in an empty log."""
+        with self.directory.guard():
+            newest = max(segment.max_timestamp for segment in self._segments.all)
+        return self.batch_at_time(newest) if newest >= 0 else None
+
     # -- removing ------------------------------------------------------------------------------
 
     def advance_start(self, offset: Offset) -> None:
@@ -369,7 +424,7 @@ class PartitionLog:
                 offset, self.config.index_interval_bytes, keep_files=keep_files
             )
             self._epoch_checkpoint.clear()
-            self.start_offset = self._durability.recovery_point = self.cleaned_to = offset
+            self.start_offset = self.durability.recovery_point = self.cleaned_to = offset
             self.start_moved = True
         with self.directory.guard(always_offline=True):
             yield partial(remove_snapshots, self.files.disk, self.dir)
@@ -388,7 +443,7 @@ class PartitionLog:
     def _truncation(self) -> Iterator[None]:
         """Wraps the removal of readable bytes; adjusts start offset, cleaner offset and epochs."""
         self.producers_are_known = False
-        with self._durability.truncation():
+        with self.durability.truncation():
             yield
         end = self.end_offset
         if end < self.start_offset:
@@ -410,32 +465,6 @@ class PartitionLog:
     def forget_epochs_beyond_end(self) -> None:
         """Remove an epoch that started at the end and wrote nothing: it is not part of this log."""
         self._epoch_checkpoint.truncate_end(self.end_offset)
-
-    # -- durability ----------------------------------------------------------------------------
-
-    @property
-    def recovery_point(self) -> Offset:
-        return self._durability.recovery_point
-
-    @property
-    def truncation_is_safe(self) -> bool:
-        return self._durability.truncation_is_safe
-
-    @property
-    def unsynced(self) -> bool:
-        return self._durability.unsynced
-
-    def sync_job(self, up_to: Offset | None = None) -> SyncJob | None:
-        return self._durability.sync_job(up_to)
-
-    def synced(self, job: SyncJob) -> None:
-        self._durability.synced(job)
-
-    def sync_failed(self, job: SyncJob, error: OSError) -> None:
-        self._durability.sync_failed(job, error)
-
-    def sync_abandoned(self, job: SyncJob) -> None:
-        self._durability.sync_abandoned(job)
 
     def finish(self) -> None:
         """Before a clean shutdown: complete the indexes, write epochs and producer state.

@@ -13,19 +13,17 @@ from typing import NamedTuple
 
 from suwi.env import File
 from suwi.log import checkpoints, names
-from suwi.log.batch_scan import Row, scan_headers, scan_rows
+from suwi.log.batch_scan import Row, first_header, scan_headers, scan_rows
 from suwi.log.cleaned_segment import complete_swaps
 from suwi.log.damage import Damage
-from suwi.log.deleted_files import mark_deleted, remove_files
 from suwi.log.directory_state import DirectoryState
 from suwi.log.epoch_checkpoint import EpochCheckpoint
 from suwi.log.file_cache import FileCache
 from suwi.log.leader_epoch_cache import LeaderEpochCache
-from suwi.log.log_segments import SEGMENTS_AT_ONCE
-from suwi.log.neighbours import comparing_neighbours
+from suwi.log.log_segments import SEGMENTS_AT_ONCE, mark_deleted, remove_files
 from suwi.log.partition_directory import PartitionDirectory
 from suwi.log.partition_log import PartitionLog
-from suwi.log.producer_loading import (
+from suwi.log.producer_snapshot import (
     loading_producers,
     newest_snapshot,
     remove_stray_snapshots,
@@ -33,6 +31,7 @@ from suwi.log.producer_loading import (
 )
 from suwi.log.producer_state import ProducerStates
 from suwi.log.segment import RELATIVE_OFFSET_MAX, Segment
+from suwi.log.segment_check import comparing_neighbours
 from suwi.log.sliced_work import TURN, Steps
 from suwi.log.valid_prefix import ValidPrefix
 from suwi.model.errors import CorruptMessage, InvalidRecord
@@ -150,6 +149,13 @@ def _finding_segments(
     yield TURN
     snapshots = offsets.get(names.SNAPSHOT, [])
     _remove_orphans(files, directory, offsets)
+    new_segment = partial(
+        Segment,
+        files,
+        directory,
+        index_interval_bytes=config.index_interval_bytes,
+        created_ms=options.now_ms,
+    )
     present = {suffix: set(offsets.get(suffix, ())) for suffix in _INDEXES}
     segments: list[Segment] = []
     for base in offsets.get(names.LOG, []):
@@ -163,13 +169,11 @@ def _finding_segments(
         for suffix in _INDEXES:
             if base not in present[suffix]:
                 disk.open(stem + suffix, create=True).close()
-        segments.append(_segment(files, directory, base, config, options))
+        segments.append(new_segment(base))
         if len(segments) % SEGMENTS_AT_ONCE == 0:
             yield TURN
     if not segments:
-        segments.append(
-            _segment(files, directory, options.start_offset, config, options, create=True)
-        )
+        segments.append(new_segment(options.start_offset, create=True))
     return segments, snapshots, any(suffix.endswith(names.DAMAGED) for suffix in offsets)
 
 
@@ -191,25 +195,6 @@ def _reaches_beyond(segment: Segment, base: Offset) -> bool:
         return segment.next_offset > base
     except CorruptMessage:
         return False
-
-
-def _segment(
-    files: FileCache,
-    directory: str,
-    base: Offset,
-    config: TopicConfig,
-    options: OpenOptions,
-    *,
-    create: bool = False,
-) -> Segment:
-    return Segment(
-        files,
-        directory,
-        base,
-        index_interval_bytes=config.index_interval_bytes,
-        created_ms=options.now_ms,
-        create=create,
-    )
 
 
 def _remove_orphans(files: FileCache, directory: str, offsets: dict[str, list[Offset]]) -> None:
@@ -480,11 +465,7 @@ class Recovery:
 
     def _first_of(self, segment: Segment) -> BatchHeader | None:
         """The first batch of a segment, if it can be read."""
-        file = self._files.get(segment.log_path)
-        try:
-            return next((header for _, header in scan_headers(file, 0, segment.size_bytes)), None)
-        except CorruptMessage:
-            return None
+        return first_header(self._files.get(segment.log_path), 0, segment.size_bytes)
 
     def _applying(
         self, segment: Segment, rows: Iterator[Row], prefix: ValidPrefix, producers: ProducerStates

@@ -16,7 +16,6 @@ from suwi.log.log_segments import SEGMENTS_AT_ONCE
 from suwi.log.partition_log import PartitionLog
 from suwi.log.segment import Segment
 from suwi.log.sliced_work import TURN, Steps
-from suwi.log.time_lookup import reading_timestamps
 from suwi.model.ids import Offset
 from suwi.model.topic_config import TopicConfig
 
@@ -95,7 +94,7 @@ def applying_retention(
     """
     config = partition_log.config
     if "delete" in config.cleanup_policy and config.retention_ms >= 0:
-        yield from reading_timestamps(partition_log, now_ms - config.retention_ms)
+        yield from partition_log.reading_timestamps(now_ms - config.retention_ms)
     with partition_log.directory.guard():
         facts = _facts_of(partition_log)
         count = count_deletable(

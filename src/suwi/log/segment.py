@@ -163,7 +163,7 @@ class Segment:
 
     def _count_index_bytes(self) -> int:
         """The size of the larger index with the next entry; `finish` adds one more time entry."""
-        offsets, times = self.offset_index.file.size_bytes, self.time_index.file.size_bytes
+        offsets, times = self.offset_index.size_bytes, self.time_index.size_bytes
         return offsets + 8 if offsets >= times + 16 else times + 2 * 12
 
     # -- writing -------------------------------------------------------------------------------

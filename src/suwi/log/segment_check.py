@@ -1,27 +1,32 @@
 """Checks the batches of a closed segment: each against its checksum and its neighbours.
 
-`checking` yields jobs for a thread, each of which reads up to 256 KiB and drops it from the page
-cache. Base offset and leader epoch are outside a batch's checksum: `ValidPrefix` judges them. After
-a damaged batch the check continues at the next whole batch, found by the batch's length or in the
-offset index.
+`SegmentCheck.checking` yields jobs for a thread, each of which reads up to 256 KiB and drops it
+from the page cache. Base offset and leader epoch are outside a batch's checksum: `ValidPrefix`
+judges them. After a damaged batch the check continues at the next whole batch, found by the batch's
+length or in the offset index.
+`comparing_neighbours` compares each segment of a log with the next one: records may be missing
+between them. Segments are contiguous, with exceptions that are legal: a gap below the start offset;
+offsets that are too far away for an index (`LogSegments.base_for`); a log that was compacted,
+perhaps by Apache Kafka before it was adopted, which leaves gaps between segments.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Self
 
 from suwi.env import Disk, File
 from suwi.log import names
-from suwi.log.batch_scan import Row, scan_rows
+from suwi.log.batch_scan import Row, first_header, scan_rows
 from suwi.log.damage import Damage
+from suwi.log.file_cache import FileCache
 from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.log.partition_log import PartitionLog
-from suwi.log.segment import Segment
-from suwi.log.sliced_work import Steps
+from suwi.log.segment import RELATIVE_OFFSET_MAX, Segment
+from suwi.log.sliced_work import TURN, Steps
 from suwi.log.valid_prefix import ValidPrefix
 from suwi.model.errors import CorruptMessage
 from suwi.model.ids import Offset
@@ -31,6 +36,10 @@ _REASON = "a batch does not match its checksum, or cannot be read"
 _TRAILING = "bytes that are no batch of this segment follow its last one"
 _PROBED_BYTES = 1 << 18
 _INDEX_ENTRY = struct.Struct(">ii")
+
+
+_SEGMENTS_AT_ONCE = 8
+"""Each takes about three short reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,14 @@ class SegmentCheck:
         """The offset after the last batch, whole or damaged: between it and the next segment
         records may be missing."""
         return Offset(max(self.found_end, self.damages[-1].end if self.damages else 0))
+
+    def missing_after(
+        self, files: FileCache, following_path: str, start_offset: Offset
+    ) -> list[Damage]:
+        """What is missing between the last batch and the next segment; empty if nothing is."""
+        path, base = self.segment.file.path, self.segment.end_offset
+        missing = _missing_after(files, path, self.end, base, following_path, start_offset)
+        return [missing] if missing is not None else []
 
     def checking(self) -> Steps[None]:
         """Yields jobs for a thread. An unreadable part of the file counts as damaged."""
@@ -171,3 +188,60 @@ class SegmentCheck:
                 end,
             )
         )
+
+
+def comparing_neighbours(
+    files: FileCache, segments: Sequence[Segment], start_offset: Offset
+) -> Steps[list[Damage]]:
+    """What is missing from `start_offset` on. Not for a log that was compacted."""
+    found: list[Damage] = []
+    for number, (segment, following) in enumerate(pairwise(segments), start=1):
+        if following.base_offset > start_offset:
+            damage = None
+            with suppress(OSError):  # Readers will get the error.
+                damage = _missing_between(files, segment, following, start_offset)
+            if damage is not None:
+                found.append(damage)
+            if number % _SEGMENTS_AT_ONCE == 0:
+                yield TURN
+    return found
+
+
+def _missing_between(
+    files: FileCache, segment: Segment, following: Segment, start_offset: Offset
+) -> Damage | None:
+    end, position = segment.end_of_whole_batches()
+    base, path = following.base_offset, following.log_path
+    missing = _missing_after(files, segment.log_path, end, base, path, start_offset)
+    if missing is None or position >= segment.size_bytes:
+        return missing
+    return missing._replace(
+        segment=segment.base_offset,
+        reason="the segment does not end with a whole batch",
+        position=position,
+        end_position=segment.size_bytes,
+    )
+
+
+def _missing_after(
+    files: FileCache,
+    path: str,
+    end: Offset,
+    following_base: Offset,
+    following_path: str,
+    start_offset: Offset,
+) -> Damage | None:
+    """The records that are missing between the log file at `path`, which ends at `end`, and the
+    next one."""
+    first = Offset(max(end, start_offset))
+    if first >= following_base or _is_far(files, following_path, end):
+        return None
+    reason = f"the records up to the next segment, {following_path}, are missing"
+    return Damage(first, following_base, following_base, path, reason)
+
+
+def _is_far(files: FileCache, following_path: str, end: Offset) -> bool:
+    """Whether an index of the segment before could not have reached the batch."""
+    file = files.get(following_path)
+    first = first_header(file, 0, file.size())
+    return first is not None and first.last_offset - end > RELATIVE_OFFSET_MAX

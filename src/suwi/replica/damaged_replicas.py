@@ -129,9 +129,7 @@ class DamagedReplicas:
                 waits_for = "a controller that lets it leave the ISR"
             if waits_for is not None:
                 step = Step.HAND_OVER if step is Step.RESIGN else Step.KEEP
-        partition_log = partition.log_as_it_is
-        if partition_log.replacement_waits_for != waits_for:
-            partition_log.replacement_waits_for = waits_for
+        if partition.log_as_it_is.replacement_waits_for(waits_for):
             extra = {"partition": str(tp), "waits_for": waits_for or "nothing"}
             log.info("damaged replica to be replaced", extra=extra)
         self._take(step, partition, state)

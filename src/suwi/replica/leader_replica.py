@@ -14,7 +14,7 @@ from suwi.metadata.image import PartitionState
 from suwi.model.errors import KafkaStorageError, NotEnoughReplicasAfterAppend
 from suwi.model.ids import NodeId, Offset
 from suwi.replica.leader_state import LeaderState, Proposal
-from suwi.replica.log_sync import LogSyncer, safe_end
+from suwi.replica.log_sync import LogSyncer
 from suwi.replica.replica_log import ReplicaLog
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class LeaderReplica:
             # The only replica: everything in its log is committed, but for what was appended in the
             # epoch before and is being synced.
             is_syncing = self._syncer.task is not None
-            end = safe_end(partition_log) if is_syncing else partition_log.end_offset
+            end = partition_log.safe_end if is_syncing else partition_log.end_offset
             self._replica_log.advance(end)
         else:
             self._syncer.sync_if_due(partition_log)
@@ -66,7 +66,9 @@ class LeaderReplica:
             if not self.state.is_held_back(replica_log.high_watermark):
                 self._update_watermark()
             replica_log.delayed.notify_followers()
-        elif partition_log.config.flush_messages > 1 and partition_log.truncation_is_safe:
+        elif (
+            partition_log.config.flush_messages > 1 and partition_log.durability.truncation_is_safe
+        ):
             replica_log.advance(partition_log.end_offset)
 
     def log_synced(self, partition_log: PartitionLog) -> None:
@@ -76,7 +78,7 @@ class LeaderReplica:
         if len(self.state.replicas) > 1:
             self._update_watermark()
         else:
-            self._replica_log.advance(safe_end(partition_log))
+            self._replica_log.advance(partition_log.safe_end)
 
     def record_progress(
         self, node: NodeId, end_offset: Offset, start_offset: Offset, broker_epoch: int
@@ -115,7 +117,7 @@ class LeaderReplica:
         context = replica_log.context
         replica_log.advance(
             self.state.watermark(
-                safe_end(partition_log),
+                partition_log.safe_end,
                 members_min=partition_log.config.min_insync_replicas,
                 leader_end=partition_log.end_offset,
                 now_s=asyncio.get_running_loop().time(),

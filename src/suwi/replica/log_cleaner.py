@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from suwi.env import Env
-from suwi.log.cleaner import Cleaned, CleanerAborted, clean
-from suwi.log.cleaner_plan import CleanerPlan, plan_cleaner_run
+from suwi.log.compaction import Cleaned, CleanerAborted, CleanerPlan, clean, plan_cleaner_run
 from suwi.log.log_directories import LogDirectories
 from suwi.log.partition_log import PartitionLog
 from suwi.log.sliced_work import Job, Steps

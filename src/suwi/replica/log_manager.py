@@ -169,7 +169,7 @@ class LogManager:
         unsynced = list(self._unsynced.items())
         async for tp, partition in in_slices(unsynced, _LOOKED_AT_AT_ONCE):
             try:
-                if not partition.is_closed and partition.log_as_it_is.unsynced:
+                if not partition.is_closed and partition.log_as_it_is.durability.is_unsynced:
                     await self._sync_if_due(partition)
                     if not _is_synced_until_next_append(partition):
                         continue

@@ -15,7 +15,6 @@ from suwi.env import Env, File
 from suwi.log.batch_scan import scan_rows
 from suwi.log.damage import Damage
 from suwi.log.log_directories import LogDirectories
-from suwi.log.neighbours import missing_after
 from suwi.log.partition_log import PartitionLog
 from suwi.log.segment import Segment
 from suwi.log.segment_check import SegmentCheck, SegmentFile
@@ -173,14 +172,10 @@ class LogScrubber:
             await self._run_jobs(partition_log, segment, generation, check, is_urgent)
         finally:
             file.close()
-        damages = check.damages
-        is_short = check.end < end_offset
-        if is_short and following is not None and not partition_log.may_have_gaps:
-            files, start = partition_log.files, partition_log.start_offset
-            path, base, of_next = segment.log_path, following.base_offset, following.log_path
-            missing = missing_after(files, path, check.end, base, of_next, start)
-            damages += [missing] if missing is not None else []
-        return damages
+        if following is None or partition_log.may_have_gaps:
+            return check.damages
+        files, start = partition_log.files, partition_log.start_offset
+        return check.damages + check.missing_after(files, following.log_path, start)
 
     async def _run_jobs(
         self,

@@ -1,16 +1,15 @@
 """Syncs a log in a thread: runs a `SyncJob` and reports its result to the log.
 
 `sync_log` syncs once, `syncing` does so as a step of a change to a log. `LogSyncer` syncs a
-replica's log as often as `flush.messages` requires. `safe_end` is the end offset that a replica may
-acknowledge.
+replica's log as often as `flush.messages` requires.
 """
 
 import asyncio
 from functools import partial
 
+from suwi.log.log_durability import SyncJob
 from suwi.log.partition_log import PartitionLog
 from suwi.log.sliced_work import Steps
-from suwi.log.sync_job import SyncJob
 from suwi.log.sync_threads import start_in_sync_thread
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import Offset
@@ -32,7 +31,8 @@ class LogSyncer:
     def sync_if_due(self, partition_log: PartitionLog) -> None:
         unsynced = partition_log.end_offset - partition_log.recovery_point
         is_due = (
-            unsynced >= partition_log.config.flush_messages or not partition_log.truncation_is_safe
+            unsynced >= partition_log.config.flush_messages
+            or not partition_log.durability.truncation_is_safe
         )
         if self.task is None and is_due:
             self.task = self._replica_log.context.tasks.start(
@@ -78,24 +78,6 @@ class LogSyncer:
             return False  # Deleted: the files have been renamed.
         return await sync_log(partition_log)
 
-    @property
-    def must_sync_first(self) -> bool:
-        """Whether a follower must sync before its next fetch, which acknowledges its end offset."""
-        partition_log = self._replica_log.ready_log
-        return partition_log is not None and (
-            partition_log.config.flush_messages == 1 or not partition_log.truncation_is_safe
-        )
-
-
-def safe_end(partition_log: PartitionLog) -> Offset:
-    """The end offset that a replica may acknowledge: with flush.messages=1 only what is synced.
-
-    The same holds while a power loss could bring back records that were truncated.
-    """
-    if partition_log.config.flush_messages == 1 or not partition_log.truncation_is_safe:
-        return partition_log.recovery_point
-    return partition_log.end_offset
-
 
 async def sync_log(partition_log: PartitionLog, up_to: Offset | None = None) -> bool:
     """Sync everything below `up_to` (default: the end). Returns whether there was anything to sync.
@@ -113,7 +95,9 @@ async def sync_log(partition_log: PartitionLog, up_to: Offset | None = None) -> 
             await asyncio.shield(running)
         except OSError as error:
             raise KafkaStorageError(f"{partition_log.partition}: {error}") from error
-        if job.reaches_end or (job.end_offset >= end_offset and partition_log.truncation_is_safe):
+        if job.reaches_end or (
+            job.end_offset >= end_offset and partition_log.durability.truncation_is_safe
+        ):
             break
     return has_synced
 
@@ -124,7 +108,7 @@ async def _next_job(partition_log: PartitionLog, up_to: Offset | None) -> SyncJo
     await slots.acquire()
     job = None
     try:
-        job = partition_log.sync_job(up_to)
+        job = partition_log.durability.sync_job(up_to)
     finally:
         if job is None:
             slots.release()
@@ -133,25 +117,26 @@ async def _next_job(partition_log: PartitionLog, up_to: Offset | None) -> SyncJo
 
 def _ended(partition_log: PartitionLog, job: SyncJob, running: "asyncio.Future[None]") -> None:
     partition_log.directory.files.sync_slots.release()
+    durability = partition_log.durability
     error = None if running.cancelled() else running.exception()
     if isinstance(error, OSError):
-        partition_log.sync_failed(job, error)
+        durability.sync_failed(job, error)
     elif error is not None or running.cancelled():
-        partition_log.sync_abandoned(job)
+        durability.sync_abandoned(job)
     else:
-        partition_log.synced(job)
+        durability.synced(job)
 
 
 def syncing(partition_log: PartitionLog) -> Steps[None]:
     """Sync after a change: the follower's next fetch acknowledges what is in the log."""
-    end_offset = partition_log.end_offset
-    while (job := partition_log.sync_job(end_offset)) is not None:
+    end_offset, durability = partition_log.end_offset, partition_log.durability
+    while (job := durability.sync_job(end_offset)) is not None:
         try:
             yield job.run
         except OSError as error:
-            partition_log.sync_failed(job, error)
+            durability.sync_failed(job, error)
             raise KafkaStorageError(f"{partition_log.partition}: {error}") from error
         except BaseException:  # An unexpected error, or the generator is closed.
-            partition_log.sync_abandoned(job)
+            durability.sync_abandoned(job)
             raise
-        partition_log.synced(job)
+        durability.synced(job)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from math import inf
 
-from suwi.log.log_slice import LogSlice
+from suwi.log.log_segments import LogSlice
 from suwi.log.partition_log import Appended, PartitionLog
 from suwi.log.producer_state import ProducerStates
 from suwi.metadata.image import PartitionState

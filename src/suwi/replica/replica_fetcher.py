@@ -250,7 +250,8 @@ class ReplicaFetcher:
                 else:
                     is_applied = await self._process_in_slices(state, sent.wanted[key], fetched)
                     processed_bytes += _COST_BYTES + len(_records(fetched))
-                    if state.partition.syncer.must_sync_first:
+                    ready_log = state.partition.replica_log.ready_log
+                    if ready_log is not None and ready_log.must_sync_first:
                         synced.append(state)
                 if not is_applied:
                     # The leader assumes that this follower received its high watermark: a full

@@ -18,10 +18,10 @@ from suwi.env import Clock
 from suwi.env.problems import ProblemKind, Problems
 from suwi.env.tasks import Tasks
 from suwi.log.directory_state import NO_DESCRIPTORS, NO_SPACE
+from suwi.log.log_directory import UnreadableTopicId
 from suwi.log.partition_log import PartitionLog
 from suwi.log.retention import applying_retention
 from suwi.log.sliced_work import Job, Steps, run_steps
-from suwi.log.stray import UnreadableTopicId
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import BrokerError, KafkaStorageError, NotLeaderOrFollower
 from suwi.model.ids import NO_EPOCH, LeaderEpoch, NodeId, Offset, TopicPartition

@@ -13,7 +13,7 @@ from suwi.controller.failure_detector import FailureDetector
 from suwi.handlers.list_offsets import ListOffsets
 from suwi.handlers.refused_batches import RefusedBatches, _Refusals, _Sequences
 from suwi.log.log_directory import LogDirectory
-from suwi.log.log_slice import LogSlice
+from suwi.log.log_segments import LogSlice
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.replica.partition import Partition
 from suwi.replica.replica_fetcher import ReplicaFetcher

@@ -17,8 +17,7 @@ from suwi.coordinator.decision import Decision
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.group.offset_manager import OffsetManager
 from suwi.handlers.produce_verification import ProduceVerification
-from suwi.log.log_segments import LogSegments
-from suwi.log.log_slice import LogSlice
+from suwi.log.log_segments import LogSegments, LogSlice
 from suwi.log.producer_state import ProducerStates
 from suwi.log.txn_index import AbortedTxn
 from suwi.model.ids import Offset
