@@ -78,10 +78,9 @@ bench: setup ## measure against Apache Kafka; ONLY=stalls QUICK=1, ONLY=race AGA
 compat: setup ## Apache Kafka's own tools and classes (needs Java and Maven) against Suwi
 	@$(BIN)/python -m pytest compat --timeout=600
 
-docs: setup ## regenerate the tables of keys and options and the file map in docs/
+docs: setup ## regenerate the tables of keys and options in docs/
 	@$(BIN)/python tools/config_docs.py
 	@$(BIN)/python tools/spark_docs.py
-	@$(BIN)/python tools/file_map.py
 
 lock: ## regenerate requirements.lock from the ranges in pyproject.toml
 	@tools/lock.sh
