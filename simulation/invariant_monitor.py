@@ -20,8 +20,8 @@ from simulation.checkers.facts import (
     StateChange,
     World,
 )
-from suwi.controller.events import events
 from suwi.log.partition_log import PartitionLog
+from suwi.metadata.cluster_events import events
 from suwi.metadata.image import (
     ClusterImage,
     ImageBuilder,

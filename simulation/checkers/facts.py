@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from suwi.controller.events import Event
+from suwi.metadata.cluster_events import Event
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import NodeId, TopicPartition
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from simulation.checkers.committed import Committed
 from simulation.checkers.facts import Batch, Broken, Checker, Replica, World
-from suwi.controller.events import RECORDS_LOST, UNCLEAN_ELECTION, Event
+from suwi.metadata.cluster_events import RECORDS_LOST, UNCLEAN_ELECTION, Event
 from suwi.model.ids import NodeId
 
 _Place = tuple[NodeId, str]

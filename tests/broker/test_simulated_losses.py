@@ -9,7 +9,7 @@ import pytest
 
 from suwi.client.admin import Admin
 from suwi.client.connection import PeerConnection
-from suwi.controller.events import (
+from suwi.metadata.cluster_events import (
     RECORDS_LOST,
     SUSPECT_ELECTION,
     UNCLEAN_ELECTION,

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.events import UNCLEAN_ELECTION
 from suwi.controller.replica_state_query import ReplicaStateQuery
 from suwi.controller.replication_control import ReplicationControl
+from suwi.metadata.cluster_events import UNCLEAN_ELECTION
 from suwi.metadata.image import BrokerInfo
 from suwi.model.errors import RequestTimedOut
 from suwi.model.ids import NO_NODE, NodeId

@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 
 from suwi.cli.events import event_text
-from suwi.controller.events import LOSS_UNKNOWN, RECORDS_LOST, SUSPECT_ELECTION, UNCLEAN_ELECTION
+from suwi.metadata.cluster_events import (
+    LOSS_UNKNOWN,
+    RECORDS_LOST,
+    SUSPECT_ELECTION,
+    UNCLEAN_ELECTION,
+)
 from suwi.testing import Cluster
 from tests.cli.support import Suwi
 from tests.testing.clients import send, until

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from suwi.controller.events import RECORDS_LOST, UNCLEAN_ELECTION
+from suwi.metadata.cluster_events import RECORDS_LOST, UNCLEAN_ELECTION
 from suwi.testing import Cluster
 from tests.broker_process import BrokerProcess, unique_name
 from tests.cli.support import Suwi

@@ -9,7 +9,6 @@ from uuid import UUID
 import pytest
 
 from suwi.controller import topic_control
-from suwi.controller.placement import Site, place
 from suwi.controller.topic_control import TopicControl
 from suwi.metadata.image import (
     LIVE,
@@ -23,6 +22,7 @@ from suwi.metadata.image import (
     encode_shards,
     encode_topic,
 )
+from suwi.metadata.placement import Site, place
 from suwi.metadata.store import Operation, Put, check_write, values_of
 from suwi.model.errors import InvalidTopic, UnknownTopicId, UnknownTopicOrPartition
 from suwi.model.ids import LeaderEpoch, NodeId, TopicId

@@ -11,7 +11,6 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NoNodeError
 
-from suwi.cli.zookeeper_settings import zookeeper_settings
 from suwi.controller.registration import OwnRegistration, encode_registration
 from suwi.env import local_env
 from suwi.env.tasks import cancel_and_wait
@@ -19,6 +18,7 @@ from suwi.metadata.image import CLUSTER, BrokerInfo, Endpoint
 from suwi.metadata.store import ForeignZnodes, Put, Session
 from suwi.metadata.zookeeper import ZookeeperStore
 from suwi.metadata.zookeeper_connection import ZookeeperSettings
+from suwi.metadata.zookeeper_settings import zookeeper_settings
 from suwi.model.broker_config import parse_broker_config
 from suwi.model.config_kinds import BadConfig
 from suwi.model.ids import NodeId

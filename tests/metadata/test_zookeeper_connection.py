@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from suwi.cli.zookeeper_settings import zookeeper_settings
 from suwi.env import local_env
 from suwi.metadata import zookeeper_connection
 from suwi.metadata.store import Applied, Put, SessionLost, Unavailable
@@ -22,6 +21,7 @@ from suwi.metadata.zookeeper import ZookeeperStore
 from suwi.metadata.zookeeper_connection import AccessDenied, Connection, ZookeeperSettings
 from suwi.metadata.zookeeper_format import Paths, encode_entry, encode_number
 from suwi.metadata.zookeeper_session import ZookeeperSession
+from suwi.metadata.zookeeper_settings import zookeeper_settings
 from suwi.metadata.zookeeper_sockets import Sockets
 from suwi.model.broker_config import parse_broker_config
 from suwi.model.config_kinds import BadConfig

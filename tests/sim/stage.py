@@ -4,7 +4,7 @@ from uuid import UUID
 
 from simulation.checkers import Committed, all_checkers
 from simulation.checkers.facts import Batch, LogId, Replica, Rules, StateChange, World
-from suwi.controller.events import RECORDS_LOST, UNCLEAN_ELECTION, Event
+from suwi.metadata.cluster_events import RECORDS_LOST, UNCLEAN_ELECTION, Event
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import LeaderEpoch, NodeId, PartitionIndex, TopicPartition
 

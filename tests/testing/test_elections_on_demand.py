@@ -3,7 +3,7 @@
 from confluent_kafka import ElectionType, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from suwi.controller.events import UNCLEAN_ELECTION
+from suwi.metadata.cluster_events import UNCLEAN_ELECTION
 from suwi.testing import Cluster
 from tests.testing.clients import PATIENCE_S, read, send, until
 

@@ -5,7 +5,7 @@ import warnings
 import pytest
 from confluent_kafka import KafkaError
 
-from suwi.controller.events import RECORDS_LOST, UNCLEAN_ELECTION
+from suwi.metadata.cluster_events import RECORDS_LOST, UNCLEAN_ELECTION
 from suwi.testing import Cluster
 from tests.testing.clients import PATIENCE_S, make_producer, read, send, send_with, until
 

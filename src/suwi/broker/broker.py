@@ -15,7 +15,6 @@ from typing import Any
 from suwi.broker.cluster_identity import identify
 from suwi.broker.kafka_apis import KafkaApis
 from suwi.broker.listener_security import ListenerSecurity, ScramUsers, cluster_secrets
-from suwi.broker.listeners import parse_listeners
 from suwi.broker.metadata_position import MetadataPosition
 from suwi.broker.peer_security import (
     check_peers_can_log_in,
@@ -54,6 +53,7 @@ from suwi.metadata.store import MetadataStore, until_available
 from suwi.model.broker_config import BrokerConfig, rack_of
 from suwi.model.features import SUPPORTED
 from suwi.model.ids import NodeId
+from suwi.model.listener_config import parse_listeners
 from suwi.net.dispatch import Dispatcher
 from suwi.net.listener import Listener
 from suwi.net.stats import Measured, NetStats

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from suwi.broker.listeners import ListenerSpec
 from suwi.env import Disk, Env, Random
 from suwi.metadata.store import ABSENT, MetadataStore, Put
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
+from suwi.model.listener_config import ListenerSpec
 from suwi.model.security_config import Scope, SecurityConfig
 from suwi.net.connection import Dispatch
 from suwi.net.limits import Limits

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from suwi.broker.listener_security import ListenerSecurity
-from suwi.broker.listeners import ListenerSpec
 from suwi.env.problems import ProblemKind, Problems
 from suwi.metadata.image import Endpoint
 from suwi.model.broker_config import BrokerConfig
+from suwi.model.listener_config import ListenerSpec
 from suwi.net.connection import Dispatch
 from suwi.net.limits import Limits
 from suwi.net.listener import Budget, Listener

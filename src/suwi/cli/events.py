@@ -10,7 +10,12 @@ from suwi.cli.session import run
 from suwi.client.cluster import Cluster
 from suwi.client.cluster_status import describe_events
 from suwi.client.connection import ConnectionLost
-from suwi.controller.events import LOSS_UNKNOWN, RECORDS_LOST, SUSPECT_ELECTION, UNCLEAN_ELECTION
+from suwi.metadata.cluster_events import (
+    LOSS_UNKNOWN,
+    RECORDS_LOST,
+    SUSPECT_ELECTION,
+    UNCLEAN_ELECTION,
+)
 
 COLUMNS = ("Time", "Event", "Partition", "Details")
 

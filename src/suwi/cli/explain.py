@@ -23,7 +23,7 @@ from suwi.client.replicas import describe_replicas
 from suwi.client.routing import ask_leaders
 from suwi.client.transaction_admin import PartitionProducer, list_transactions, producers_of
 from suwi.client.versioned_connection import VersionedConnection
-from suwi.controller.events import RECORDS_LOST, UNCLEAN_ELECTION
+from suwi.metadata.cluster_events import RECORDS_LOST, UNCLEAN_ELECTION
 from suwi.model.errors import BrokerError, UnsupportedVersion
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
 from suwi.records.batch import BatchHeader, batches

@@ -65,9 +65,9 @@ def _refuse_embedded_metadata(env: Env, directories: Sequence[str]) -> None:
 
 
 async def _open_zookeeper(env: Env, config: BrokerConfig) -> MetadataStore:
-    from suwi.cli.zookeeper_settings import zookeeper_settings
     from suwi.metadata.zookeeper import ZookeeperStore
     from suwi.metadata.zookeeper_connection import AccessDenied
+    from suwi.metadata.zookeeper_settings import zookeeper_settings
 
     settings = zookeeper_settings(config, env)
     limit_s = config.zookeeper_connection_timeout_ms / 1000 or None

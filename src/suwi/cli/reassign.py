@@ -1,6 +1,6 @@
 """Moves replicas: `suwi cluster drain` and `suwi topics alter --replication-factor`.
 
-The targets are computed here, with the rules for new partitions (`controller/placement.py`); the
+The targets are computed here, with the rules for new partitions (`metadata/placement.py`); the
 controller carries them out, also if this command ends before that.
 """
 
@@ -14,7 +14,7 @@ from suwi.client.admin import Admin, Reassignment
 from suwi.client.cluster import Cluster
 from suwi.client.retry import Retry
 from suwi.client.topology import TopicInfo
-from suwi.controller.placement import Site, extend
+from suwi.metadata.placement import Site, extend
 from suwi.model.errors import (
     InvalidReplicationFactor,
     NotController,

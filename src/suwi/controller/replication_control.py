@@ -25,14 +25,6 @@ from suwi.controller.elections import (
     elect_longest_log,
     elect_preferred,
 )
-from suwi.controller.events import (
-    RECORDS_LOST,
-    SUSPECT_ELECTION,
-    UNCLEAN_ELECTION,
-    Event,
-    logged_facts,
-    operations,
-)
 from suwi.controller.metadata_writer import MetadataWriter
 from suwi.controller.partition_changes import (
     SLICE_PARTITIONS,
@@ -54,6 +46,14 @@ from suwi.controller.replica_state_query import (
 )
 from suwi.env import Clock
 from suwi.env.slices import in_slices
+from suwi.metadata.cluster_events import (
+    RECORDS_LOST,
+    SUSPECT_ELECTION,
+    UNCLEAN_ELECTION,
+    Event,
+    logged_facts,
+    operations,
+)
 from suwi.metadata.deletions import delete_deletions
 from suwi.metadata.image import (
     LIVE,

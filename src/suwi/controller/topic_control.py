@@ -10,7 +10,6 @@ from uuid import UUID
 
 from suwi.controller.internal_topics import check_can_be_deleted, check_can_grow, check_configs
 from suwi.controller.metadata_writer import MetadataWriter, check_fits
-from suwi.controller.placement import Site, place, sites_of
 from suwi.env import Random
 from suwi.env.slices import in_slices
 from suwi.metadata.deletions import put_deletion
@@ -27,6 +26,7 @@ from suwi.metadata.image import (
     shard_key,
 )
 from suwi.metadata.metadata_follower import MetadataFollower
+from suwi.metadata.placement import Site, place, sites_of
 from suwi.metadata.store import ABSENT, Delete, Operation, Put
 from suwi.model.config_kinds import BadConfig
 from suwi.model.errors import (

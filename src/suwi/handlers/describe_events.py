@@ -6,7 +6,7 @@ The response is JSON: `{"events": [{"kind": …, "at_ms": …, "facts": {…}}]}
 import json
 from dataclasses import asdict
 
-from suwi.controller.events import events
+from suwi.metadata.cluster_events import events
 from suwi.net.answers import Answer, Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager

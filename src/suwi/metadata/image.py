@@ -166,7 +166,7 @@ class ClusterImage:
     deletions: Mapping[NodeId, Shards] = field(default_factory=lambda: MappingProxyType({}))
     """Topics that were deleted while a broker was down: it deletes their data when it returns."""
     events: Mapping[int, bytes] = field(default_factory=lambda: MappingProxyType({}))
-    """By number; see `controller/events.py`."""
+    """By number; see `metadata/cluster_events.py`."""
     group_configs: Mapping[str, Mapping[str, str]] = field(
         default_factory=lambda: MappingProxyType({})
     )

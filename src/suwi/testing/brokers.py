@@ -14,9 +14,9 @@ from suwi.client.addresses import Address
 from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster
 from suwi.client.errors import is_transient
-from suwi.controller.events import Event, events
 from suwi.env import SystemRandom
 from suwi.env.tasks import TaskFailure, Tasks
+from suwi.metadata.cluster_events import Event, events
 from suwi.metadata.embedded import EmbeddedStore
 from suwi.metadata.image import ClusterImage, PartitionState
 from suwi.metadata.metadata_follower import MetadataFollower

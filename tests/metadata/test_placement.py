@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwi.controller.placement import Site, extend, place, sites_of
 from suwi.metadata.image import BrokerInfo, Endpoint
+from suwi.metadata.placement import Site, extend, place, sites_of
 from suwi.model.errors import InvalidReplicationFactor
 from suwi.model.ids import NodeId
 

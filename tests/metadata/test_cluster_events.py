@@ -2,7 +2,8 @@
 
 from types import MappingProxyType
 
-from suwi.controller.events import (
+from suwi.controller.replica_state_query import ReplicaFacts, lost_at_least
+from suwi.metadata.cluster_events import (
     EVENTS_KEPT,
     LOSS_UNKNOWN,
     UNCLEAN_ELECTION,
@@ -11,7 +12,6 @@ from suwi.controller.events import (
     logged_facts,
     operations,
 )
-from suwi.controller.replica_state_query import ReplicaFacts, lost_at_least
 from suwi.metadata.image import ClusterImage, ImageBuilder
 from suwi.metadata.store import values_of
 from suwi.model.ids import LeaderEpoch, NodeId, Offset
