@@ -1,6 +1,6 @@
 """Which cluster this broker belongs to: what its data directories say, and the metadata store."""
 
-from suwi.env.random import Random
+from suwi.env import Random
 from suwi.log.checkpoints import topic_id_text
 from suwi.log.directory_identity import ForeignDirectory, Identity
 from suwi.log.log_directories import LogDirectories
