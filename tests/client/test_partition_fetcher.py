@@ -7,9 +7,8 @@ import pytest
 
 from suwi.client.cluster import Cluster
 from suwi.client.errors import Unreachable
-from suwi.client.fetching import ReadSettings, TopicReplaced
+from suwi.client.fetching import PartitionFetcher, ReadSettings, TopicReplaced
 from suwi.client.isolation_filter import visible_records
-from suwi.client.partition_fetcher import PartitionFetcher
 from suwi.client.producer import Producer
 from suwi.model.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from suwi.client.sasl_login import TokenLogin, read_sasl_login
+from suwi.client.security import TokenLogin, read_sasl_login
 from suwi.client.tokens import EndpointTokens, NoToken, read_tokens
 from suwi.env import local_env
 from suwi.model.config_kinds import BadConfig

@@ -7,7 +7,7 @@ from typing import Any
 
 from suwi.net.answers import Answer, Exclusive, Later, NoReply, Reply
 from suwi.net.buffer_pool import BufferPool, KeptBytes
-from suwi.net.client_identity import ClientIdentity
+from suwi.net.connection import ClientIdentity
 from suwi.net.dispatch import Request
 from suwi.net.fair_turns import SliceTurns
 from suwi.replica.partition import Partition

@@ -14,7 +14,7 @@ from suwi.handlers.describe_replicas import DescribeReplicas
 from suwi.handlers.json_body import read_json
 from suwi.model.ids import NodeId, PartitionIndex, TopicPartition
 from suwi.net.answers import CloseConnection, Exclusive, Reply
-from suwi.net.client_identity import ClientIdentity
+from suwi.net.connection import ClientIdentity
 from suwi.wire.versions import CLIENT_JSON_BYTES_MAX, SMALL_REQUEST_BYTES_MAX, ApiKey
 
 _REPLICAS = 300

@@ -20,7 +20,7 @@ from suwi.model.broker_config import parse_broker_config
 from suwi.model.errors import BrokerError, InvalidTopic, NotController, RequestTimedOut
 from suwi.model.ids import LeaderEpoch, NodeId, TopicId
 from suwi.net import Answer, Exclusive, Reply, Request
-from suwi.net.client_identity import ClientIdentity
+from suwi.net.connection import ClientIdentity
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.replica.suspected_brokers import SuspectedBrokers
 from suwi.sim import Simulation

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from suwi.net.failed_authentications import FailedAuthentications
+from suwi.net.listener import FailedAuthentications
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from suwi.net import Answer, CloseConnection, Connection, Limits, Reply
 from suwi.net.buffer_pool import BufferPool
 from suwi.net.fair_turns import Turns
+from suwi.net.output import UnsentBytesBudget
 from suwi.net.sasl_gate import SaslGate
-from suwi.net.unsent_bytes import UnsentBytesBudget
 from suwi.security.plain import PlainServer, PlainUsers
 from suwi.security.principal import ANONYMOUS, user
 from suwi.security.sasl_session import MechanismRules, SaslRules, SaslSession

@@ -11,11 +11,11 @@ from suwi.wire import codec
 from suwi.wire.errors import MalformedRequest
 from suwi.wire.primitives import SLICE_BYTES, SLICE_ITEMS
 from suwi.wire.schema import Direction, Structure, structure
-from suwi.wire.versions import APIS, RAW_BODY, REQUEST_ITEMS_MAX, ApiKey
+from suwi.wire.versions import APIS, REQUEST_ITEMS_MAX, ApiKey
 from tests.wire.samples import KAFKAS, sampled
 
 _SAMPLES = 4
-_READ = [key for key in KAFKAS if key not in RAW_BODY]
+_READ = [key for key in KAFKAS if not APIS[key].raw_body]
 
 
 def read_in_slices(api_key: int, version: int, body: bytes, at: int = 0) -> tuple[Any, int]:

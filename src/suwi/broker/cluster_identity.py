@@ -1,6 +1,6 @@
 """Which cluster this broker belongs to: what its data directories say, and the metadata store."""
 
-from suwi.env.random import Random
+from suwi.env import Random
 from suwi.log.checkpoints import ForeignDirectory, Identity, topic_id_text
 from suwi.log.log_directories import LogDirectories
 from suwi.metadata.image import CLUSTER, FEATURES, encode_features

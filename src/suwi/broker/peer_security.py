@@ -8,8 +8,12 @@ certificate, and client certificates may not be required.
 
 from suwi.client.addresses import Address
 from suwi.client.connection import PeerConnection
-from suwi.client.sasl_login import PasswordLogin, read_sasl_login
-from suwi.client.security import connect_securely, read_client_security
+from suwi.client.security import (
+    PasswordLogin,
+    connect_securely,
+    read_client_security,
+    read_sasl_login,
+)
 from suwi.env import Env
 from suwi.metadata.image import Endpoint
 from suwi.model.broker_config import BrokerConfig

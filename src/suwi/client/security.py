@@ -1,7 +1,9 @@
 """Connections with TLS and SASL, configured with the keys of Kafka's clients.
 
-`read_client_security` checks the settings, `connect_securely` makes connections. If a broker
-requires re-authentication (KIP-368), it happens in time, between two requests.
+`read_client_security` checks the settings, `connect_securely` makes connections. `read_sasl_login`
+reads the credentials only: user and password, or OAuth tokens. If a broker requires
+re-authentication (KIP-368), it happens in time, between two requests.
+Invariant: no error text and no `repr` has secrets.
 """
 
 import asyncio
@@ -9,21 +11,28 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kio.schema.errors import ErrorCode
 
 from suwi.client.addresses import Address
 from suwi.client.connection import PeerConnection
 from suwi.client.errors import error_from
-from suwi.client.sasl_login import SaslLogin, read_sasl_login
 from suwi.client.versioned_connection import Connect
 from suwi.env import Disk, Env, Random, SystemClock
 from suwi.model.config_kinds import BadConfig, did_you_mean
 from suwi.model.errors import BrokerError, UnsupportedSaslMechanism
+from suwi.security.jaas import BadJaas, LoginModule, parse_jaas
 from suwi.security.mechanism import ClientMechanism, Refused
+from suwi.security.oauthbearer import OAUTHBEARER, OAuthBearerClient
+from suwi.security.plain import PLAIN, PlainClient
+from suwi.security.scram import MECHANISMS, NONCE_BYTES, ScramClient, new_nonce
 from suwi.security.tls import VERSIONS, BadTls, Store, TlsSettings, make_client_context
 from suwi.wire.versions import ApiKey
+
+if TYPE_CHECKING:
+    from suwi.client.tokens import Tokens
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +57,8 @@ _WITHOUT_EFFECT: Final = tuple(
     ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.password
     """.split()
 )
+_JAAS: Final = "sasl.jaas.config"
+_SASL_MECHANISMS: Final = (PLAIN, *MECHANISMS, OAUTHBEARER)
 _HANDSHAKE_VERSION: Final = 1
 _AUTHENTICATE_VERSION: Final = 1  # supported by older brokers; has the session lifetime
 # Share of the session lifetime: Kafka's clients re-authenticate between 85 and 95 %.
@@ -58,6 +69,55 @@ class AuthenticationFailed(BrokerError):
     """The broker rejected the authentication."""
 
     code = ErrorCode.sasl_authentication_failed
+
+
+class SaslLogin(Protocol):
+    async def start(self, env: Env) -> ClientMechanism:
+        """Raises `NoToken`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordLogin:
+    mechanism: str
+    user: str
+    password: str = field(repr=False)
+
+    async def start(self, env: Env) -> ClientMechanism:
+        if self.mechanism == PLAIN:
+            return PlainClient(self.user, self.password)
+        nonce = new_nonce(env.random.token(NONCE_BYTES))
+        return ScramClient(MECHANISMS[self.mechanism], self.user, self.password, nonce)
+
+
+class TokenLogin(NamedTuple):
+    tokens: "Tokens"
+
+    async def start(self, env: Env) -> ClientMechanism:
+        return OAuthBearerClient(await self.tokens.token(env))
+
+
+def read_sasl_login(given: Mapping[str, str]) -> SaslLogin:
+    """Raises `BadConfig`."""
+    mechanism = given.get("sasl.mechanism", "")
+    if mechanism not in _SASL_MECHANISMS:
+        raise BadConfig(f"sasl.mechanism={mechanism}: allowed: {', '.join(_SASL_MECHANISMS)}")
+    if mechanism == OAUTHBEARER:
+        # All options have keys of their own, so sasl.jaas.config is optional.
+        from suwi.client.tokens import read_tokens  # imports urllib, which is slow
+
+        return TokenLogin(read_tokens(given, _module(given).options if _JAAS in given else {}))
+    options = _module(given).options
+    user, password = options.get("username"), options.get("password")
+    if not user or not password:
+        raise BadConfig(f'{_JAAS}: username="…" and password="…" are missing')
+    return PasswordLogin(mechanism, user, password)
+
+
+def _module(given: Mapping[str, str]) -> LoginModule:
+    try:
+        return parse_jaas(given.get(_JAAS, ""))
+    except BadJaas as error:
+        raise BadConfig(f"{_JAAS}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +136,13 @@ def read_client_security(
     """
     given, protocol = _given(properties)
     try:
-        return ClientSecurity(
-            _tls(given, disk) if protocol.endswith("SSL") else None,
-            _log_in(read_sasl_login(given), disk, random) if protocol.startswith("SASL_") else None,
-        )
+        tls = _tls(given, disk) if protocol.endswith("SSL") else None
     except BadTls as error:
         raise BadConfig(str(error)) from None
+    if not protocol.startswith("SASL_"):
+        return ClientSecurity(tls)
+    env = Env(SystemClock(), disk, random)
+    return ClientSecurity(tls, partial(read_sasl_login(given).start, env))
 
 
 def check_client_security(properties: Mapping[str, str]) -> None:
@@ -92,13 +153,6 @@ def check_client_security(properties: Mapping[str, str]) -> None:
     given, protocol = _given(properties)
     if protocol.startswith("SASL_"):
         read_sasl_login(given)
-
-
-def _log_in(
-    log_in: SaslLogin, disk: Disk, random: Random
-) -> Callable[[], Awaitable[ClientMechanism]]:
-    env = Env(SystemClock(), disk, random)
-    return lambda: log_in.start(env)
 
 
 def _given(properties: Mapping[str, str]) -> tuple[dict[str, str], str]:

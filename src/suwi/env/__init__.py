@@ -5,12 +5,14 @@ all three (`suwi.sim`). Timers are not here: they belong to the event loop, whic
 replaces as well.
 """
 
-from typing import NamedTuple
+import random
+import secrets
+import time
+import uuid
+from typing import NamedTuple, Protocol
 
-from suwi.env.clock import Clock, SystemClock
 from suwi.env.disk import AlreadyLocked, Disk, File, FileRegion, Lock
 from suwi.env.local_disk import LocalDisk
-from suwi.env.random import Random, SystemRandom
 
 __all__ = [
     "AlreadyLocked",
@@ -26,6 +28,48 @@ __all__ = [
     "SystemRandom",
     "local_env",
 ]
+
+
+class Clock(Protocol):
+    """Wall-clock time. Durations and timers use the event loop's own clock instead."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, as in record timestamps."""
+
+
+class SystemClock:
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+class Random(Protocol):
+    """Backoff jitter, replica placement and new ids."""
+
+    def uniform(self, low: float, high: float) -> float:
+        """A number between `low` and `high`."""
+
+    def below(self, bound: int) -> int:
+        """A whole number from 0 to `bound` - 1."""
+
+    def token(self, size_bytes: int) -> bytes:
+        """Unpredictable bytes: nonces, salts, keys."""
+
+    def uuid(self) -> uuid.UUID:
+        """A new unique id."""
+
+
+class SystemRandom:
+    def uniform(self, low: float, high: float) -> float:
+        return random.uniform(low, high)
+
+    def below(self, bound: int) -> int:
+        return random.randrange(bound)
+
+    def token(self, size_bytes: int) -> bytes:
+        return secrets.token_bytes(size_bytes)
+
+    def uuid(self) -> uuid.UUID:
+        return uuid.uuid4()
 
 
 class Env(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
-from suwi.env.clock import Clock
+from suwi.env import Clock
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from suwi.env.clock import SystemClock
+from suwi.env import SystemClock
 from suwi.env.problems import ProblemKind, Problems
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.handlers.errors import reply
 from suwi.net.answers import Answer, CloseConnection, Exclusive, Later, Reply
-from suwi.net.client_identity import ClientIdentity
+from suwi.net.connection import ClientIdentity
 from suwi.net.dispatch import Handler, Request, decode
 from suwi.security.principal import parse_principal
 from suwi.wire.errors import MalformedRequest

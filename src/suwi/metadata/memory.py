@@ -19,7 +19,7 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from suwi.env.random import Random
+from suwi.env import Random
 from suwi.metadata.ledger import Event, Ledger
 from suwi.metadata.local import Committed, Decide, LocalSession, LocalView
 from suwi.metadata.store import Closed, Conflict, SessionState, Unavailable, Unknown

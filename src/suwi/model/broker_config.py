@@ -24,6 +24,7 @@ from suwi.model.config_kinds import (
     key,
     keys_of,
     list_of,
+    parse_value,
     text,
 )
 from suwi.model.coordinator_config import check_consumer_groups
@@ -45,263 +46,178 @@ from suwi.model.zookeeper_config import ZookeeperConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(ZookeeperConfig):
-    node_id: int = key("node.id", int32(0), 0, "The id of this broker in its cluster.")
+    node_id: int = key(int32(0), 0, "The id of this broker in its cluster.")
     broker_rack: str = key(
-        "broker.rack",
         text(),
         "",
         "The broker's rack. With several brokers in one process, `{node}` is replaced by each "
         "one's id.",
     )
     listeners: tuple[str, ...] = key(
-        "listeners",
         list_of(),
         ("PLAINTEXT://127.0.0.1:9092",),
         "Where to listen: NAME://HOST:PORT, several separated by commas.",
     )
     advertised_listeners: tuple[str, ...] = key(
-        "advertised.listeners",
         list_of(),
         (),
         "The addresses that clients connect to, by listener name; default: the listeners.",
     )
     listener_security_protocol_map: tuple[str, ...] = key(
-        "listener.security.protocol.map",
         list_of(),
         (),
         "The protocol of each listener name: NAME:PROTOCOL, with PLAINTEXT, SSL, SASL_PLAINTEXT or "
         "SASL_SSL. Names of protocols map to themselves.",
     )
-    log_dirs: tuple[str, ...] = key("log.dirs", list_of(), ("suwi-data",), "The data directories.")
-    num_partitions: int = key("num.partitions", int32(1), 1, "Partitions of a topic by default.")
-    default_replication_factor: int = key(
-        "default.replication.factor",
-        int32(1, 32767),
-        1,
-        "Replicas of a partition by default.",
-    )
+    log_dirs: tuple[str, ...] = key(list_of(), ("suwi-data",), "The data directories.")
+    num_partitions: int = key(int32(1), 1, "Partitions of a topic by default.")
+    default_replication_factor: int = key(int32(1, 32767), 1, "Replicas of a partition by default.")
     auto_create_topics_enable: bool = key(
-        "auto.create.topics.enable",
-        boolean(),
-        True,
-        "Whether a metadata request for an unknown topic creates it.",
+        boolean(), True, "Whether a metadata request for an unknown topic creates it."
     )
-    delete_topic_enable: bool = key(
-        "delete.topic.enable", boolean(), True, "Whether topics may be deleted."
-    )
+    delete_topic_enable: bool = key(boolean(), True, "Whether topics may be deleted.")
     socket_request_max_bytes: int = key(
-        "socket.request.max.bytes", int32(1), 104_857_600, "The largest request that is accepted."
+        int32(1), 104_857_600, "The largest request that is accepted."
     )
-    max_connections: int = key(
-        "max.connections", int32(0), INT32_MAX, "How many connections a broker accepts."
-    )
+    max_connections: int = key(int32(0), INT32_MAX, "How many connections a broker accepts.")
     max_connections_per_ip: int = key(
-        "max.connections.per.ip",
-        int32(0),
-        INT32_MAX,
-        "How many connections are accepted from one address.",
+        int32(0), INT32_MAX, "How many connections are accepted from one address."
     )
     connections_max_idle_ms: int = key(
-        "connections.max.idle.ms",
-        int64(-1),
-        600_000,
-        "A connection without requests for this long is closed; -1: never.",
+        int64(-1), 600_000, "A connection without requests for this long is closed; -1: never."
     )
-    fetch_max_bytes: int = key(
-        "fetch.max.bytes", int32(1024), 57_671_680, "The most bytes one fetch returns."
-    )
+    fetch_max_bytes: int = key(int32(1024), 57_671_680, "The most bytes one fetch returns.")
     max_incremental_fetch_session_cache_slots: int = key(
-        "max.incremental.fetch.session.cache.slots",
-        int32(0),
-        1000,
-        "How many incremental fetch sessions are kept.",
+        int32(0), 1000, "How many incremental fetch sessions are kept."
     )
     log_retention_check_interval_ms: int = key(
-        "log.retention.check.interval.ms",
-        int64(1),
-        300_000,
-        "How often the broker checks for segments to delete.",
+        int64(1), 300_000, "How often the broker checks for segments to delete."
     )
     log_cleaner_enable: bool = key(
-        "log.cleaner.enable",
         boolean(),
         True,
         "Whether topics with `cleanup.policy=compact` are compacted; if not, they only grow.",
     )
     log_cleaner_backoff_ms: int = key(
-        "log.cleaner.backoff.ms",
         int64(0),
         15_000,
         "How long the log cleaner waits, when no log needs compaction, before it checks again.",
     )
     log_cleaner_dedupe_buffer_size: int = key(
-        "log.cleaner.dedupe.buffer.size",
         int64(0),
         134_217_728,
         "The memory for the keys of a log that is compacted, 32 bytes each. A log with more keys "
         "than fit is compacted in several rounds.",
     )
     log_cleaner_io_max_bytes_per_second: float = key(
-        "log.cleaner.io.max.bytes.per.second",
         double(1, sys.float_info.max),
         sys.float_info.max,
         "How much compaction reads and writes per second at most.",
     )
     log_scrubber_io_max_bytes_per_second: float = key(
-        "log.scrubber.io.max.bytes.per.second",
         double(0, sys.float_info.max),
         1_048_576.0,
         "How many bytes of closed segments are read per second at most, to find damage before "
         "readers do; with the default 600 GB in a week. 0: nothing is read.",
     )
     log_scrubber_interval_ms: int = key(
-        "log.scrubber.interval.ms",
         int64(1),
         604_800_000,
         "How long after the start of one check of all closed segments the next one starts.",
     )
     log_flush_scheduler_interval_ms: int = key(
-        "log.flush.scheduler.interval.ms",
-        int64(1),
-        1000,
-        "How often the broker checks whether a log is due for a flush (`flush.ms`).",
+        int64(1), 1000, "How often the broker checks whether a log is due for a flush (`flush.ms`)."
     )
     log_flush_offset_checkpoint_interval_ms: int = key(
-        "log.flush.offset.checkpoint.interval.ms",
-        int32(0),
-        60_000,
-        "How often the recovery point checkpoints are written.",
+        int32(0), 60_000, "How often the recovery point checkpoints are written."
     )
     log_flush_start_offset_checkpoint_interval_ms: int = key(
-        "log.flush.start.offset.checkpoint.interval.ms",
-        int32(0),
-        60_000,
-        "How often the log start offset checkpoints are written.",
+        int32(0), 60_000, "How often the log start offset checkpoints are written."
     )
     replica_high_watermark_checkpoint_interval_ms: int = key(
-        "replica.high.watermark.checkpoint.interval.ms",
-        int64(1),
-        5000,
-        "How often the high watermark checkpoints are written.",
+        int64(1), 5000, "How often the high watermark checkpoints are written."
     )
     inter_broker_listener_name: str = key(
-        "inter.broker.listener.name",
-        text(),
-        "",
-        "The listener for connections between brokers; default: the first.",
+        text(), "", "The listener for connections between brokers; default: the first."
     )
     security_inter_broker_protocol: str = key(
-        "security.inter.broker.protocol",
         text(),
         "",
         "Instead of inter.broker.listener.name: use the first listener with this protocol.",
     )
     sasl_mechanism_inter_broker_protocol: str = key(
-        "sasl.mechanism.inter.broker.protocol",
         text(),
         "",
         "The SASL mechanism between brokers, if their listener uses SASL; user name and password "
         "are in listener.name.NAME.MECHANISM.sasl.jaas.config.",
     )
     ssl_endpoint_identification_algorithm: str = key(
-        "ssl.endpoint.identification.algorithm",
         text(),
         "https",
         "How a broker checks that another broker's certificate matches its address; empty: no "
         "check.",
     )
     controlled_shutdown_enable: bool = key(
-        "controlled.shutdown.enable",
         boolean(),
         True,
         "Whether a stopping broker first moves its partition leaderships to other brokers.",
     )
     auto_leader_rebalance_enable: bool = key(
-        "auto.leader.rebalance.enable",
-        boolean(),
-        True,
-        "Whether preferred leaders are elected again once they are in sync.",
+        boolean(), True, "Whether preferred leaders are elected again once they are in sync."
     )
     leader_imbalance_check_interval_seconds: int = key(
-        "leader.imbalance.check.interval.seconds",
         int64(1),
         300,
         "How often the controller checks for partitions not led by their preferred leader.",
     )
     replica_lag_time_max_ms: int = key(
-        "replica.lag.time.max.ms",
-        int64(1),
-        30_000,
-        "A follower that has not caught up for this long leaves the ISR.",
+        int64(1), 30_000, "A follower that has not caught up for this long leaves the ISR."
     )
     replica_fetch_wait_max_ms: int = key(
-        "replica.fetch.wait.max.ms",
         int32(0),
         500,
         "How long a leader may delay its response to a follower that has all records.",
     )
     replica_fetch_min_bytes: int = key(
-        "replica.fetch.min.bytes",
-        int32(0),
-        1,
-        "How many bytes a leader gathers before it responds to a follower.",
+        int32(0), 1, "How many bytes a leader gathers before it responds to a follower."
     )
     replica_fetch_max_bytes: int = key(
-        "replica.fetch.max.bytes",
-        int32(0),
-        1024 * 1024,
-        "How many bytes of one partition a follower fetches at once.",
+        int32(0), 1024 * 1024, "How many bytes of one partition a follower fetches at once."
     )
     replica_fetch_response_max_bytes: int = key(
-        "replica.fetch.response.max.bytes",
-        int32(0),
-        10 * 1024 * 1024,
-        "How many bytes a follower fetches at once.",
+        int32(0), 10 * 1024 * 1024, "How many bytes a follower fetches at once."
     )
     replica_fetch_backoff_ms: int = key(
-        "replica.fetch.backoff.ms",
-        int32(1),
-        1000,
-        "How long a follower waits at most after a failed fetch.",
+        int32(1), 1000, "How long a follower waits at most after a failed fetch."
     )
     replica_socket_timeout_ms: int = key(
-        "replica.socket.timeout.ms",
-        int32(1),
-        30_000,
-        "A follower that gets no response for this long reconnects to its leader.",
+        int32(1), 30_000, "A follower that gets no response for this long reconnects to its leader."
     )
     leader_throttled_rate: int = key(
-        "leader.replication.throttled.rate",
         int64(1),
         INT64_MAX,
         "How many bytes per second this broker, as leader, sends to throttled replicas outside the "
         "ISR; see leader.replication.throttled.replicas.",
+        name="leader.replication.throttled.rate",
     )
     follower_throttled_rate: int = key(
-        "follower.replication.throttled.rate",
         int64(1),
         INT64_MAX,
         "How many bytes per second the throttled replicas of this broker copy until they have "
         "caught up; see follower.replication.throttled.replicas.",
+        name="follower.replication.throttled.rate",
     )
     replica_selector_class: str = key(
-        "replica.selector.class",
         text(),
         "",
         "With org.apache.kafka.common.replica.RackAwareReplicaSelector, consumers read from a "
         "replica in their own rack (client.rack). Empty: from the leader.",
     )
     producer_id_expiration_ms: int = key(
-        "producer.id.expiration.ms",
-        int32(1),
-        86_400_000,
-        "How long an idle producer's last sequence numbers are remembered.",
+        int32(1), 86_400_000, "How long an idle producer's last sequence numbers are remembered."
     )
     producer_id_expiration_check_interval_ms: int = key(
-        "producer.id.expiration.check.interval.ms",
-        int32(1),
-        600_000,
-        "How often the broker checks for expired producers.",
+        int32(1), 600_000, "How often the broker checks for expired producers."
     )
     topic: TopicConfig = field(default_factory=TopicConfig)
     """The defaults of topic configurations."""
@@ -381,9 +297,9 @@ def parse_broker_config(properties: Mapping[str, str]) -> ParsedConfig:
 
 
 def _parse(name: str, kind: Kind, value: str, factor: int = 1) -> Any:
+    if factor == 1:
+        return parse_value(name, kind, value)
     try:
-        if factor == 1:
-            return kind.parse(value)
         scaled = int(value)
         return kind.parse(str(scaled if scaled < 0 else scaled * factor))
     except BadValue as error:

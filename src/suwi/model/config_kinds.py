@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Iterable
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 INT32_MAX = 2**31 - 1
@@ -50,6 +50,14 @@ class Kind(NamedTuple):
             raise BadValue(f"allowed: {self.allowed}") from None
 
 
+def parse_value(name: str, kind: Kind, value: str) -> Any:
+    """The value of the configuration `name`. Raises `BadConfig`."""
+    try:
+        return kind.parse(value)
+    except BadValue as error:
+        raise BadConfig(f"invalid value {value!r} for configuration {name}: {error}") from None
+
+
 class Key(NamedTuple):
     """One configuration key. `broker_names` are the broker-wide names of a topic key's default,
     each with the factor that converts its unit (`log.retention.hours`: 3,600,000)."""
@@ -62,26 +70,28 @@ class Key(NamedTuple):
 
 
 def key(
-    name: str,
     kind: Kind,
     default: Any,
     doc: str,
     *,
+    name: str = "",
     broker: str | tuple[tuple[str, int], ...] = (),
 ) -> Any:
-    """Declare a configuration key as a dataclass field."""
+    """Declare a configuration key as a dataclass field. Its name is the field's with dots instead
+    of underscores, unless it is given."""
     names = ((broker, 1),) if isinstance(broker, str) else broker
     return field(default=default, metadata={"key": Key(name, kind, default, doc, names)})
 
 
-def key_of(attribute: Field[Any]) -> Key:
-    declared: Key = attribute.metadata["key"]
-    return declared
-
-
 def keys_of(config: type) -> dict[str, tuple[str, Key]]:
     """Key name -> (attribute name, key), in the order of declaration."""
-    return {key_of(f).name: (f.name, key_of(f)) for f in fields(config) if "key" in f.metadata}
+    keys: dict[str, tuple[str, Key]] = {}
+    for attribute in fields(config):
+        if "key" in attribute.metadata:
+            declared: Key = attribute.metadata["key"]
+            name = declared.name or attribute.name.replace("_", ".")
+            keys[name] = (attribute.name, declared._replace(name=name))
+    return keys
 
 
 def _whole_number(low: int, high: int) -> Callable[[str], int]:
@@ -114,15 +124,11 @@ def double(low: float, high: float) -> Kind:
 
 def boolean() -> Kind:
     def read(text: str) -> bool:
-        return {"true": True, "false": False}[text.lower()]
+        if text.lower() not in ("true", "false"):
+            raise ValueError
+        return text.lower() == "true"
 
-    def guarded(text: str) -> bool:
-        try:
-            return read(text)
-        except KeyError:
-            raise ValueError from None
-
-    return Kind("boolean", "true or false", guarded)
+    return Kind("boolean", "true or false", read)
 
 
 def text() -> Kind:

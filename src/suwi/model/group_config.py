@@ -7,30 +7,34 @@ from the broker (`group.consumer.session.timeout.ms` for `consumer.session.timeo
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from suwi.model.config_kinds import BadConfig, BadValue, did_you_mean, int32, key, keys_of
-from suwi.model.coordinator_config import CoordinatorConfig
+from suwi.model.config_kinds import (
+    BadConfig,
+    BadValue,
+    did_you_mean,
+    int32,
+    key,
+    keys_of,
+    parse_value,
+)
+from suwi.model.coordinator_config import CoordinatorConfig, consumer_group_limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicGroupConfig:
     consumer_session_timeout_ms: int = key(
-        "consumer.session.timeout.ms",
         int32(1),
         45_000,
         "How long a member may be silent before it is removed.",
         broker="group.consumer.session.timeout.ms",
     )
     consumer_heartbeat_interval_ms: int = key(
-        "consumer.heartbeat.interval.ms",
         int32(1),
         5_000,
         "How often members are told to send a heartbeat.",
         broker="group.consumer.heartbeat.interval.ms",
     )
     consumer_assignment_interval_ms: int = key(
-        "consumer.assignment.interval.ms",
         int32(0),
         1_000,
         "The least time between two assignments of the group.",
@@ -39,11 +43,6 @@ class DynamicGroupConfig:
 
 
 GROUP_KEYS = keys_of(DynamicGroupConfig)
-
-
-class _Range(NamedTuple):
-    least: int
-    most: int
 
 
 def parse_group_config(
@@ -56,11 +55,8 @@ def parse_group_config(
             hint = did_you_mean(name, GROUP_KEYS)
             raise BadConfig(f"unknown group configuration {name!r}{hint}")
         attribute, declared = GROUP_KEYS[name]
-        try:
-            changes[attribute] = declared.kind.parse(value)
-        except BadValue as error:
-            raise BadConfig(f"invalid value {value!r} for configuration {name}: {error}") from None
-        least, most = _ranges(broker)[attribute]
+        changes[attribute] = parse_value(name, declared.kind, value)
+        least, most = consumer_group_limits(broker)[attribute]
         if not least <= changes[attribute] <= most:
             raise BadConfig(
                 f"invalid value {value!r} for configuration {name}: this broker allows {least} to "
@@ -86,7 +82,7 @@ def group_config_in_force(
             value = declared.kind.parse(overrides[declared.name])
         except (KeyError, BadValue):
             continue
-        least, most = _ranges(broker)[attribute]
+        least, most = consumer_group_limits(broker)[attribute]
         changes[attribute] = min(max(value, least), most)
     return dataclasses.replace(_defaults(broker), **changes)
 
@@ -97,20 +93,3 @@ def _defaults(broker: CoordinatorConfig) -> DynamicGroupConfig:
         consumer_heartbeat_interval_ms=broker.group_consumer_heartbeat_interval_ms,
         consumer_assignment_interval_ms=broker.group_consumer_assignment_interval_ms,
     )
-
-
-def _ranges(broker: CoordinatorConfig) -> dict[str, _Range]:
-    return {
-        "consumer_session_timeout_ms": _Range(
-            broker.group_consumer_min_session_timeout_ms,
-            broker.group_consumer_max_session_timeout_ms,
-        ),
-        "consumer_heartbeat_interval_ms": _Range(
-            broker.group_consumer_min_heartbeat_interval_ms,
-            broker.group_consumer_max_heartbeat_interval_ms,
-        ),
-        "consumer_assignment_interval_ms": _Range(
-            broker.group_consumer_min_assignment_interval_ms,
-            broker.group_consumer_max_assignment_interval_ms,
-        ),
-    }

@@ -28,69 +28,48 @@ SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityConfig:
     ssl_keystore_type: str = key(
-        "ssl.keystore.type", text(), "PEM", "The format of the broker's certificate and key: PEM."
+        text(), "PEM", "The format of the broker's certificate and key: PEM."
     )
     ssl_keystore_location: str = key(
-        "ssl.keystore.location",
         text(),
         "",
         "A PEM file with the broker's certificate chain and its private key. Checked for each new "
         "connection: a replaced file takes effect at once.",
     )
     ssl_keystore_certificate_chain: str = key(
-        "ssl.keystore.certificate.chain",
-        text(),
-        "",
-        "The certificate chain itself, instead of a file.",
+        text(), "", "The certificate chain itself, instead of a file."
     )
     ssl_keystore_key: Password = key(
-        "ssl.keystore.key", password(), NO_PASSWORD, "The private key itself, instead of a file."
+        password(), NO_PASSWORD, "The private key itself, instead of a file."
     )
     ssl_key_password: Password = key(
-        "ssl.key.password", password(), NO_PASSWORD, "The password of an encrypted private key."
+        password(), NO_PASSWORD, "The password of an encrypted private key."
     )
-    ssl_truststore_type: str = key(
-        "ssl.truststore.type", text(), "PEM", "The format of the trusted certificates: PEM."
-    )
+    ssl_truststore_type: str = key(text(), "PEM", "The format of the trusted certificates: PEM.")
     ssl_truststore_location: str = key(
-        "ssl.truststore.location",
         text(),
         "",
         "A PEM file with the trusted certificates: those that issue the clients' certificates.",
     )
     ssl_truststore_certificates: str = key(
-        "ssl.truststore.certificates",
-        text(),
-        "",
-        "The trusted certificates themselves, instead of a file.",
+        text(), "", "The trusted certificates themselves, instead of a file."
     )
     ssl_client_auth: str = key(
-        "ssl.client.auth",
         one_of("none", "requested", "required"),
         "none",
         "Whether clients present a certificate, whose subject becomes their principal. On SASL_SSL "
         "listeners only if it is set for that listener.",
     )
     ssl_enabled_protocols: tuple[str, ...] = key(
-        "ssl.enabled.protocols",
-        list_of("TLSv1.2", "TLSv1.3"),
-        ("TLSv1.2", "TLSv1.3"),
-        "The enabled TLS versions.",
+        list_of("TLSv1.2", "TLSv1.3"), ("TLSv1.2", "TLSv1.3"), "The enabled TLS versions."
     )
     ssl_cipher_suites: tuple[str, ...] = key(
-        "ssl.cipher.suites",
-        list_of(),
-        (),
-        "The allowed cipher suites, by their standard names; default: OpenSSL's.",
+        list_of(), (), "The allowed cipher suites, by their standard names; default: OpenSSL's."
     )
     sasl_enabled_mechanisms: tuple[str, ...] = key(
-        "sasl.enabled.mechanisms",
-        list_of(*SASL_MECHANISMS),
-        (),
-        "The SASL mechanisms with which clients may authenticate.",
+        list_of(*SASL_MECHANISMS), (), "The SASL mechanisms with which clients may authenticate."
     )
     sasl_jaas_config: Password = key(
-        "sasl.jaas.config",
         password(),
         NO_PASSWORD,
         "The users of PLAIN, given for a listener (`listener.name.NAME.plain.sasl.jaas.config`): "
@@ -98,23 +77,16 @@ class SecurityConfig:
         "stored in the metadata (`suwi users`).",
     )
     sasl_server_max_receive_size: int = key(
-        "sasl.server.max.receive.size",
-        int32(1),
-        524_288,
-        "The largest request of a client that is not authenticated yet.",
+        int32(1), 524_288, "The largest request of a client that is not authenticated yet."
     )
     connections_max_reauth_ms: int = key(
-        "connections.max.reauth.ms",
         int64(0),
         0,
         "How long a SASL authentication is valid: a client must authenticate again in time, or its "
         "connection is closed at its next request; 0: as long as the connection.",
     )
     connection_failed_authentication_delay_ms: int = key(
-        "connection.failed.authentication.delay.ms",
-        int32(0),
-        100,
-        "How long the response to a failed authentication is delayed.",
+        int32(0), 100, "How long the response to a failed authentication is delayed."
     )
 
 

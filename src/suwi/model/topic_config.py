@@ -13,7 +13,6 @@ from functools import lru_cache
 from suwi.model.config_kinds import (
     INT64_MAX,
     BadConfig,
-    BadValue,
     Kind,
     boolean,
     did_you_mean,
@@ -24,6 +23,7 @@ from suwi.model.config_kinds import (
     keys_of,
     list_of,
     one_of,
+    parse_value,
 )
 
 _HOUR_MS = 3_600_000
@@ -49,126 +49,108 @@ THROTTLED_REPLICAS = Kind("list", "a list of PARTITION:BROKER, or *", _read_thro
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
     cleanup_policy: tuple[str, ...] = key(
-        "cleanup.policy",
         list_of("delete", "compact"),
         ("delete",),
         "What happens to old segments: delete, compact, or both.",
         broker="log.cleanup.policy",
     )
     compression_type: str = key(
-        "compression.type",
         one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         "producer",
         "The compression of stored batches; `producer` keeps the producer's.",
         broker="compression.type",
     )
     delete_retention_ms: int = key(
-        "delete.retention.ms",
         int64(0),
         86_400_000,
         "How long a tombstone is kept after its key was compacted.",
         broker="log.cleaner.delete.retention.ms",
     )
     file_delete_delay_ms: int = key(
-        "file.delete.delay.ms",
         int64(0),
         60_000,
         "How long the files of a deleted segment stay on disk.",
         broker="log.segment.delete.delay.ms",
     )
     flush_messages: int = key(
-        "flush.messages",
         int64(1),
         INT64_MAX,
         "Sync the log to disk after this many records; 1 syncs before each acknowledgement.",
         broker="log.flush.interval.messages",
     )
     flush_ms: int = key(
-        "flush.ms",
         int64(0),
         INT64_MAX,
         "Sync the log to disk when a record has waited this long.",
         broker="log.flush.interval.ms",
     )
     index_interval_bytes: int = key(
-        "index.interval.bytes",
         int32(0),
         4096,
         "The log has one index entry for about this many bytes.",
         broker="log.index.interval.bytes",
     )
     max_compaction_lag_ms: int = key(
-        "max.compaction.lag.ms",
         int64(1),
         INT64_MAX,
         "A record is compacted at the latest after this time.",
         broker="log.cleaner.max.compaction.lag.ms",
     )
     max_message_bytes: int = key(
-        "max.message.bytes",
         int32(0),
         1_048_588,
         "The largest record batch that is accepted.",
         broker="message.max.bytes",
     )
     message_timestamp_after_max_ms: int = key(
-        "message.timestamp.after.max.ms",
         int64(0),
         3_600_000,
         "How far a record's timestamp may be in the future.",
         broker="log.message.timestamp.after.max.ms",
     )
     message_timestamp_before_max_ms: int = key(
-        "message.timestamp.before.max.ms",
         int64(0),
         INT64_MAX,
         "How far a record's timestamp may be in the past.",
         broker="log.message.timestamp.before.max.ms",
     )
     message_timestamp_type: str = key(
-        "message.timestamp.type",
         one_of("CreateTime", "LogAppendTime"),
         "CreateTime",
         "Whether a record carries the producer's time or the time it was appended.",
         broker="log.message.timestamp.type",
     )
     min_cleanable_dirty_ratio: float = key(
-        "min.cleanable.dirty.ratio",
         double(0, 1),
         0.5,
         "A log is compacted when at least this share of it is not compacted yet.",
         broker="log.cleaner.min.cleanable.ratio",
     )
     min_compaction_lag_ms: int = key(
-        "min.compaction.lag.ms",
         int64(0),
         0,
         "A record stays uncompacted at least this long.",
         broker="log.cleaner.min.compaction.lag.ms",
     )
     min_insync_replicas: int = key(
-        "min.insync.replicas",
         int32(1),
         1,
         "With acks=all, how many replicas must be in sync for a write to be accepted.",
         broker="min.insync.replicas",
     )
     preallocate: bool = key(
-        "preallocate",
         boolean(),
         False,
         "Whether a new segment's file is created at its full size.",
         broker="log.preallocate",
     )
     retention_bytes: int = key(
-        "retention.bytes",
         int64(-1),
         -1,
         "A partition's log is kept below this size by deleting old segments; -1: no limit.",
         broker="log.retention.bytes",
     )
     retention_ms: int = key(
-        "retention.ms",
         int64(-1),
         604_800_000,
         "Segments whose newest record is older than this are deleted; -1: no limit.",
@@ -179,21 +161,18 @@ class TopicConfig:
         ),
     )
     segment_bytes: int = key(
-        "segment.bytes",
         int32(_SEGMENT_BYTES_MIN),
         1_073_741_824,
         "A segment's log file is rolled before it grows past this size.",
         broker="log.segment.bytes",
     )
     segment_index_bytes: int = key(
-        "segment.index.bytes",
         int32(16),
         10_485_760,
         "A segment is rolled when one of its indexes would grow past this size.",
         broker="log.index.size.max.bytes",
     )
     segment_jitter_ms: int = key(
-        "segment.jitter.ms",
         int64(0),
         0,
         "`segment.ms` is reduced by a random time up to this, so that not all segments roll at "
@@ -201,14 +180,12 @@ class TopicConfig:
         broker=(("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
     )
     segment_ms: int = key(
-        "segment.ms",
         int64(1),
         604_800_000,
         "A segment is rolled when its first record is this old.",
         broker=(("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
     )
     unclean_leader_election_enable: bool = key(
-        "unclean.leader.election.enable",
         boolean(),
         False,
         "Whether a replica that is not in sync may become leader if no other is available, which "
@@ -217,18 +194,18 @@ class TopicConfig:
     )
 
     leader_throttled_replicas: frozenset[str] = key(
-        "leader.replication.throttled.replicas",
         THROTTLED_REPLICAS,
         frozenset(),
         "The replicas (PARTITION:BROKER, or * for all) whose brokers, as leaders, limit what "
         "followers outside the ISR copy to leader.replication.throttled.rate.",
+        name="leader.replication.throttled.replicas",
     )
     follower_throttled_replicas: frozenset[str] = key(
-        "follower.replication.throttled.replicas",
         THROTTLED_REPLICAS,
         frozenset(),
         "The replicas (PARTITION:BROKER, or * for all) that copy no more than "
         "follower.replication.throttled.rate until they have caught up.",
+        name="follower.replication.throttled.replicas",
     )
 
     @property
@@ -287,8 +264,5 @@ def parse_topic_config(overrides: Mapping[str, str], defaults: TopicConfig) -> T
             hint = did_you_mean(name, TOPIC_KEYS)
             raise BadConfig(f"unknown topic configuration {name!r}{hint}")
         attribute, declared = TOPIC_KEYS[name]
-        try:
-            changes[attribute] = declared.kind.parse(value)
-        except BadValue as error:
-            raise BadConfig(f"invalid value {value!r} for configuration {name}: {error}") from None
+        changes[attribute] = parse_value(name, declared.kind, value)
     return dataclasses.replace(defaults, **changes)  # type: ignore[arg-type]

@@ -22,7 +22,6 @@ from suwi.model.coordinator_config import CoordinatorConfig
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZookeeperConfig(CoordinatorConfig):
     zookeeper_connect: str = key(
-        "zookeeper.connect",
         text(),
         "",
         "The ZooKeeper ensemble that holds the cluster's metadata: HOST:PORT, several separated by "
@@ -31,33 +30,26 @@ class ZookeeperConfig(CoordinatorConfig):
         "first data directory.",
     )
     zookeeper_session_timeout_ms: int = key(
-        "zookeeper.session.timeout.ms",
         int32(1000),
         6_000,
         "A broker that ZooKeeper has not heard of for this long is considered failed. ZooKeeper "
         "allows 2 to 20 of its ticks.",
     )
     zookeeper_connection_timeout_ms: int = key(
-        "zookeeper.connection.timeout.ms",
         int32(0),
         0,
         "How long a starting broker waits for ZooKeeper before it gives up; 0: for ever.",
     )
     zookeeper_auth: Password = key(
-        "zookeeper.auth",
         password(),
         NO_PASSWORD,
         "Credentials for ZooKeeper: `digest:USER:PASSWORD`. The znodes are then open to these "
         "credentials only. In the environment: SUWI_ZOOKEEPER_AUTH.",
     )
     zookeeper_auth_file: str = key(
-        "zookeeper.auth.file",
-        text(),
-        "",
-        "A file with the value of `zookeeper.auth`, instead of the value itself.",
+        text(), "", "A file with the value of `zookeeper.auth`, instead of the value itself."
     )
     zookeeper_copy_enable: bool = key(
-        "zookeeper.copy.enable",
         boolean(),
         False,
         "Whether brokers and the controller are also written to `/brokers/ids`, `/controller`, "
@@ -66,34 +58,23 @@ class ZookeeperConfig(CoordinatorConfig):
         "`zookeeper.auth.file`.",
     )
     zookeeper_ssl_client_enable: bool = key(
-        "zookeeper.ssl.client.enable", boolean(), False, "Whether ZooKeeper is reached by TLS."
+        boolean(), False, "Whether ZooKeeper is reached by TLS."
     )
     zookeeper_ssl_truststore_location: str = key(
-        "zookeeper.ssl.truststore.location",
         text(),
         "",
         "A PEM file with the certificates that issue ZooKeeper's; default: the system's.",
     )
     zookeeper_ssl_keystore_location: str = key(
-        "zookeeper.ssl.keystore.location",
-        text(),
-        "",
-        "A PEM file with the certificate and key that the broker presents to ZooKeeper.",
+        text(), "", "A PEM file with the certificate and key that the broker presents to ZooKeeper."
     )
     zookeeper_ssl_keystore_password: Password = key(
-        "zookeeper.ssl.keystore.password",
-        password(),
-        NO_PASSWORD,
-        "The password of an encrypted private key in that file.",
+        password(), NO_PASSWORD, "The password of an encrypted private key in that file."
     )
     zookeeper_ssl_enabled_protocols: tuple[str, ...] = key(
-        "zookeeper.ssl.enabled.protocols",
-        list_of("TLSv1.2", "TLSv1.3"),
-        ("TLSv1.2", "TLSv1.3"),
-        "The enabled TLS versions.",
+        list_of("TLSv1.2", "TLSv1.3"), ("TLSv1.2", "TLSv1.3"), "The enabled TLS versions."
     )
     zookeeper_ssl_endpoint_identification_algorithm: str = key(
-        "zookeeper.ssl.endpoint.identification.algorithm",
         text(),
         "https",
         "How the broker checks that ZooKeeper's certificate matches its address; empty: no check.",

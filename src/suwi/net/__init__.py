@@ -15,8 +15,7 @@ from suwi.net.answers import (
     Promise,
     Reply,
 )
-from suwi.net.client_identity import ClientIdentity
-from suwi.net.connection import Connection, Dispatch
+from suwi.net.connection import ClientIdentity, Connection, Dispatch
 from suwi.net.dispatch import Dispatcher, Handler, Request
 from suwi.net.limits import Limits
 from suwi.net.listener import Budget, Listener

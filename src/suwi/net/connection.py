@@ -10,41 +10,54 @@ much is in flight, an exclusive request runs, or received requests wait for the 
 import asyncio
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, Protocol, TypeAlias, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
 from suwi.env.hang_up import has_hung_up
 from suwi.net.answers import (
     Answer,
     CloseConnection,
     Exclusive,
+    Later,
     NoReply,
     Outcome,
     Reply,
     as_promise,
 )
 from suwi.net.buffer_pool import BufferPool, KeptBytes
-from suwi.net.client_identity import ClientIdentity, peer_address
-from suwi.net.disconnected import without_reply
 from suwi.net.fair_turns import Turns
 from suwi.net.frame_reader import FrameReader, InvalidFrameSize
 from suwi.net.limits import Limits
-from suwi.net.output import WRITE_BYTES, Output
+from suwi.net.output import WRITE_BYTES, Output, UnsentBytesBudget
 from suwi.net.reply_order import ReplyOrder, Slot
-from suwi.net.unsent_bytes import UnsentBytesBudget
 from suwi.security.distinguished_name import principal_of_peer
 from suwi.security.peer_proof import PeerChallenge
 from suwi.security.principal import ANONYMOUS, Principal
 from suwi.security.sasl_session import SaslSession
+from suwi.wire.versions import ApiKey
 
 log = logging.getLogger(__name__)
 
 # Takes a frame (without its size), returns the response header and the answer.
 Dispatch: TypeAlias = Callable[["Connection", memoryview], tuple[bytes, Answer]]
 
-
+_PRODUCE: Final = int(ApiKey.PRODUCE).to_bytes(2, "big")
 _READY: Final = (Reply, NoReply)  # not `Reply | NoReply`, which is built on each call
+
+
+class ClientIdentity(NamedTuple):
+    """Shared by all requests of a connection, which replaces it after authentication and after
+    ApiVersions (KIP-511)."""
+
+    listener: str
+    host: str = ""
+    principal: Principal = ANONYMOUS
+    is_peer: bool = False
+    """Whether it has been authenticated as another broker of this cluster."""
+    software_name: str = ""
+    """As sent in ApiVersions (KIP-511)."""
+    software_version: str = ""
 
 
 class ConnectionRegistry(Protocol):
@@ -233,7 +246,7 @@ class Connection(asyncio.BufferedProtocol):
         """Serve requests that were held."""
         if not self._reading and not self._peer_closed and has_hung_up(self._transport):
             self._peer_closed = True
-            self._dispatch = without_reply(self._dispatch)
+            self._dispatch = _without_reply(self._dispatch)
         self._active_at = self._loop.time()
         self._serve_received()
 
@@ -414,3 +427,54 @@ class Connection(asyncio.BufferedProtocol):
         """Close at once and drop pending replies."""
         self._blocked = self._closing = True
         self._transport.abort()
+
+
+def peer_address(transport: asyncio.BaseTransport) -> tuple[str, int]:
+    """Host and port of the peer; ("", 0) if unknown."""
+    peer = transport.get_extra_info("peername")
+    if isinstance(peer, tuple) and len(peer) >= 2:
+        return str(peer[0]), int(peer[1])
+    return "", 0
+
+
+def _without_reply(dispatch: Dispatch) -> Dispatch:
+    """Wrap a dispatch function for requests that a peer has sent before it disconnected.
+
+    As in Kafka, a producer with acks=0 may send and close: requests without a response are served,
+    up to the first request that has one. Other requests do not reach a handler.
+    """
+
+    def serve(connection: Connection, frame: memoryview) -> tuple[bytes, Answer]:
+        if frame[:2] != _PRODUCE:
+            raise CloseConnection("peer disconnected")
+        header, answer = dispatch(connection, frame)
+        if isinstance(answer, Exclusive) and answer.until is not None:
+            return header, Exclusive(_after_effects(answer.reply, answer.until))
+        if not isinstance(answer, NoReply):
+            _drop(answer)
+            raise CloseConnection("peer disconnected")
+        return header, answer
+
+    return serve
+
+
+async def _after_effects(
+    reply: Awaitable[Reply | NoReply], until: "asyncio.Future[None]"
+) -> NoReply:
+    """Wait for the side effects of a request. If it has no response, it is complete then."""
+    replying = asyncio.ensure_future(reply)  # owner: this function
+    ends: list[asyncio.Future[Any]] = [replying, until]
+    try:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if replying.done() and isinstance(answer := replying.result(), NoReply):
+            return answer
+        raise CloseConnection("peer disconnected")
+    finally:
+        replying.cancel()
+
+
+def _drop(answer: Reply | Later | Exclusive) -> None:
+    if isinstance(answer, Reply):
+        answer.discard()
+    else:
+        as_promise(asyncio.get_running_loop(), answer.reply).cancel()

@@ -16,8 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from suwi.net.answers import Answer, CloseConnection, Exclusive, Later, NoReply, Reply
 from suwi.net.buffer_pool import KeptBytes
-from suwi.net.client_identity import ClientIdentity
-from suwi.net.connection import Connection
+from suwi.net.connection import ClientIdentity, Connection
 from suwi.net.large_requests import items_of
 from suwi.security.principal import Principal
 from suwi.wire.codec import (

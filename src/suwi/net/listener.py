@@ -5,23 +5,25 @@
 
 import asyncio
 import logging
+import math
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from suwi.net.buffer_pool import BufferPool
 from suwi.net.connection import Connection, ConnectionRegistry, Dispatch
-from suwi.net.failed_authentications import FailedAuthentications
 from suwi.net.fair_turns import Turns
 from suwi.net.limits import Limits
+from suwi.net.output import UnsentBytesBudget
 from suwi.net.tls_handshake import ServerContexts, TlsHandshake
-from suwi.net.unsent_bytes import UnsentBytesBudget
 
 log = logging.getLogger(__name__)
 
 _SWEEP_S_MAX = 5.0
 _ACCEPTED_AT_ONCE = 1
-_LINE_PERIOD_S = 60.0
+_REFUSAL_LINE_PERIOD_S = 60.0
+_FAILURE_LINE_PERIOD_S = 1.0
+_USER_CHARACTERS_MAX = 64
 # SO_SNDBUF, inherited by accepted sockets. With the kernel's default, megabytes are queued at once
 # and then sent in the context of incoming acknowledgements, on the peer's core if it is local. With
 # a smaller buffer part of that work is done here, concurrently with the peer.
@@ -49,7 +51,7 @@ class Budget:
         self._by_host: dict[str, int] = {}
         self._refusals = 0
         """Those since the last line of the log."""
-        self._line_at_s = float("-inf")
+        self._line_at_s = -math.inf
 
     def admit(self, host: str) -> str | None:
         """Count a new connection, or return the reason why it is refused."""
@@ -68,7 +70,7 @@ class Budget:
         """One line a minute: clients try again at once."""
         self._refusals += 1
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._line_at_s >= _LINE_PERIOD_S:
+        if now_s - self._line_at_s >= _REFUSAL_LINE_PERIOD_S:
             fields = {"reason": reason, "refused": self._refusals}
             log.warning("connections refused", extra=fields)
             self._line_at_s, self._refusals = now_s, 0
@@ -79,6 +81,45 @@ class Budget:
         self._by_host[host] -= 1
         if not self._by_host[host]:
             del self._by_host[host]
+
+
+class FailedAuthentications:
+    """Counted by mechanism and logged, at most one line a second because anybody can cause them."""
+
+    def __init__(self, listener: str) -> None:
+        self._listener = listener
+        self._by_mechanism: dict[str, int] = {}
+        self._line_at_s = -math.inf
+        self._suppressed = 0
+
+    @property
+    def by_mechanism(self) -> Mapping[str, int]:
+        return self._by_mechanism
+
+    def add(self, mechanism: str, reason: str, peer: str, user: str, now_s: float) -> None:
+        """`mechanism` is one that the broker supports, `user` the name that was sent, or empty."""
+        self._by_mechanism[mechanism] = self._by_mechanism.get(mechanism, 0) + 1
+        if now_s - self._line_at_s < _FAILURE_LINE_PERIOD_S:
+            self._suppressed += 1
+            return
+        facts: dict[str, object] = {
+            "listener": self._listener,
+            "mechanism": mechanism,
+            "peer": peer,
+            "reason": reason,
+        }
+        if user:
+            facts["user"] = _shown(user)
+        if self._suppressed:
+            facts["suppressed"] = self._suppressed  # failures not logged since the last line
+        self._line_at_s, self._suppressed = now_s, 0
+        log.info("authentication failed", extra=facts)
+
+
+def _shown(user: str) -> str:
+    """An untrusted name, escaped and shortened for the log."""
+    escaped = repr(user[: _USER_CHARACTERS_MAX + 1])[1:-1]
+    return escaped if len(escaped) <= _USER_CHARACTERS_MAX else f"{escaped[:_USER_CHARACTERS_MAX]}…"
 
 
 class Listener:

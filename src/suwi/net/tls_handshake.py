@@ -16,8 +16,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, cast
 
-from suwi.net.client_identity import peer_address
-from suwi.net.connection import Connection, ConnectionRegistry
+from suwi.net.connection import Connection, ConnectionRegistry, peer_address
 from suwi.net.fair_turns import Turns
 
 log = logging.getLogger(__name__)

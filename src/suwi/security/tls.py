@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from suwi.env import Disk
-from suwi.security.cipher_suites import choose_cipher_suites
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +33,20 @@ _CONVERT: Final = {
     "JKS": "keytool -importkeystore -srckeystore {0} -destkeystore store.p12 "
     "-deststoretype PKCS12, then openssl pkcs12 -in store.p12 -out store.pem",
     "PKCS12": "openssl pkcs12 -in {0} -out store.pem",
+}
+
+# The cipher suites: those of TLS 1.2 with OpenSSL's names.
+_TLS_1_3: Final = frozenset(
+    {"TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"}
+)
+_TLS_1_2: Final = {
+    f"TLS_{exchange}_WITH_{standard}": f"{exchange.replace('_', '-')}-{name}"
+    for exchange in ("ECDHE_ECDSA", "ECDHE_RSA", "DHE_RSA")
+    for standard, name in (
+        ("AES_256_GCM_SHA384", "AES256-GCM-SHA384"),
+        ("AES_128_GCM_SHA256", "AES128-GCM-SHA256"),
+        ("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"),
+    )
 }
 
 
@@ -146,7 +159,7 @@ def _configure(context: ssl.SSLContext, settings: TlsSettings, disk: Disk) -> No
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     if settings.cipher_suites:
         try:
-            choose_cipher_suites(context, settings.cipher_suites)
+            _choose_cipher_suites(context, settings.cipher_suites)
         except ValueError as error:
             raise BadTls(f"ssl.cipher.suites: {error}") from None
     if settings.keys.is_given:
@@ -248,3 +261,27 @@ def _private_file(text: str) -> Iterator[str]:
         yield path
     finally:
         os.remove(path)
+
+
+def _choose_cipher_suites(context: ssl.SSLContext, names: Sequence[str]) -> None:
+    """Allow only these suites, by the standard names that Kafka uses. Python can enable those of
+    TLS 1.3 only all together. Raises `ValueError` with the allowed names."""
+    unknown = [name for name in names if name not in _TLS_1_2 and name not in _TLS_1_3]
+    if unknown:
+        allowed = ", ".join([*sorted(_TLS_1_3), *_TLS_1_2])
+        raise ValueError(f"{unknown[0]!r} is not among {allowed}")
+    for_1_3 = _TLS_1_3 & set(names)
+    for_1_2 = [_TLS_1_2[name] for name in names if name in _TLS_1_2]
+    if for_1_3 and for_1_3 != _TLS_1_3:
+        missing = ", ".join(sorted(_TLS_1_3 - for_1_3))
+        raise ValueError(
+            f"the three suites of TLS 1.3 can only be enabled together: add {missing}, or none"
+        )
+    if not for_1_3:
+        context.maximum_version = min(context.maximum_version, ssl.TLSVersion.TLSv1_2)
+    if not for_1_2:
+        context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_3)
+    if context.minimum_version > context.maximum_version:
+        raise ValueError("none of the suites is for a version in ssl.enabled.protocols")
+    if for_1_2:
+        context.set_ciphers(":".join(for_1_2))

@@ -13,7 +13,7 @@ from posixpath import dirname, normpath
 
 from typing_extensions import Buffer
 
-from suwi.env.clock import Clock
+from suwi.env import Clock
 from suwi.env.disk import AlreadyLocked, replace_content
 from suwi.sim.clock import ManualClock
 from suwi.sim.faults import DiskFaults, Operation

@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from suwi.client.fetching import PartitionFetcher
 from suwi.client.offsets import EARLIEST as EARLIEST_TIME
 from suwi.client.offsets import LATEST as LATEST_TIME
 from suwi.client.offsets import list_offsets
-from suwi.client.partition_fetcher import PartitionFetcher
 from suwi.model.errors import CorruptMessage, OffsetOutOfRange, UnknownTopicOrPartition
 from suwi.model.ids import Offset
 from suwi.spark.columns import Decoder

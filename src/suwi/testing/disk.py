@@ -16,9 +16,8 @@ from typing import Any
 
 from typing_extensions import Buffer
 
-from suwi.env import Lock
+from suwi.env import Lock, SystemRandom
 from suwi.env.local_disk import LocalDisk, LocalFile
-from suwi.env.random import SystemRandom
 from suwi.testing.process import Process
 
 

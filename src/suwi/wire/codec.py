@@ -27,7 +27,7 @@ from suwi.wire.guard import compile_guard
 from suwi.wire.offset_commit import decoding_offset_commit_request
 from suwi.wire.schema import REQUIRED, Direction, Field, Structure, entity_type, structure
 from suwi.wire.sliced_reader import SlicedReader, compile_sliced_reader
-from suwi.wire.versions import APIS, RAW_BODY, REQUEST_ITEMS_MAX, ApiKey
+from suwi.wire.versions import APIS, REQUEST_ITEMS_MAX, ApiKey
 
 _RESPONSE_ITEMS_MAX = 2**31 - 1
 
@@ -57,7 +57,7 @@ def read_request(api_key: int, version: int, body: Buffer, at: int = 0) -> Any:
 
 def is_read_in_slices(api_key: int) -> bool:
     """Whether `reading_request` decodes the requests of this API."""
-    return api_key not in RAW_BODY or api_key in _OWN_DECODERS
+    return not APIS[api_key].raw_body or api_key in _OWN_DECODERS
 
 
 def reading_request(

@@ -9,7 +9,7 @@ features from them. An API is advertised only if it has a handler.
 from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 # kio's objects take about 25 times the memory of the encoded bytes. No legitimate request except
 # Produce comes near this size, so dispatch rejects a larger one before it is decoded.
@@ -26,98 +26,6 @@ CLIENT_JSON_BYTES_MAX: Final = 64 * 1024
 _ENVELOPE_BYTES_MAX: Final = 64 * 1024
 
 
-class ApiKey(IntEnum):
-    """Kafka's API keys."""
-
-    PRODUCE = 0
-    FETCH = 1
-    LIST_OFFSETS = 2
-    METADATA = 3
-    OFFSET_COMMIT = 8
-    OFFSET_FETCH = 9
-    FIND_COORDINATOR = 10
-    JOIN_GROUP = 11
-    HEARTBEAT = 12
-    LEAVE_GROUP = 13
-    SYNC_GROUP = 14
-    DESCRIBE_GROUPS = 15
-    LIST_GROUPS = 16
-    SASL_HANDSHAKE = 17
-    API_VERSIONS = 18
-    CREATE_TOPICS = 19
-    DELETE_TOPICS = 20
-    DELETE_RECORDS = 21
-    INIT_PRODUCER_ID = 22
-    OFFSET_FOR_LEADER_EPOCH = 23
-    ADD_PARTITIONS_TO_TXN = 24
-    ADD_OFFSETS_TO_TXN = 25
-    END_TXN = 26
-    WRITE_TXN_MARKERS = 27
-    TXN_OFFSET_COMMIT = 28
-    DESCRIBE_ACLS = 29
-    CREATE_ACLS = 30
-    DELETE_ACLS = 31
-    DESCRIBE_CONFIGS = 32
-    ALTER_CONFIGS = 33
-    DESCRIBE_LOG_DIRS = 35
-    SASL_AUTHENTICATE = 36
-    CREATE_PARTITIONS = 37
-    DELETE_GROUPS = 42
-    ELECT_LEADERS = 43
-    INCREMENTAL_ALTER_CONFIGS = 44
-    ALTER_PARTITION_REASSIGNMENTS = 45
-    LIST_PARTITION_REASSIGNMENTS = 46
-    OFFSET_DELETE = 47
-    DESCRIBE_CLIENT_QUOTAS = 48
-    ALTER_CLIENT_QUOTAS = 49
-    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
-    ALTER_USER_SCRAM_CREDENTIALS = 51
-    ALTER_PARTITION = 56
-    UPDATE_FEATURES = 57
-    ENVELOPE = 58
-    DESCRIBE_CLUSTER = 60
-    DESCRIBE_PRODUCERS = 61
-    BROKER_HEARTBEAT = 63
-    UNREGISTER_BROKER = 64
-    DESCRIBE_TRANSACTIONS = 65
-    LIST_TRANSACTIONS = 66
-    ALLOCATE_PRODUCER_IDS = 67
-    CONSUMER_GROUP_HEARTBEAT = 68
-    CONSUMER_GROUP_DESCRIBE = 69
-    LIST_CONFIG_RESOURCES = 74
-    DESCRIBE_TOPIC_PARTITIONS = 75
-    DESCRIBE_REPLICAS = 20_000
-    DESCRIBE_BROKER = 20_001
-    REPORT_LOSS = 20_002
-    DESCRIBE_EVENTS = 20_003
-    PEER_CHALLENGE = 20_004
-    PEER_PROOF = 20_005
-    DESCRIBE_GROUP_HISTORY = 20_006
-    LIVE_TRANSACTIONS = 20_007
-    """Suwi's own: see `handlers/describe_replicas.py`."""
-
-
-# The handlers of these APIs decode the body themselves: with `wire.produce`, `wire.fetch_request`,
-# `wire.offset_commit`, or as JSON.
-RAW_BODY: Final = frozenset(
-    {
-        ApiKey.PRODUCE,
-        ApiKey.FETCH,
-        ApiKey.OFFSET_COMMIT,
-        ApiKey.DESCRIBE_REPLICAS,
-        ApiKey.DESCRIBE_BROKER,
-        ApiKey.REPORT_LOSS,
-        ApiKey.DESCRIBE_EVENTS,
-        ApiKey.PEER_CHALLENGE,
-        ApiKey.PEER_PROOF,
-        ApiKey.DESCRIBE_GROUP_HISTORY,
-        ApiKey.LIVE_TRANSACTIONS,
-    }
-)
-
-_SUWI_APIS_FROM: Final = ApiKey.DESCRIBE_REPLICAS
-
-
 class Audience(Enum):
     """Who may send a request."""
 
@@ -127,13 +35,123 @@ class Audience(Enum):
     """Only authenticated brokers of this cluster: the API changes the cluster metadata."""
 
 
+def _api(
+    key: int,
+    min_version: int,
+    max_version: int,
+    flexible_from: int | None,
+    *,
+    advertised_from: int | None = None,
+    audience: Audience = Audience.CLIENTS,
+    by_controller: bool = False,
+    raw_body: bool = False,
+) -> tuple[Any, ...]:
+    """An entry of the table: see the fields of `Api`."""
+    lowest = min_version if advertised_from is None else advertised_from
+    return key, min_version, max_version, flexible_from, lowest, audience, by_controller, raw_body
+
+
+def _peers(
+    key: int, min_version: int, max_version: int, *, raw_body: bool = False
+) -> tuple[Any, ...]:
+    """An API with which brokers call the controller."""
+    peers = Audience.PEERS
+    return _api(
+        key, min_version, max_version, 0, audience=peers, by_controller=True, raw_body=raw_body
+    )
+
+
+class ApiKey(IntEnum):
+    """Kafka's API keys, each with its lowest, its highest and its first flexible version."""
+
+    _value_: int
+    served: tuple[Any, ...]
+
+    def __new__(cls, key: int, *served: Any) -> "ApiKey":
+        member = int.__new__(cls, key)
+        member._value_ = key
+        member.served = served
+        return member
+
+    # KAFKA-18659: Kafka 4 removed Produce v0-v2 but advertises them, because librdkafka compresses
+    # only if it sees them. A request with one of them closes the connection, as in Kafka.
+    PRODUCE = _api(0, 3, 13, 9, advertised_from=0, raw_body=True)
+    FETCH = _api(1, 4, 18, 12, raw_body=True)
+    LIST_OFFSETS = _api(2, 1, 11, 6)
+    METADATA = _api(3, 0, 13, 9)
+    OFFSET_COMMIT = _api(8, 2, 10, 8, raw_body=True)
+    OFFSET_FETCH = _api(9, 1, 10, 6)
+    FIND_COORDINATOR = _api(10, 0, 6, 3)
+    JOIN_GROUP = _api(11, 0, 9, 6)
+    HEARTBEAT = _api(12, 0, 4, 4)
+    LEAVE_GROUP = _api(13, 0, 5, 4)
+    SYNC_GROUP = _api(14, 0, 5, 4)
+    DESCRIBE_GROUPS = _api(15, 0, 6, 5)
+    LIST_GROUPS = _api(16, 0, 5, 3)
+    SASL_HANDSHAKE = _api(17, 0, 1, None)
+    API_VERSIONS = _api(18, 0, 4, 3)
+    CREATE_TOPICS = _api(19, 2, 7, 5, by_controller=True)
+    DELETE_TOPICS = _api(20, 1, 6, 4, by_controller=True)
+    DELETE_RECORDS = _api(21, 0, 2, 2)
+    INIT_PRODUCER_ID = _api(22, 0, 5, 2)
+    OFFSET_FOR_LEADER_EPOCH = _api(23, 2, 4, 4)
+    ADD_PARTITIONS_TO_TXN = _api(24, 0, 5, 3)
+    ADD_OFFSETS_TO_TXN = _api(25, 0, 4, 3)
+    END_TXN = _api(26, 0, 5, 3)
+    WRITE_TXN_MARKERS = _api(27, 1, 2, 1)
+    TXN_OFFSET_COMMIT = _api(28, 0, 5, 3)
+    DESCRIBE_ACLS = _api(29, 1, 3, 2)
+    CREATE_ACLS = _api(30, 1, 3, 2)
+    DELETE_ACLS = _api(31, 1, 3, 2)
+    DESCRIBE_CONFIGS = _api(32, 1, 4, 4)
+    ALTER_CONFIGS = _api(33, 0, 2, 2, by_controller=True)
+    DESCRIBE_LOG_DIRS = _api(35, 1, 5, 2)
+    SASL_AUTHENTICATE = _api(36, 0, 2, 2)
+    CREATE_PARTITIONS = _api(37, 0, 3, 2, by_controller=True)
+    DELETE_GROUPS = _api(42, 0, 2, 2)
+    ELECT_LEADERS = _api(43, 0, 2, 2, by_controller=True)
+    INCREMENTAL_ALTER_CONFIGS = _api(44, 0, 1, 1, by_controller=True)
+    ALTER_PARTITION_REASSIGNMENTS = _api(45, 0, 1, 0, by_controller=True)
+    LIST_PARTITION_REASSIGNMENTS = _api(46, 0, 0, 0, by_controller=True)
+    OFFSET_DELETE = _api(47, 0, 0, None)
+    DESCRIBE_CLIENT_QUOTAS = _api(48, 0, 1, 1)
+    ALTER_CLIENT_QUOTAS = _api(49, 0, 1, 1)
+    DESCRIBE_USER_SCRAM_CREDENTIALS = _api(50, 0, 0, 0)
+    ALTER_USER_SCRAM_CREDENTIALS = _api(51, 0, 0, 0, by_controller=True)
+    ALTER_PARTITION = _peers(56, 2, 3)
+    UPDATE_FEATURES = _api(57, 0, 2, 0, by_controller=True)
+    ENVELOPE = _peers(58, 0, 0)
+    DESCRIBE_CLUSTER = _api(60, 0, 2, 0)
+    DESCRIBE_PRODUCERS = _api(61, 0, 0, 0)
+    BROKER_HEARTBEAT = _peers(63, 0, 1)
+    UNREGISTER_BROKER = _api(64, 0, 0, 0, by_controller=True)
+    DESCRIBE_TRANSACTIONS = _api(65, 0, 0, 0)
+    LIST_TRANSACTIONS = _api(66, 0, 2, 0)
+    ALLOCATE_PRODUCER_IDS = _peers(67, 0, 0)
+    CONSUMER_GROUP_HEARTBEAT = _api(68, 0, 1, 0)
+    CONSUMER_GROUP_DESCRIBE = _api(69, 0, 1, 0)
+    LIST_CONFIG_RESOURCES = _api(74, 0, 1, 0)
+    DESCRIBE_TOPIC_PARTITIONS = _api(75, 0, 0, 0)
+    # Suwi's own: see `handlers/describe_replicas.py`.
+    DESCRIBE_REPLICAS = _api(20_000, 0, 0, 0, raw_body=True)
+    DESCRIBE_BROKER = _api(20_001, 0, 0, 0, raw_body=True)
+    REPORT_LOSS = _peers(20_002, 0, 0, raw_body=True)
+    DESCRIBE_EVENTS = _api(20_003, 0, 0, 0, raw_body=True)
+    # Open to all clients: a broker is not authenticated before it has sent these two.
+    PEER_CHALLENGE = _api(20_004, 0, 0, 0, raw_body=True)
+    PEER_PROOF = _api(20_005, 0, 0, 0, raw_body=True)
+    DESCRIBE_GROUP_HISTORY = _api(20_006, 0, 0, 0, raw_body=True)
+    LIVE_TRANSACTIONS = _api(20_007, 0, 0, 0, raw_body=True)
+
+
+_SUWI_APIS_FROM: Final = ApiKey.DESCRIBE_REPLICAS
+
+
 class Api(NamedTuple):
     """One API: its served and advertised versions, and the format of its headers."""
 
     key: ApiKey
     name: str
-    schema: str
-    """The name of its package in kio."""
     min_version: int
     max_version: int
     flexible_from: int | None
@@ -143,6 +161,9 @@ class Api(NamedTuple):
     audience: Audience
     by_controller: bool
     """Only the controller handles it: other brokers forward the requests of clients."""
+    raw_body: bool
+    """Its handler decodes the body: with `wire.produce`, `wire.fetch_request`,
+    `wire.offset_commit`, or as JSON."""
 
     @property
     def is_advertised(self) -> bool:
@@ -156,7 +177,7 @@ class Api(NamedTuple):
     @property
     def parsed_bytes_max(self) -> int | None:
         """The maximum size of a request that dispatch decodes; None if the handler decodes it."""
-        if self.key in RAW_BODY:
+        if self.raw_body:
             return None
         extra_bytes = _ENVELOPE_BYTES_MAX if self.key is ApiKey.ENVELOPE else 0
         return SMALL_REQUEST_BYTES_MAX + extra_bytes
@@ -172,106 +193,12 @@ class Api(NamedTuple):
         return self.key != ApiKey.API_VERSIONS and self.is_flexible(version)
 
 
-def _entry(
-    key: ApiKey,
-    min_version: int,
-    max_version: int,
-    flexible_from: int | None,
-    *,
-    advertised_from: int | None = None,
-    audience: Audience = Audience.CLIENTS,
-    by_controller: bool = False,
-) -> Api:
-    return Api(
-        key=key,
-        name="".join(word.capitalize() for word in key.name.split("_")),
-        schema=key.name.lower(),
-        min_version=min_version,
-        max_version=max_version,
-        flexible_from=flexible_from,
-        advertised_from=min_version if advertised_from is None else advertised_from,
-        audience=audience,
-        by_controller=by_controller,
-    )
-
-
-def _peers(key: ApiKey, min_version: int, max_version: int) -> Api:
-    """An API with which brokers call the controller."""
-    return _entry(key, min_version, max_version, 0, audience=Audience.PEERS, by_controller=True)
-
-
-_ENTRIES = (
-    # KAFKA-18659: Kafka 4 removed Produce v0-v2 but advertises them, because librdkafka compresses
-    # only if it sees them. A request with one of them closes the connection, as in Kafka.
-    _entry(ApiKey.PRODUCE, 3, 13, 9, advertised_from=0),
-    _entry(ApiKey.FETCH, 4, 18, 12),
-    _entry(ApiKey.LIST_OFFSETS, 1, 11, 6),
-    _entry(ApiKey.METADATA, 0, 13, 9),
-    _entry(ApiKey.OFFSET_COMMIT, 2, 10, 8),
-    _entry(ApiKey.OFFSET_FETCH, 1, 10, 6),
-    _entry(ApiKey.FIND_COORDINATOR, 0, 6, 3),
-    _entry(ApiKey.JOIN_GROUP, 0, 9, 6),
-    _entry(ApiKey.HEARTBEAT, 0, 4, 4),
-    _entry(ApiKey.LEAVE_GROUP, 0, 5, 4),
-    _entry(ApiKey.SYNC_GROUP, 0, 5, 4),
-    _entry(ApiKey.DESCRIBE_GROUPS, 0, 6, 5),
-    _entry(ApiKey.LIST_GROUPS, 0, 5, 3),
-    _entry(ApiKey.SASL_HANDSHAKE, 0, 1, None),
-    _entry(ApiKey.API_VERSIONS, 0, 4, 3),
-    _entry(ApiKey.CREATE_TOPICS, 2, 7, 5, by_controller=True),
-    _entry(ApiKey.DELETE_TOPICS, 1, 6, 4, by_controller=True),
-    _entry(ApiKey.DELETE_RECORDS, 0, 2, 2),
-    _entry(ApiKey.INIT_PRODUCER_ID, 0, 5, 2),
-    _entry(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4),
-    _entry(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, 3),
-    _entry(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, 3),
-    _entry(ApiKey.END_TXN, 0, 5, 3),
-    _entry(ApiKey.WRITE_TXN_MARKERS, 1, 2, 1),
-    _entry(ApiKey.TXN_OFFSET_COMMIT, 0, 5, 3),
-    _entry(ApiKey.DESCRIBE_ACLS, 1, 3, 2),
-    _entry(ApiKey.CREATE_ACLS, 1, 3, 2),
-    _entry(ApiKey.DELETE_ACLS, 1, 3, 2),
-    _entry(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4),
-    _entry(ApiKey.ALTER_CONFIGS, 0, 2, 2, by_controller=True),
-    _entry(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, 2),
-    _entry(ApiKey.SASL_AUTHENTICATE, 0, 2, 2),
-    _entry(ApiKey.CREATE_PARTITIONS, 0, 3, 2, by_controller=True),
-    _entry(ApiKey.DELETE_GROUPS, 0, 2, 2),
-    _entry(ApiKey.ELECT_LEADERS, 0, 2, 2, by_controller=True),
-    _entry(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1, by_controller=True),
-    _entry(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, 0, by_controller=True),
-    _entry(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0, by_controller=True),
-    _entry(ApiKey.OFFSET_DELETE, 0, 0, None),
-    _entry(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, 1),
-    _entry(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, 1),
-    _entry(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0),
-    _entry(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0, by_controller=True),
-    _peers(ApiKey.ALTER_PARTITION, 2, 3),
-    _entry(ApiKey.UPDATE_FEATURES, 0, 2, 0, by_controller=True),
-    _peers(ApiKey.ENVELOPE, 0, 0),
-    _entry(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0),
-    _entry(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0),
-    _peers(ApiKey.BROKER_HEARTBEAT, 0, 1),
-    _entry(ApiKey.UNREGISTER_BROKER, 0, 0, 0, by_controller=True),
-    _entry(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0),
-    _entry(ApiKey.LIST_TRANSACTIONS, 0, 2, 0),
-    _peers(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0),
-    _entry(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0),
-    _entry(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0),
-    _entry(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0),
-    _entry(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
-    _entry(ApiKey.DESCRIBE_REPLICAS, 0, 0, 0),
-    _entry(ApiKey.DESCRIBE_BROKER, 0, 0, 0),
-    _peers(ApiKey.REPORT_LOSS, 0, 0),
-    _entry(ApiKey.DESCRIBE_EVENTS, 0, 0, 0),
-    _entry(ApiKey.DESCRIBE_GROUP_HISTORY, 0, 0, 0),
-    _entry(ApiKey.LIVE_TRANSACTIONS, 0, 0, 0),
-    # Open to all clients: a broker is not authenticated before it has sent these.
-    _entry(ApiKey.PEER_CHALLENGE, 0, 0, 0),
-    _entry(ApiKey.PEER_PROOF, 0, 0, 0),
+APIS: Final[Mapping[int, Api]] = MappingProxyType(
+    {
+        int(key): Api(key, "".join(word.capitalize() for word in key.name.split("_")), *key.served)
+        for key in ApiKey
+    }
 )
-
-APIS: Final[Mapping[int, Api]] = MappingProxyType({int(api.key): api for api in _ENTRIES})
 
 
 def advertised(handled: Iterable[int]) -> tuple[Api, ...]:
