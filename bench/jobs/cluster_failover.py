@@ -14,9 +14,9 @@ from itertools import count
 
 from bench import hosts
 from bench.clients import Metrics
+from bench.clients.stream import TOPIC, Stream, wait_a_while
 from bench.clusters import ProcessCluster, can_run_suwi, on_each, suwi_cluster
 from bench.jobs import groups
-from bench.jobs.failover import TOPIC, Stream, wait_a_while
 from bench.measure import Figure, take_turns
 from bench.plan import CLUSTER, ClusterPlan, Plan
 from bench.servers import SUWI
@@ -70,7 +70,8 @@ def _kill(cluster: ProcessCluster, numbers: "count[int]") -> Metrics:
     hits_controller = number % _CONTROLLER_EVERY == 0
     broker = controller if hits_controller else others[number % len(others)]
     pid = cluster.pid(broker)
-    # A new producer each time, as in `failover`.
+    # A new producer each time: one whose broker was killed waits longer and longer before it
+    # connects to that one again.
     with Stream(cluster.bootstrap_servers, _PARTITIONS).running() as stream:
         wait_a_while(stream)
         killed = time.perf_counter()
