@@ -60,11 +60,9 @@ PAGES: dict[str, tuple[Page, Sequence[Callable[[Plan, tuple[str, ...]], list[Fig
         [
             cluster_load.measure_replicated,
             cluster_failover.measure_kills,
-            cluster_failover.measure_vanished,
             cluster_failover.measure_coordinator,
             cluster_size.measure_leaders,
             cluster_size.measure_start,
-            cluster_load.measure_processes,
         ],
     ),
 }

@@ -172,8 +172,6 @@ def _cluster_lines() -> Iterable[Line]:
     roll = cluster_failover.ROLL_JOB
     yield Line(goals.ROLLING_RESTART.text, roll, "silence_ms", "ms", goals.ROLLING_RESTART)
     yield Line("rolling restart", roll, "roll_s", "s")
-    vanished = "a host vanishes, until all take writes"
-    yield Line(vanished, cluster_failover.VANISHED_JOB, "all_acks_s", "s")
     for plan in CLUSTER.values():
         yield from _sized_cluster_lines(plan)
 
@@ -188,12 +186,6 @@ def _sized_cluster_lines(plan: ClusterPlan) -> Iterable[Line]:
     yield Line(f"start with {plan.partitions:,} partitions, in sync", job, "in_sync_s", "s")
     text = f"creating {plan.partitions:,} partitions"
     yield Line(text, job, "create_s", "s", goals.CREATE_PARTITIONS)
-    for count in plan.processes:
-        job = cluster_load.processes_job(count)
-        text = f"{count} broker process{'es' if count > 1 else ''}, one replica"
-        yield Line(text, job, "records_per_s", "records/s")
-        cpu = f"{text}: CPU of all brokers, a million records"
-        yield Line(cpu, job, "server_cpu_s_per_million", "s CPU")
 
 
 BROKER = line_page("results", "One broker", _broker_lines, has_details=True)

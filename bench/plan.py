@@ -178,7 +178,6 @@ class ClusterPlan:
     """Of pairs the first is for Suwi, the second for Apache Kafka, whose fail-over takes longer."""
 
     kills: tuple[int, int]
-    vanished: int
     rolls: tuple[int, int]
     groups: int
     group_kills: int
@@ -189,13 +188,11 @@ class ClusterPlan:
     leader_kills: tuple[int, int]
     partitions: int
     starts: tuple[int, int]
-    processes: tuple[int, ...]  # brokers on one host
 
 
 CLUSTER = _full_and_quick(
     ClusterPlan,
     kills=((50, 8), (3, 1)),
-    vanished=(5, 1),
     rolls=((3, 3), (1, 1)),
     groups=(10_000, 500),
     group_kills=(5, 1),
@@ -206,5 +203,4 @@ CLUSTER = _full_and_quick(
     leader_kills=((5, 2), (1, 1)),
     partitions=(10_000, 200),
     starts=((3, 1), (1, 1)),
-    processes=((1, 2, 4), (1, 2)),
 )

@@ -35,7 +35,6 @@ COLUMNS = [
     ("p50_ms", "p50 ms", "{:.2f}"),
     ("p99_ms", "p99 ms", "{:.2f}"),
     ("p999_ms", "p99.9 ms", "{:.2f}"),
-    ("acknowledged_p50_ms", "ack p50 ms", "{:.2f}"),
     ("first_ack_ms", "first ack ms", "{:.0f}"),
     ("listening_ms", "listening ms", "{:.0f}"),
     ("listening_to_ack_ms", "listening to ack ms", "{:.0f}"),

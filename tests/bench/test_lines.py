@@ -120,10 +120,11 @@ def test_a_share_of_the_bound_counts_where_kafka_is_faster(
 
 @pytest.mark.parametrize("ending", ["json", "md"])
 def test_pages_are_json_and_tables(tmp_path: Path, ending: str) -> None:
-    figures = [*kills(300), Figure(cluster_load.processes_job(2), SUWI, {"records_per_s": [5.0]})]
+    replicated = {"records_per_s": [5.0]}
+    figures = [*kills(300), Figure(cluster_load.JAVA_JOB, SUWI, replicated)]
     produced = Figure(java.produce_job(1_000), SUWI, {"records_per_s": [5.0], "wall_s": [2.0]})
     for page, found, word in (
-        (CLUSTER_PAGE, figures, "broker processes"),
+        (CLUSTER_PAGE, figures, "Java"),
         (TRANSACTIONS_PAGE, shares(60, 50), "Java, TV2"),
         (GROUPS_PAGE, large_group(), "500 members"),
         (BROKER, [produced], "Java produce, 1000 B"),
