@@ -1,4 +1,4 @@
-"""`python -m bench [--quick] [--only JOB] [--skip JOB] [--against SRC] [--no-kafka] [--redraw]`"""
+"""`python -m bench [--quick] [--only JOB] [--against SRC] [--redraw]`"""
 
 import argparse
 import signal
@@ -8,38 +8,33 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from bench import pages, report, versions
+from bench import overview, report, versions
 from bench.base_env import ROOT, base_python
-from bench.cluster_page import CLUSTER_PAGE
-from bench.group_page import GROUPS_PAGE
 from bench.homes import why_no_kafka
 from bench.jobs import (
     cluster_failover,
     cluster_load,
     cluster_size,
-    connections,
-    failover,
     fairness,
     groups,
     java,
     latency,
     librdkafka,
-    memory,
     partitions,
     raw,
-    replicated,
     restart,
     stalls,
     startup,
     transactions,
     warm_up,
 )
+from bench.loop_pages import FAIRNESS_PAGE, STALLS
 from bench.measure import Figure
+from bench.pages import BROKER, CLUSTER_PAGE, GROUPS_PAGE, TRANSACTIONS_PAGE, Page
 from bench.plan import FULL, QUICK, VERSIONS, Plan
 from bench.rig import Rig, rig
 from bench.servers import KAFKA, SUWI
 from bench.spark import page as spark_page
-from bench.transactions_page import TRANSACTIONS_PAGE
 
 # Jobs that share running brokers, and jobs that start their own.
 SHARED: dict[str, Callable[[Rig], list[Figure]]] = {
@@ -52,16 +47,12 @@ SHARED: dict[str, Callable[[Rig], list[Figure]]] = {
 OWN: dict[str, Callable[[Plan, tuple[str, ...]], list[Figure]]] = {
     "startup": startup.measure,
     "restart": restart.measure,
-    "connections": connections.measure,
     "partitions": partitions.measure,
-    "memory": memory.measure,
-    "replicated": replicated.measure,
-    "failover": failover.measure,
 }
-# Parts with their own page: what is measured for it, one after another.
-PAGES: dict[str, tuple[pages.Page, Sequence[Callable[[Plan, tuple[str, ...]], list[Figure]]]]] = {
-    "stalls": (pages.STALLS, [stalls.measure]),
-    "fairness": (pages.FAIRNESS, [fairness.measure]),
+# Other pages: what is measured for each, one after another.
+PAGES: dict[str, tuple[Page, Sequence[Callable[[Plan, tuple[str, ...]], list[Figure]]]]] = {
+    "stalls": (STALLS, [stalls.measure]),
+    "fairness": (FAIRNESS_PAGE, [fairness.measure]),
     "groups": (GROUPS_PAGE, [groups.measure]),
     "transactions": (TRANSACTIONS_PAGE, [transactions.measure]),
     "cluster": (
@@ -69,11 +60,9 @@ PAGES: dict[str, tuple[pages.Page, Sequence[Callable[[Plan, tuple[str, ...]], li
         [
             cluster_load.measure_replicated,
             cluster_failover.measure_kills,
-            cluster_failover.measure_vanished,
             cluster_failover.measure_coordinator,
             cluster_size.measure_leaders,
             cluster_size.measure_start,
-            cluster_load.measure_processes,
         ],
     ),
 }
@@ -83,7 +72,6 @@ spark 8 (3). What takes much longer has fewer repetitions, so that none takes mo
 """
 # Jobs in which two versions of Suwi are compared.
 RACE = "race"
-RACED_OWN = ("startup", "restart", "connections", "partitions")
 SPARK = "spark"
 EVERYTHING = [*SHARED, *OWN, *PAGES, SPARK]
 DOCUMENTS = ROOT / "docs" / "benchmarks"
@@ -98,16 +86,18 @@ def main() -> None:
         _redraw(options.out or DOCUMENTS)
         return
     started = time.perf_counter()
-    missing = "not asked for" if options.no_kafka else why_no_kafka()
+    missing = why_no_kafka()
     if missing:
         print(f"Without Apache Kafka: {missing}", file=sys.stderr)
     base_python()
-    jobs = [name for name in options.only or EVERYTHING if name not in options.skip]
+    jobs = list(options.only or EVERYTHING)
     failed = _race_versions(options, jobs, missing) if RACE in jobs else []
     failed += _race_kafka(options, jobs, missing)
     failed += _pages(options, jobs, missing)
     if SPARK in jobs:
-        failed += spark_page.measure(_out(options, is_whole=True), quick=options.quick)
+        out = _out(options, is_whole=True)
+        failed += spark_page.measure(out, quick=options.quick)
+        _write_overview(out)
     print(f"after {time.perf_counter() - started:.0f} s", file=sys.stderr)
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
@@ -122,16 +112,12 @@ def _options() -> argparse.Namespace:
         "--only", action="append", choices=[*EVERYTHING, RACE], help="one job; repeatable"
     )
     parser.add_argument(
-        "--skip", action="append", choices=EVERYTHING, default=[], help="not this one"
-    )
-    parser.add_argument(
         "--against",
         type=Path,
         help="with `--only race`: compare with the version of Suwi in this `src` directory",
     )
-    parser.add_argument("--no-kafka", action="store_true", help="do not measure Apache Kafka")
     parser.add_argument(
-        "--redraw", action="store_true", help="no run: tables and charts from existing results"
+        "--redraw", action="store_true", help="no run: pages and picture from existing results"
     )
     parser.add_argument(
         "--out",
@@ -170,10 +156,26 @@ def _race_kafka(options: argparse.Namespace, jobs: list[str], missing: str | Non
             failed.append(name)
             continue
         results.figures.extend(figures)
-        report.write(out, results)  # now, in case the run is interrupted
-    report.show(report.write(out, results))
-    print(f"wrote {out}", file=sys.stderr)
+        BROKER.write(out, results)  # now, in case the run is interrupted
+    _show(BROKER, out, results)
     return failed
+
+
+def _show(page: Page, out: Path, results: report.Results) -> None:
+    """The rows of a page that was written, and the overview that has them too."""
+    for row in page.rows(results.figures):
+        print(row)
+    _write_overview(out)
+    print(f"wrote {out / page.name}.md", file=sys.stderr)
+
+
+def _write_overview(out: Path) -> None:
+    sections = []
+    for page in (BROKER, *(page for page, _ in PAGES.values())):
+        if results := page.read(out):
+            rows = page.rows(results.figures)
+            sections.append(overview.Section(page.name, page.title, results.date, rows))
+    overview.write(out, [*sections, *spark_page.sections(out)])
 
 
 def _pages(options: argparse.Namespace, jobs: list[str], missing: str | None) -> list[str]:
@@ -191,9 +193,7 @@ def _pages(options: argparse.Namespace, jobs: list[str], missing: str | None) ->
                 continue
             results.figures.extend(figures)
             page.write(out, results)  # now, in case the run is interrupted
-        for finding in page.findings(results.figures):
-            print(finding)
-        print(f"wrote {out / page.name}.md", file=sys.stderr)
+        _show(page, out, results)
     return failed
 
 
@@ -202,7 +202,7 @@ def _race_versions(options: argparse.Namespace, jobs: list[str], missing: str | 
     plan = QUICK if options.quick else VERSIONS
     named = [name for name in jobs if name != RACE]
     shared = {name: job for name, job in SHARED.items() if not named or name in named}
-    own = {name: OWN[name] for name in RACED_OWN if not named or name in named}
+    own = {name: job for name, job in OWN.items() if not named or name in named}
     jobs.clear()  # versions of Suwi, not Kafka
     results = report.Results(plan.name, report.machine(missing), [])
     out = _out(options, is_whole=False)
@@ -216,11 +216,11 @@ def _race_versions(options: argparse.Namespace, jobs: list[str], missing: str | 
 
 
 def _redraw(out: Path) -> None:
-    for page, _ in PAGES.values():
-        if (out / f"{page.name}.json").exists():
-            page.write(out, report.read(out / f"{page.name}.json"))
+    for page in (BROKER, *(page for page, _ in PAGES.values())):
+        if results := page.read(out):
+            page.render(out, results)
     spark_page.redraw(out)
-    report.show(report.write(out, report.read(out / "results.json")))
+    _write_overview(out)
 
 
 def measure(

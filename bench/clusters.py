@@ -31,13 +31,12 @@ from suwi.local_cluster.view import View, views
 from suwi.local_cluster.zookeeper import why_unavailable
 
 HOST = "127.0.0.1"
-ZOOKEEPERS = 3
 _SUWI_PORT, _KAFKA_PORT, _KAFKA_CONTROLLER_PORT = 23092, 22092, 22192
 _PATIENCE_S = 300.0
 _STOP_S = 30.0
 _LOOK_EVERY_S = 0.05
 BALANCING = {"leader.imbalance.check.interval.seconds": "1"}
-SESSION = {"zookeeper.session.timeout.ms": "6000"}
+_SESSION = {"zookeeper.session.timeout.ms": "6000"}
 """A local cluster has a shorter one by default than a broker."""
 
 
@@ -163,30 +162,17 @@ class ProcessCluster(ABC):
 
 
 class SuwiCluster(ProcessCluster):
-    """`ensemble`: another cluster's, with a path; by default it has its own."""
+    """Three processes, and three ZooKeeper servers."""
 
     name = SUWI
 
-    def __init__(
-        self,
-        directory: Path,
-        brokers: int,
-        settings: dict[str, str],
-        *,
-        ensemble: str = "",
-        port: int = _SUWI_PORT,
-    ) -> None:
+    def __init__(self, directory: Path, settings: dict[str, str]) -> None:
         self.local = LocalCluster(str(directory))
         # Without proxies, as brokers of a real cluster reach each other.
-        servers = 0 if ensemble else ZOOKEEPERS
         self._layout = Layout(
-            brokers, servers, ensemble, port, has_links=False, settings={**SESSION, **settings}
+            3, 3, "", _SUWI_PORT, has_links=False, settings={**_SESSION, **settings}
         )
         self.brokers = tuple(self._layout.broker_ids)
-
-    @property
-    def ensemble(self) -> str:
-        return self._layout.zookeeper_connect(1)
 
     def address(self, broker: int) -> str:
         return f"{HOST}:{self._layout.client_port(broker)}"
@@ -280,15 +266,9 @@ class KafkaCluster(ProcessCluster):
 
 
 @contextmanager
-def suwi_cluster(
-    brokers: int = 3,
-    settings: dict[str, str] = BALANCING,
-    *,
-    ensemble: str = "",
-    port: int = _SUWI_PORT,
-) -> Iterator[SuwiCluster]:
+def suwi_cluster(settings: dict[str, str] = BALANCING) -> Iterator[SuwiCluster]:
     with temporary_directory() as directory:
-        cluster = SuwiCluster(directory, brokers, settings, ensemble=ensemble, port=port)
+        cluster = SuwiCluster(directory, settings)
         with running(cluster):
             yield cluster
 

@@ -1,301 +1,194 @@
-"""Parts with their own page, `stalls` and `fairness`: each as JSON, tables and a chart."""
+"""The pages of `docs/benchmarks`: for each its data, a text, and a table with a row for a value."""
 
-import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import chart
-from bench.jobs import fairness, request_stalls
+from bench import goals
+from bench.jobs import (
+    cluster_failover,
+    cluster_load,
+    cluster_size,
+    groups,
+    java,
+    latency,
+    librdkafka,
+    partitions,
+    raw,
+    restart,
+    startup,
+    transactions,
+)
+from bench.lines import Line, Lines, Row, rows_of, table
 from bench.measure import Figure
-from bench.panels import Panel, Row
-from bench.report import Results, setting, times, write_json
-from bench.servers import KAFKA, SUWI
-from bench.watch.callbacks import OVER_S
+from bench.plan import CLUSTER, FULL, GROUPS, KIB, MIB, QUICK, TRANSACTIONS, ClusterPlan
+from bench.report import Results, figure_tables, read, setting, write_json
 
 _TEXTS = Path(__file__).parent
-CALLBACK_MS_MAX = OVER_S * 1000
-CALLBACK_P999_MS_MAX = 10.0
-CONTROL_P999_MS_MAX = 5.0
-RUNS_MIN = 5
-TIMES_ALONE_MAX = 2.0
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Whether one row of a page meets its goal; None: without a goal."""
-
-    text: str
-    met: bool | None
-
-    def __str__(self) -> str:
-        return {True: "met   ", False: "MISSED", None: "      "}[self.met] + f" {self.text}"
 
 
 @dataclass(frozen=True)
 class Page:
+    """`NAME.json` has the figures, `NAME.md` is derived from them."""
+
     name: str
     title: str
+    rows: Callable[[list[Figure]], list[Row]]
     tables: Callable[[list[Figure]], Iterable[str]]
-    findings: Callable[[list[Figure]], list[Finding]]
-    panels: Callable[[list[Figure]], list[Panel]]
 
-    def write(self, directory: Path, results: Results) -> list[Finding]:
-        findings = self.findings(results.figures)
-        write_json(directory / f"{self.name}.json", results, [vars(each) for each in findings])
-        how_to_read = (_TEXTS / f"how_to_read_{self.name}.md").read_text()
-        lines = [f"# {self.title}", "", setting(results), "", how_to_read]
-        lines += [f"![{self.title}]({self.name}.svg)", "", *self.tables(results.figures)]
+    def write(self, directory: Path, results: Results) -> list[Row]:
+        write_json(directory / f"{self.name}.json", results)
+        return self.render(directory, results)
+
+    def render(self, directory: Path, results: Results) -> list[Row]:
+        text = (_TEXTS / f"how_to_read_{self.name}.md").read_text()
+        lines = [f"# {self.title}", "", setting(results), "", text, *self.tables(results.figures)]
         (directory / f"{self.name}.md").write_text("\n".join(lines) + "\n")
-        panels = self.panels(results.figures)
-        chart.draw(directory / f"{self.name}.svg", results.figures, panels=panels)
-        return findings
+        return self.rows(results.figures)
+
+    def read(self, directory: Path) -> Results | None:
+        """The results of an earlier run."""
+        path = directory / f"{self.name}.json"
+        return read(path) if path.exists() else None
 
 
-def _of(figures: Iterable[Figure], system: str) -> dict[str, Figure]:
-    return {figure.job: figure for figure in figures if figure.system == system}
+def line_page(name: str, title: str, lines: Lines, *, has_details: bool = False) -> Page:
+    """With details there is also a table for each job, with all that was measured."""
+
+    def rows(figures: list[Figure]) -> list[Row]:
+        return rows_of(lines(), figures)
+
+    def tables(figures: list[Figure]) -> Iterable[str]:
+        yield from table(rows(figures))
+        if has_details:
+            yield from figure_tables(figures, [line.job for line in lines()])
+
+    return Page(name, title, rows, tables)
 
 
-def _ms(figure: Figure | None, metric: str, which: Callable[[list[float]], float]) -> str:
-    if figure is None or metric not in figure.values:
-        return ""
-    value = which(figure.values[metric])
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+# -- one broker --------------------------------------------------------------------------------
 
 
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
+def _broker_lines() -> Iterable[Line]:
+    for name, job, goal in (
+        ("produce 1 KB, Java", java.produce_job(1_000), goals.PRODUCE),
+        ("produce 1 KB, librdkafka", librdkafka.produce_job(1_000), goals.PRODUCE),
+        ("produce 100 B, Java", java.produce_job(100), goals.PRODUCE_SMALL),
+        ("produce 100 B, librdkafka", librdkafka.BATCHES_JOB, goals.PRODUCE_SMALL),
+        ("consume 1 KB, Java", java.consume_job(1_000), goals.CONSUME),
+        ("consume 100 B, Java", java.consume_job(100), goals.CONSUME),
+        ("consume 1 KB, librdkafka", librdkafka.consume_job(1_000), goals.CONSUME),
+        ("consume 100 B, librdkafka", librdkafka.consume_job(100), goals.CONSUME),
+    ):
+        yield Line(name, job, "records_per_s", "k records/s", goal, 1e-3)
+    for size in (16 * KIB, MIB):
+        name = f"raw produce, {raw.batch_name(size)} batches"
+        yield Line(name, raw.produce_job(size), "mb_per_s", "MB/s", goals.PRODUCE_RAW)
+    yield Line("raw fetch", raw.FETCH_JOB, "gb_per_s", "GB/s", goals.CONSUME)
+    for client, job in (
+        ("Java", latency.JAVA_JOB),
+        ("librdkafka", latency.CLIENT_JOB),
+        ("raw sockets", latency.RAW_JOB),
+    ):
+        yield Line(f"latency, {client}, p50", job, "p50_ms", "ms", goals.LATENCY_P50)
+        yield Line(f"latency, {client}, p99", job, "p99_ms", "ms", goals.LATENCY_P99)
+    yield Line(goals.START.text, startup.JOB, "first_ack_ms", "ms", goals.START)
+    yield Line(goals.IDLE_MEMORY.text, startup.JOB, "rss_mb", "MB", goals.IDLE_MEMORY)
+    yield Line("restart after kill -9", restart.JOB, "first_ack_ms", "ms", goals.RESTART)
+    for plan in (FULL, QUICK):
+        many, job = f"{plan.partitions:,} partitions", partitions.job(plan.partitions)
+        yield Line(f"start, {many}", job, "first_ack_ms", "ms", goals.PARTITIONS_START)
+        yield Line(f"idle CPU, {many}", job, "cpu_percent", "%", goals.PARTITIONS_IDLE)
 
 
-def _header(*cells: str) -> list[str]:
-    return [_row(*cells), "|---" * len(cells) + "|"]
+# -- groups and transactions -------------------------------------------------------------------
 
 
-def _mark(met: bool | None) -> str:
-    return {True: "✓", False: "✗", None: ""}[met]
+def _group_lines() -> Iterable[Line]:
+    for plan in GROUPS.values():
+        rebalance = groups.rebalance_job(plan.members)
+        of = f"of {plan.members} members"
+        yield Line(f"first generation {of}", rebalance, "form_s", "s", goals.REBALANCE)
+        yield Line(f"a rebalance {of}", rebalance, "rebalance_s", "s", goals.REBALANCE)
+        meanwhile = goals.COMMITS_MEANWHILE
+        yield Line(meanwhile.text, rebalance, "commit_p99_ms", "ms", meanwhile)
+        for count in (1, plan.committers):
+            commits = groups.commits_job(plan.committers, count)
+            name = f"commits of {plan.committers} committers of "
+            name += "one group" if count == 1 else f"{count} groups"
+            yield Line(name, commits, "commits_per_s", "/s", goals.COMMITS)
+            cpu = f"{name}: CPU of the broker for one"
+            yield Line(cpu, commits, "server_cpu_us_per_commit", "µs")
+        for count in plan.loaded:
+            offsets = count * groups.PARTITIONS
+            name = f"cold load of {offsets:,} offsets of {count:,} groups"
+            goal = goals.COLD_LOAD if offsets == 1_000_000 else None
+            yield Line(name, groups.load_job(count), "load_s", "s", goal)
+            yield Line(f"memory with {offsets:,} offsets", groups.load_job(count), "rss_mb", "MB")
 
 
-# -- stalls ------------------------------------------------------------------------------------
+def _transaction_lines() -> Iterable[Line]:
+    for plan in TRANSACTIONS.values():
+        for driver in transactions.DRIVERS:
+            job, name = transactions.share_job(driver), driver.name
+            yield Line(f"{name}: idempotent", job, "idempotent_per_s", "records/s")
+            for size in plan.sizes:
+                each = f"{name}: {size:,} records each"
+                yield Line(each, job, f"records_per_s_{size}", "records/s")
+                kept = f"kept_percent_{size}"
+                yield Line(f"{each}, kept", job, kept, "%", goals.TRANSACTIONS_KEPT)
+                cpu = f"{each}, broker CPU for one transaction"
+                yield Line(cpu, job, f"server_cpu_us_{size}", "µs")
+        for driver in transactions.DRIVERS:
+            for count in plan.producers:
+                job = transactions.rate_job(driver, count)
+                name = f"{driver.name}: {count} producer{'s' if count > 1 else ''}"
+                goal = goals.TRANSACTIONS_SINGLE if count == 50 else None
+                yield Line(name, job, "transactions_per_s", "transactions/s", goal)
+                cpu = f"{name}, broker CPU for one transaction"
+                yield Line(cpu, job, "server_cpu_us", "µs")
 
 
-def loop_never_stalls(figure: Figure) -> bool:
-    """No callback too long in any repetition; few nearly too long in the median one."""
-    longest_ms = max(figure.values["callback_max_ms"])
-    if is_request(figure.job):
-        return longest_ms <= CALLBACK_MS_MAX
-    return longest_ms <= CALLBACK_MS_MAX and (
-        figure.median("callback_p999_ms") <= CALLBACK_P999_MS_MAX
-    )
+# -- three broker processes --------------------------------------------------------------------
 
 
-def is_request(job: str) -> bool:
-    """Whether the job is a single request, with too few callbacks for a percentile."""
-    return job.startswith(request_stalls.JOB)
+def _cluster_lines() -> Iterable[Line]:
+    for name, job in (
+        ("librdkafka", cluster_load.LIBRDKAFKA_JOB),
+        ("Java", cluster_load.JAVA_JOB),
+    ):
+        text = f"{goals.REPLICATED.text}, {name}"
+        yield Line(text, job, "records_per_s", "records/s", goals.REPLICATED)
+        cpu = f"{text}: CPU of all brokers, a million records"
+        yield Line(cpu, job, "server_cpu_s_per_million", "s CPU")
+    job, acks = cluster_failover.KILL_JOB, "all_acks_ms"
+    yield Line(goals.KILL.text, job, acks, "ms", goals.KILL)
+    yield Line(goals.KILL_MAX.text, job, acks, "ms", goals.KILL_MAX, worst=True)
+    for who in ("controller", "other"):
+        text = f"the same, {'the active controller' if who == 'controller' else 'another broker'}"
+        yield Line(text, job, f"{who}_{acks}", "ms", goals.KILL)
+    left_out, goal = cluster_failover.LEFT_OUT, goals.KILLS_LEFT_OUT
+    yield Line(goal.text, job, left_out, "kills", goal, worst=True)
+    roll = cluster_failover.ROLL_JOB
+    yield Line(goals.ROLLING_RESTART.text, roll, "silence_ms", "ms", goals.ROLLING_RESTART)
+    yield Line("rolling restart", roll, "roll_s", "s")
+    for plan in CLUSTER.values():
+        yield from _sized_cluster_lines(plan)
 
 
-def counts(figure: Figure) -> bool:
-    """Whether the machine was quiet enough, often enough, for the client's figures."""
-    if "control_p999_ms" not in figure.values:
-        return False
-    control_ms = figure.values["control_p999_ms"]
-    return len(control_ms) >= RUNS_MIN and statistics.median(control_ms) <= CONTROL_P999_MS_MAX
+def _sized_cluster_lines(plan: ClusterPlan) -> Iterable[Line]:
+    text = f"{plan.groups:,} groups, coordinator killed: commit"
+    job = cluster_failover.coordinator_job(plan.groups)
+    yield Line(text, job, "first_commit_ms", "ms", goals.GROUPS_FAIL_OVER)
+    text, job = f"{plan.leaders:,} leaders die: all led", cluster_size.leaders_job(plan.leaders)
+    yield Line(text, job, "all_led_s", "s", goals.LEADERS_DIE)
+    job = cluster_size.start_job(plan.partitions)
+    yield Line(f"start with {plan.partitions:,} partitions, in sync", job, "in_sync_s", "s")
+    text = f"creating {plan.partitions:,} partitions"
+    yield Line(text, job, "create_s", "s", goals.CREATE_PARTITIONS)
 
 
-def worst_callback(figure: Figure) -> str:
-    """The name of the longest of all repetitions."""
-    longest = figure.values["callback_max_ms"]
-    named = dict(zip(longest, figure.notes, strict=False))
-    return named.get(max(longest), "")
-
-
-def _stall_tables(figures: list[Figure]) -> Iterable[str]:
-    suwi, kafka = _of(figures, SUWI), _of(figures, KAFKA)
-    watched = {job: f for job, f in suwi.items() if "callback_max_ms" in f.values}
-    yield "## Inside: callbacks of Suwi's event loop, CPU"
-    yield ""
-    yield from _header(
-        "beside", "longest ms", "p99.9 ms", "over 20 ms", "heartbeat late, own share, ms",
-        "garbage collection ms", "runs", "", "the longest",
-    )  # fmt: skip
-    for job, figure in watched.items():
-        if is_request(job):
-            continue
-        name = worst_callback(figure)
-        yield _row(
-            job,
-            _ms(figure, "callback_max_ms", max),
-            _ms(figure, "callback_p999_ms", statistics.median),
-            f"{max(figure.values['callbacks_over']):.0f}",
-            _ms(figure, "own_beat_max_ms", statistics.median),
-            _ms(figure, "gc_max_ms", max),
-            str(len(figure.values["callbacks"])),
-            _mark(loop_never_stalls(figure)),
-            f"`{name}`" if name else "",
-        )
-    yield ""
-    yield from _request_table({job: f for job, f in watched.items() if is_request(job)})
-    yield "## Outside: a small producer beside the same work"
-    yield ""
-    columns = ("work s", "p99.9 ms", "max ms", "control p99.9 ms", "counts")
-    yield from _header("beside", *(f"{s}: {c}" for s in ("Suwi", "Kafka") for c in columns))
-    for job in dict.fromkeys([*suwi, *kafka]):
-        if not is_request(job):
-            yield _row(job, *_seen(suwi.get(job)), *_seen(kafka.get(job)))
-
-
-def _request_table(figures: dict[str, Figure]) -> Iterable[str]:
-    yield "## Inside: single requests"
-    yield ""
-    yield from _header(
-        "request", "longest ms", "garbage collection ms", "CPU s", "until the reply s", "",
-        "the longest",
-    )  # fmt: skip
-    for job, figure in figures.items():
-        yield _row(
-            job.removeprefix(request_stalls.JOB),
-            _ms(figure, "callback_max_ms", max),
-            _ms(figure, "gc_max_ms", max),
-            _ms(figure, "loop_cpu_s", max),
-            _ms(figure, "work_s", max),
-            _mark(loop_never_stalls(figure)),
-            f"`{worst_callback(figure)}`" if not loop_never_stalls(figure) else "",
-        )
-    yield ""
-
-
-def _seen(figure: Figure | None) -> list[str]:
-    middle = statistics.median
-    return [
-        "" if figure is None else _ms(figure, "work_s", middle) or "failed",
-        _ms(figure, "ping_p999_ms", middle),
-        _ms(figure, "ping_max_ms", middle),
-        _ms(figure, "control_p999_ms", middle),
-        ("yes" if counts(figure) else "no")
-        if figure is not None and "ping_p999_ms" in figure.values
-        else "",
-    ]
-
-
-def _stall_findings(figures: list[Figure]) -> list[Finding]:
-    failed = [
-        Finding(f"{figure.job}, {figure.system}: failed, {' '.join(figure.notes)}", False)
-        for figure in figures
-        if not figure.values
-    ]
-    return failed + [
-        Finding(
-            f"{job}: longest callback {max(figure.values['callback_max_ms']):.1f} ms CPU, "
-            f"p99.9 {figure.median('callback_p999_ms'):.1f} ms, "
-            f"{max(figure.values['callbacks_over']):.0f} over 20 ms; {worst_callback(figure)}",
-            loop_never_stalls(figure),
-        )
-        for job, figure in _of(figures, SUWI).items()
-        if "callback_max_ms" in figure.values
-    ]
-
-
-def _stall_panels(figures: list[Figure]) -> list[Panel]:
-    jobs = list(dict.fromkeys(figure.job for figure in figures if not is_request(figure.job)))
-    return [
-        Panel(
-            "Longest callback of the event loop, CPU (less is better, logarithmic)",
-            "ms",
-            [Row(_short(job), job, "callback_max_ms", goal=CALLBACK_MS_MAX) for job in jobs],
-            logarithmic_from=0.1,
-        ),
-        Panel(
-            "A small producer beside it, p99.9 (less is better, logarithmic)",
-            "ms",
-            [Row(_short(job), job, "ping_p999_ms") for job in jobs],
-            logarithmic_from=0.1,
-        ),
-    ]
-
-
-def _short(job: str) -> str:
-    return job if len(job) <= 44 else job[:42] + " …"
-
-
-# -- fairness ----------------------------------------------------------------------------------
-
-
-def times_alone(figures: list[Figure], system: str, who: str) -> list[float]:
-    """In each repetition: p99 beside a greedy client, divided by p99 alone."""
-    found = _of(figures, system)
-    alone, beside = found.get(fairness.job(fairness.ALONE)), found.get(fairness.job(who))
-    if alone is None or beside is None:
-        return []
-    pairs = zip(beside.values["ping_p99_ms"], alone.values["ping_p99_ms"], strict=True)
-    return [with_ms / without_ms for with_ms, without_ms in pairs]
-
-
-def _is_fair(figures: list[Figure], who: str) -> bool | None:
-    ratios = times_alone(figures, SUWI, who)
-    if not ratios:
-        return None
-    if statistics.median(ratios) <= TIMES_ALONE_MAX:
-        return True
-    job = fairness.job(who)
-    suwi, kafka = _of(figures, SUWI)[job], _of(figures, KAFKA).get(job)
-    return kafka is not None and suwi.median("ping_p99_ms") <= kafka.median("ping_p99_ms")
-
-
-def _fairness_tables(figures: list[Figure]) -> Iterable[str]:
-    suwi, kafka = _of(figures, SUWI), _of(figures, KAFKA)
-    columns = ("p50 ms", "p99 ms", "p99, × alone", "p99.9 ms", "greedy, replies/s")
-    yield from _header("", *(f"{s}: {c}" for s in ("Suwi", "Kafka") for c in columns), "runs", "")
-    for who in (fairness.ALONE, *fairness.GREEDY):
-        job = fairness.job(who)
-        if job not in suwi:
-            continue
-        cells = []
-        for system, found in ((SUWI, suwi), (KAFKA, kafka)):
-            ratios = times_alone(figures, system, who) if who != fairness.ALONE else []
-            cells += [
-                _ms(found.get(job), "ping_p50_ms", statistics.median),
-                _ms(found.get(job), "ping_p99_ms", statistics.median),
-                times(statistics.median(ratios)) if ratios else "",
-                _ms(found.get(job), "ping_p999_ms", statistics.median),
-                _ms(found.get(job), "greedy_replies_per_s", statistics.median),
-            ]
-        is_fair = _is_fair(figures, who) if who != fairness.ALONE else None
-        runs = str(len(suwi[job].values["ping_p99_ms"]))
-        yield _row(job, *cells, runs, _mark(is_fair))
-
-
-def _fairness_findings(figures: list[Figure]) -> list[Finding]:
-    findings = []
-    for who in fairness.GREEDY:
-        ratios = times_alone(figures, SUWI, who)
-        if not ratios:
-            continue
-        text = f"{fairness.job(who)}: p99 {statistics.median(ratios):.2f} × of alone"
-        of_kafka = times_alone(figures, KAFKA, who)
-        if of_kafka:
-            suwi, kafka = (_of(figures, s)[fairness.job(who)] for s in (SUWI, KAFKA))
-            text += (
-                f" ({suwi.median('ping_p99_ms'):.1f} ms); Kafka {statistics.median(of_kafka):.2f} ×"
-                f" ({kafka.median('ping_p99_ms'):.1f} ms)"
-            )
-        findings.append(Finding(text, _is_fair(figures, who)))
-    return findings
-
-
-def _fairness_panels(_figures: list[Figure]) -> list[Panel]:
-    jobs = [fairness.job(who) for who in (fairness.ALONE, *fairness.GREEDY)]
-    return [
-        Panel(
-            f"Small producer, {name} (less is better, logarithmic)",
-            "ms",
-            [Row(job, job, metric) for job in jobs],
-            logarithmic_from=0.1,
-        )
-        for name, metric in (("p50", "ping_p50_ms"), ("p99", "ping_p99_ms"))
-    ]
-
-
-STALLS = Page("stalls", "Stalls of the event loop", _stall_tables, _stall_findings, _stall_panels)
-FAIRNESS = Page(
-    "fairness", "Fairness to a small producer", _fairness_tables, _fairness_findings,
-    _fairness_panels,
-)  # fmt: skip
+BROKER = line_page("results", "One broker", _broker_lines, has_details=True)
+GROUPS_PAGE = line_page("groups", "Consumer groups", _group_lines)
+TRANSACTIONS_PAGE = line_page("transactions", "Transactions", _transaction_lines)
+CLUSTER_PAGE = line_page("cluster", "A cluster of processes", _cluster_lines)

@@ -19,19 +19,15 @@ class Plan:
     repetitions: int
     warm_up_s: float  # of every broker, before the first job
     raw_requests: dict[int, int]  # by batch size in bytes
-    raw_acks: tuple[str, ...]
     fetches: int
     records: dict[int, int]  # by record size in bytes
     java_records: dict[int, int]
     latency_records: int
     starts: int
     idle_s: float
-    connections: int
-    connection_rounds: int
-    traffic_gb: int
     crashed_log_bytes: int
     restarts: int
-    partitions: tuple[int, int]  # few and many
+    partitions: int
     partition_produces: int
     partition_rounds: int
 
@@ -47,7 +43,6 @@ FULL, QUICK, VERSIONS = _columns(
         {16 * KIB: 6_000, MIB: 160},
         {16 * KIB: 12_000, MIB: 320},
     ),
-    raw_acks=(("all",), ("all",), ("all",)),
     fetches=(2_000, 400, 1_000),
     records=(
         {1_000: 500_000, 100: 1_000_000},
@@ -62,12 +57,9 @@ FULL, QUICK, VERSIONS = _columns(
     latency_records=(1_000, 400, 300),
     starts=(5, 2, 7),
     idle_s=(5, 2, 0.5),
-    connections=(5_000, 1_000, 1_000),
-    connection_rounds=(5, 1, 5),
-    traffic_gb=(10, 1, 1),
     crashed_log_bytes=(1_000_000_000, 200_000_000, 300_000_000),
     restarts=(5, 1, 5),
-    partitions=((10, 10_000), (10, 1_000), (10, 2_000)),
+    partitions=(10_000, 1_000, 2_000),
     partition_produces=(3_000, 1_000, 2_000),
     partition_rounds=(15, 2, 7),
 )
@@ -148,7 +140,6 @@ class GroupsPlan:
     committers: int
     commits: int
     loaded: tuple[int, ...]  # groups
-    failed_over: int
 
 
 GROUPS = _full_and_quick(
@@ -158,7 +149,6 @@ GROUPS = _full_and_quick(
     committers=(50, 50),
     commits=(200_000, 20_000),
     loaded=((10_000, 100_000), (10_000,)),
-    failed_over=(10_000, 10_000),
 )
 
 
@@ -188,7 +178,6 @@ class ClusterPlan:
     """Of pairs the first is for Suwi, the second for Apache Kafka, whose fail-over takes longer."""
 
     kills: tuple[int, int]
-    vanished: int
     rolls: tuple[int, int]
     groups: int
     group_kills: int
@@ -199,13 +188,11 @@ class ClusterPlan:
     leader_kills: tuple[int, int]
     partitions: int
     starts: tuple[int, int]
-    processes: tuple[int, ...]  # brokers on one host
 
 
 CLUSTER = _full_and_quick(
     ClusterPlan,
     kills=((50, 8), (3, 1)),
-    vanished=(5, 1),
     rolls=((3, 3), (1, 1)),
     groups=(10_000, 500),
     group_kills=(5, 1),
@@ -216,5 +203,4 @@ CLUSTER = _full_and_quick(
     leader_kills=((5, 2), (1, 1)),
     partitions=(10_000, 200),
     starts=((3, 1), (1, 1)),
-    processes=((1, 2, 4), (1, 2)),
 )

@@ -1,4 +1,4 @@
-"""The output of a run: `results.json` with everything, `README.md` with tables."""
+"""The results of a run as JSON, where it was measured, and a table of the figures of each job."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import platform
 import re
 import statistics
 import subprocess
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,13 +14,10 @@ from typing import Any
 
 from confluent_kafka import libversion
 
-from bench import chart
-from bench.goals import Verdict, check_goals
 from bench.measure import CORE_SPEED, Figure, figure_from_json
 from compat.kafka import KAFKA_VERSION
 from suwi import __version__
 
-_HOW_TO_READ = Path(__file__).parent / "how_to_read.md"
 # Metric, heading, format: the columns of the tables, for figures that have them.
 COLUMNS = [
     ("requests_per_s", "requests/s", "{:,.0f}"),
@@ -36,25 +32,17 @@ COLUMNS = [
     ("server_cpu_s", "server CPU s", "{:.2f}"),
     ("wall_s", "wall s", "{:.2f}"),
     ("peak_rss_mb", "peak MB", "{:,.0f}"),
-    ("average_ms", "average ms", "{:.2f}"),
     ("p50_ms", "p50 ms", "{:.2f}"),
     ("p99_ms", "p99 ms", "{:.2f}"),
     ("p999_ms", "p99.9 ms", "{:.2f}"),
-    ("acknowledged_p50_ms", "ack p50 ms", "{:.2f}"),
-    ("leader_ms", "next leader ms", "{:.0f}"),
     ("first_ack_ms", "first ack ms", "{:.0f}"),
     ("listening_ms", "listening ms", "{:.0f}"),
-    ("bare_interpreter_ms", "bare Python ms", "{:.0f}"),
-    ("imports_ms", "imports ms", "{:.0f}"),
     ("listening_to_ack_ms", "listening to ack ms", "{:.0f}"),
     ("cpu_ms", "CPU ms", "{:.0f}"),
     ("create_s", "to create s", "{:.1f}"),
     ("stop_s", "to stop s", "{:.1f}"),
     ("rss_mb", "resident MB", "{:,.1f}"),
     ("cpu_percent", "idle CPU %", "{:.2f}"),
-    ("kb_each", "KB each", "{:.1f}"),
-    ("produce_cpu_ratio", "produce CPU beside them", "{:.2f} ×"),
-    ("produce_rate_ratio", "produce rate beside them", "{:.2f} ×"),
 ]
 # The metric whose spread is shown for the figure.
 _MAIN = (
@@ -62,7 +50,6 @@ _MAIN = (
     "gb_per_s",
     "p50_ms",
     "requests_per_s",
-    "average_ms",
     "first_ack_ms",
     "rss_mb",
 )
@@ -107,23 +94,13 @@ def _processor() -> str:
     return platform.processor()
 
 
-def write(directory: Path, results: Results) -> list[Verdict]:
-    """Everything that is derived from a run's figures."""
-    verdicts = check_goals(results.figures)
-    write_json(directory / "results.json", results, [vars(verdict) for verdict in verdicts])
-    (directory / "README.md").write_text(_markdown(results, verdicts, _pages_in(directory)))
-    chart.draw(directory / "results.svg", results.figures, verdicts)
-    return verdicts
-
-
-def write_json(path: Path, results: Results, goals: list[dict[str, Any]]) -> None:
+def write_json(path: Path, results: Results) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "suwi": results.suwi,
         "date": results.date,
         "plan": results.plan,
         "machine": results.machine,
-        "goals": goals,
         "figures": [figure.as_json() for figure in results.figures],
     }
     path.write_text(json.dumps(content, indent=1) + "\n")
@@ -162,43 +139,13 @@ def setting(results: Results) -> str:
     )
 
 
-def _pages_in(directory: Path) -> str:
-    """Parts of the benchmark that have a page of their own, as far as they were run."""
-    links = [
-        f"[{page.stem}]({page.name})"
-        for page in sorted(directory.glob("*.md"))
-        if page.with_suffix(".svg").exists()
-    ]
-    return f"On pages of their own: {', '.join(links)}.\n" if links else ""
-
-
-def _markdown(results: Results, verdicts: list[Verdict], pages: str) -> str:
-    figures = results.figures
-    lines = [
-        "# Benchmarks",
-        "",
-        setting(results),
-        "",
-        _HOW_TO_READ.read_text(),
-        *([pages] if pages else []),
-        "![Results](results.svg)",
-        "",
-    ]
-    lines += ["## Goals", "", "| job | Suwi | Apache Kafka | Suwi / Kafka | goal | |"]
-    lines += ["|---|---|---|---|---|---|"]
-    lines += [
-        f"| {v.text} | {v.suwi} | {v.kafka} | {times(v.ratio)} | {v.wanted} "
-        f"| {'✓' if v.met else '✗'} |"
-        for v in verdicts
-    ]
-    for job in dict.fromkeys(figure.job for figure in figures):
-        lines += ["", f"## {job[0].upper()}{job[1:]}", ""]
-        lines += _table([figure for figure in figures if figure.job == job])
-    return "\n".join(lines) + "\n"
-
-
-def times(ratio: float | None) -> str:
-    return f"{ratio:.3g} ×" if ratio is not None else ""
+def figure_tables(figures: list[Figure], jobs: Iterable[str]) -> Iterable[str]:
+    """A table for each job, with all that was measured."""
+    for job in dict.fromkeys(jobs):
+        if not any(figure.job == job for figure in figures):
+            continue
+        yield from ["", f"## {job[0].upper()}{job[1:]}", ""]
+        yield from _table([figure for figure in figures if figure.job == job])
 
 
 def _table(figures: list[Figure]) -> Iterable[str]:
@@ -214,13 +161,3 @@ def _table(figures: list[Figure]) -> Iterable[str]:
         spread = f"± {figure.spread(main):.0%}" if main else ""
         runs = max(len(values) for values in figure.values.values())
         yield f"| {figure.system} | {' | '.join(cells)} | {spread} | {runs} |"
-
-
-def show(verdicts: list[Verdict]) -> None:
-    """The goals, for the terminal."""
-    for verdict in verdicts:
-        mark = "met   " if verdict.met else "MISSED"
-        against = f", Kafka {verdict.kafka} ({times(verdict.ratio)})" if verdict.kafka else ""
-        sys.stdout.write(
-            f"{mark} {verdict.text}: {verdict.suwi}{against}, wanted {verdict.wanted}\n"
-        )

@@ -107,17 +107,6 @@ def bare_reader(broker: Server, directory: Path) -> Iterator[Server]:
         yield Server(BOUND, announced_address(process), process.pid)
 
 
-@contextmanager
-def idle_connections(server: Server, count: int) -> Iterator[None]:
-    """This many connections are open and idle."""
-    arguments = json.dumps({"address": server.address, "connections": count})
-    with running([str(base_python()), "-m", "bench.clients.idle", arguments], ROOT) as process:
-        assert process.stdout is not None
-        if json.loads(process.stdout.readline() or "{}").get("open") != count:
-            raise RuntimeError(f"could not open {count} connections")
-        yield
-
-
 def start(command: list[str], cwd: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command,

@@ -17,7 +17,6 @@ CONSUME, LATENCY, TRANSACTIONS = "Loads$Consume", "Loads$Latency", "Loads$Transa
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
 METADATA_QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
-END_TO_END_LATENCY = "org.apache.kafka.tools.EndToEndLatency"
 _SOURCE = Path(__file__).parent / "Loads.java"
 _ENDED = "@ended "
 _STOP_S_MAX = 10
@@ -114,17 +113,6 @@ class JavaClient:
         if code or not found:
             raise RuntimeError(f"MetadataQuorumCommand ended with {code}: {text[-2000:]}")
         return int(found[1])
-
-    def average_latency_ms(
-        self, address: str, topic: str, records: int, record_bytes: int, settings: Path
-    ) -> float:
-        """`kafka-e2e-latency`. Its commit at the end fails if groups are not served."""
-        arguments = [address, topic, str(records), "all", str(record_bytes), str(settings)]
-        _, text = self.run(END_TO_END_LATENCY, *arguments)
-        found = re.search(r"Avg latency: ([\d.]+) ms", text)
-        if not found:
-            raise RuntimeError(f"EndToEndLatency: {text[-2000:]}")
-        return float(found[1])
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A broker process is killed, or its host vanishes, under load: how long until all is well again.
+"""A broker process is killed under load: how long until all is well again.
 
 Three broker processes, twelve partitions with three replicas, a producer that sends a record every
 few milliseconds with acks=all. Suwi has three ZooKeeper servers beside it; without Java there are
@@ -7,36 +7,25 @@ none, and nothing is measured. Apache Kafka's processes run after Suwi's, not be
 
 import os
 import signal
-import sys
 import time
 from functools import partial
 from itertools import count
 
-from bench import hosts
 from bench.clients import Metrics
+from bench.clients.stream import TOPIC, Stream, wait_a_while
 from bench.clusters import ProcessCluster, can_run_suwi, on_each, suwi_cluster
 from bench.jobs import groups
-from bench.jobs.failover import TOPIC, Stream, wait_a_while
 from bench.measure import Figure, take_turns
 from bench.plan import CLUSTER, ClusterPlan, Plan
 from bench.servers import SUWI
 
 KILL_JOB = "kill -9 of one of three broker processes"
-VANISHED_JOB = "one of three hosts vanishes"
 LEFT_OUT = "left_out"
 """How many kills there was no time for."""
 ROLL_JOB = "rolling restart of three broker processes"
-SESSION_S = 6
-"""Suwi's default for zookeeper.session.timeout.ms."""
 _PARTITIONS = 12
 _CONTROLLER_EVERY = 3
 _KILLS_S_MAX, _S_MAX = 600, 300
-# librdkafka would notice a silent broker after a minute only, and ask for leaders after five.
-_IMPATIENT = {
-    "topic_metadata_refresh_interval_ms": 100,
-    "socket_timeout_ms": 1_000,
-    "request_timeout_ms": 1_000,
-}
 
 
 def coordinator_job(how_many: int) -> str:
@@ -70,7 +59,8 @@ def _kill(cluster: ProcessCluster, numbers: "count[int]") -> Metrics:
     hits_controller = number % _CONTROLLER_EVERY == 0
     broker = controller if hits_controller else others[number % len(others)]
     pid = cluster.pid(broker)
-    # A new producer each time, as in `failover`.
+    # A new producer each time: one whose broker was killed waits longer and longer before it
+    # connects to that one again.
     with Stream(cluster.bootstrap_servers, _PARTITIONS).running() as stream:
         wait_a_while(stream)
         killed = time.perf_counter()
@@ -93,31 +83,6 @@ def _roll(cluster: ProcessCluster) -> Metrics:
         wait_a_while(stream)
         silence_ms = stream.silence_s() * 1000
     return {"silence_ms": silence_ms, "roll_s": took_s}
-
-
-def measure_vanished(plan: Plan, _brokers: tuple[str, ...]) -> list[Figure]:
-    missing = hosts.why_unavailable()
-    if missing is not None or not can_run_suwi():
-        print(f"{VANISHED_JOB}: not measured: {missing or 'no ZooKeeper'}", file=sys.stderr)
-        return []
-    with hosts.host_cluster() as cluster:
-        cluster.create_topic(TOPIC, _PARTITIONS)
-        runs = {SUWI: partial(_vanish, cluster, count())}
-        times = CLUSTER[plan.name].vanished
-        return take_turns(VANISHED_JOB, runs, times, warm_ups=0, s_max=_S_MAX)
-
-
-def _vanish(cluster: hosts.HostCluster, numbers: "count[int]") -> Metrics:
-    cluster.wait_until_balanced(TOPIC)
-    broker = cluster.brokers[next(numbers) % len(cluster.brokers)]
-    with Stream(cluster.bootstrap_servers, _PARTITIONS, **_IMPATIENT).running() as stream:
-        wait_a_while(stream)
-        cut = time.perf_counter()
-        cluster.cut_off(broker)
-        stream.watch(time.perf_counter())  # what is sent later does not reach this broker
-        acknowledged = stream.acknowledged()
-    cluster.heal(broker)
-    return {"all_acks_s": acknowledged - cut}
 
 
 def measure_coordinator(plan: Plan, _brokers: tuple[str, ...]) -> list[Figure]:

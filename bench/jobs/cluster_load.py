@@ -1,12 +1,6 @@
-"""Produce to broker processes: three replicas beside Apache Kafka's, and more processes on a host.
-
-Clients and brokers share the machine's cores, so that more processes help only as long as one
-broker's core is the limit.
-"""
+"""Produce to three broker processes, with three replicas."""
 
 import itertools
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -17,21 +11,14 @@ from bench.clusters import ProcessCluster, can_run_suwi, kafka_cluster, suwi_clu
 from bench.jobs.java import payload_file, produce_once
 from bench.measure import Figure, take_turns
 from bench.plan import CLUSTER, ClusterPlan, Plan
-from bench.processes import Stopwatch
-from bench.servers import KAFKA, SUWI, Server, temporary_directory
+from bench.servers import KAFKA, Server, temporary_directory
 
 JAVA_JOB = "Java produce, 1000 B records, acks=all, 3 processes, 3 replicas"
 LIBRDKAFKA_JOB = "librdkafka produce, 1000 B records, acks=all, 3 processes, 3 replicas"
-PRODUCERS = 2
 _RECORD_BYTES = 1_000
 _PARTITIONS = 12
-_PROCESSES_PORT, _PORTS_EACH = 17092, 1_000
 _S_MAX = 300
 _numbers = itertools.count()
-
-
-def processes_job(count: int) -> str:
-    return f"one host, {count} broker process{'es' if count > 1 else ''}, one replica"
 
 
 def measure_replicated(plan: Plan, brokers: tuple[str, ...]) -> list[Figure]:
@@ -85,49 +72,4 @@ def _options(server: Server, topic: str, records: int) -> Options:
         "record_bytes": _RECORD_BYTES,
         "records": records,
         "settings": {},
-    }
-
-
-def measure_processes(plan: Plan, _brokers: tuple[str, ...]) -> list[Figure]:
-    """Clusters of one, two and more brokers with one ensemble run at the same time in turns."""
-    how_much = CLUSTER[plan.name]
-    if not can_run_suwi():
-        return []
-    with ExitStack() as stack:
-        clusters: dict[int, ProcessCluster] = {}
-        ensemble = ""
-        for count, port in zip(how_much.processes, _ports(), strict=False):
-            path = f"{ensemble}/brokers-{count}" if ensemble else ""
-            made = stack.enter_context(suwi_cluster(count, ensemble=path, port=port))
-            ensemble = ensemble or made.ensemble
-            clusters[count] = made
-        runs = {str(n): partial(_load, how_much, made.server) for n, made in clusters.items()}
-        figures = take_turns(
-            "one host, several broker processes",
-            runs,
-            how_much.repetitions,
-            warm_ups=how_much.warm_ups,
-            s_max=_S_MAX,
-        )
-    for count, figure in zip(clusters, figures, strict=True):
-        figure.job, figure.system = processes_job(count), SUWI
-    return figures
-
-
-def _ports() -> Iterator[int]:
-    return itertools.count(_PROCESSES_PORT, _PORTS_EACH)
-
-
-def _load(plan: ClusterPlan, server: Server) -> Metrics:
-    topic = f"shared-{next(_numbers)}"
-    server.make_topic(topic, _PARTITIONS)
-    options = _options(server, topic, plan.records)
-    watch = Stopwatch(server.pids)
-    with ThreadPoolExecutor(PRODUCERS) as pool:
-        found = list(pool.map(partial(run_client, "librdkafka"), [options] * PRODUCERS))
-    cpu_s = watch.stop()["server_cpu_s"]
-    server.drop_topic(topic)
-    return {
-        "records_per_s": sum(metrics["records_per_s"] for metrics in found),
-        "server_cpu_s_per_million": cpu_s / (plan.records * PRODUCERS) * 1e6,
     }

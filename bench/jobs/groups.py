@@ -1,8 +1,7 @@
 """Consumer groups: a large rebalance, many commits, many groups loaded and failed over.
 
 Members and committers speak the protocol themselves: real clients would be the bound. Both brokers
-run in one machine and are measured in turns; the fail-over has three brokers of the test kit in one
-process, as for `failover`.
+run in one machine and are measured in turns; `fail_over` is for a cluster of processes.
 """
 
 import itertools
@@ -10,11 +9,11 @@ import random
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Protocol
 
 from bench import group_messages as messages
 from bench.clients import Metrics, run_client
 from bench.clients.sockets import Wire
+from bench.clusters import ProcessCluster
 from bench.homes import Home, homes
 from bench.measure import Figure, take_turns
 from bench.plan import GROUPS, GroupsPlan, Plan
@@ -23,7 +22,6 @@ from bench.recorders import recorder
 from bench.servers import SUWI, Server
 from bench.works import pipeline
 from suwi.coordinator.runtime import shard_index
-from suwi.testing import Cluster
 from suwi.wire.versions import ApiKey
 
 TOPIC = "orders"
@@ -53,10 +51,6 @@ def load_job(groups: int) -> str:
     return f"{groups:,} groups with {PARTITIONS} offsets each are loaded"
 
 
-def failover_job(groups: int) -> str:
-    return f"the coordinator of a third of {groups:,} groups is killed"
-
-
 def measure(plan: Plan, brokers: tuple[str, ...]) -> list[Figure]:
     sizes = GROUPS[plan.name]
     figures: list[Figure] = []
@@ -78,27 +72,11 @@ def measure(plan: Plan, brokers: tuple[str, ...]) -> list[Figure]:
             for place in places.values():
                 _fill_home(place, groups)
             figures += take_turns(load_job(groups), loads, plan.restarts, warm_ups=0)
-    with Cluster(brokers=3) as cluster:
-        job = failover_job(sizes.failed_over)
-        figures += fail_over(cluster, job, sizes.failed_over, plan.repetitions)
     return figures
 
 
-class Brokers(Protocol):
-    """Of the test kit, or processes."""
-
-    @property
-    def brokers(self) -> tuple[int, ...]: ...
-    def address(self, broker: int) -> str: ...
-    def create_topic(self, name: str, partitions: int, *, replication_factor: int) -> object: ...
-    def wait_leader(self, topic: str, partition: int) -> int: ...
-    def wait_until_healthy(self, *, timeout_s: float) -> None: ...
-    def kill(self, broker: int) -> None: ...
-    def restart(self, broker: int) -> None: ...
-
-
 def fail_over(
-    cluster: Brokers, job: str, groups: int, repetitions: int, *, warm_ups: int = 1
+    cluster: ProcessCluster, job: str, groups: int, repetitions: int, *, warm_ups: int
 ) -> list[Figure]:
     """Kill the coordinator of one of so many groups with committed offsets, again and again."""
     cluster.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
@@ -221,7 +199,7 @@ def _wait_until_loaded(server: Server) -> None:
             time.sleep(0.005)
 
 
-def _fail_over(cluster: Brokers, addresses: list[str]) -> Metrics:
+def _fail_over(cluster: ProcessCluster, addresses: list[str]) -> Metrics:
     """Kill the coordinator of a group that commits every few milliseconds."""
     shard, group = random.choice(list(_one_of_each_shard().items()))
     options = {"addresses": addresses, "group": group, "topic": TOPIC}

@@ -15,7 +15,6 @@ from bench.servers import BOUND, Server, bound
 RAW_JOB = "end to end latency, raw sockets, acks=all"
 CLIENT_JOB = "end to end latency, librdkafka, acks=all"
 JAVA_JOB = "end to end latency, Java clients, acks=all"
-APACHE_JOB = "end to end latency, Apache's EndToEndLatency, acks=all"
 SHARES = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
 _RECORD_BYTES = 100
 _PAUSE_S = 0.002
@@ -39,7 +38,6 @@ def measure(rig: Rig) -> list[Figure]:
     ]
     if (java := rig.java) is not None:
         figures += race(JAVA_JOB, lambda server: lambda: _java(rig, java, server))
-        figures += race(APACHE_JOB, lambda server: lambda: _apache(rig, java, server))
     return figures
 
 
@@ -59,11 +57,7 @@ def _options(rig: Rig, server: Server) -> dict[str, object]:
 
 
 def _ping(rig: Rig, server: Server) -> Metrics:
-    took = run_client("ping", {**_options(rig, server), "acks": -1})
-    acknowledged = percentiles(took["acknowledged_ms"])
-    return percentiles(took["took_ms"]) | {
-        f"acknowledged_{name}": value for name, value in acknowledged.items()
-    }
+    return percentiles(run_client("ping", {**_options(rig, server), "acks": -1})["took_ms"])
 
 
 def _librdkafka(rig: Rig, server: Server) -> Metrics:
@@ -77,17 +71,6 @@ def _java(rig: Rig, java: JavaClient, server: Server) -> Metrics:
     server.make_topic(topic)
     records = rig.plan.latency_records
     return percentiles(java.latencies_ms(server.address, topic, _WARM_UP, records, _RECORD_BYTES))
-
-
-def _apache(rig: Rig, java: JavaClient, server: Server) -> Metrics:
-    """The same by Apache's class, which has percentiles in whole milliseconds only."""
-    topic = rig.new_topic()
-    server.make_topic(topic)
-    settings = rig.work_dir / "latency.properties"
-    settings.write_text("default.api.timeout.ms=1000\n")  # for its commit, where groups are absent
-    records = rig.plan.latency_records
-    average = java.average_latency_ms(server.address, topic, records, _RECORD_BYTES, settings)
-    return {"average_ms": average}
 
 
 def percentiles(took_ms: list[float]) -> Metrics:

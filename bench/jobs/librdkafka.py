@@ -8,6 +8,7 @@ from bench.servers import Server
 # By default librdkafka stops fetching for a second whenever 100,000 records or 64 MB wait to be
 # consumed: that second would be measured, the more often the faster the broker is.
 _CONSUMER_SETTINGS: dict[str, object] = {"fetch.queue.backoff.ms": 1}
+_SMALL_BATCHES: dict[str, object] = {"batch.size": 16_384}
 
 
 def produce_job(record_bytes: int) -> str:
@@ -24,10 +25,11 @@ def consume_job(record_bytes: int) -> str:
 def measure(rig: Rig) -> list[Figure]:
     figures = []
     for record_bytes, records in rig.plan.records.items():
-        figures += _race(rig, produce_job(record_bytes), record_bytes, records, {})
+        job, settings = (
+            (produce_job(record_bytes), {}) if record_bytes > 100 else (BATCHES_JOB, _SMALL_BATCHES)
+        )
+        figures += _race(rig, job, record_bytes, records, settings)
         figures += _consume(rig, record_bytes, records)
-    settings: dict[str, object] = {"batch.size": 16_384}
-    figures += _race(rig, BATCHES_JOB, 100, rig.plan.records[100], settings)
     return figures
 
 

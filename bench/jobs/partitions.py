@@ -1,8 +1,4 @@
-"""From few partitions to many on one broker: produce, start and idling should cost the same.
-
-Topics of up to 1,000 partitions each. The brokers with few and those with many run at the same
-time, so that all can alternate.
-"""
+"""Many partitions on one broker, in topics of up to 1,000: produce, start and idling."""
 
 import time
 
@@ -26,22 +22,17 @@ def job(partitions: int) -> str:
 
 
 def measure(plan: Plan, brokers: tuple[str, ...]) -> list[Figure]:
-    with homes(brokers) as few, homes(brokers) as many:
-        kinds = dict(zip(plan.partitions, (few, many), strict=True))
-        # Few and many of one kind are neighbours in every round: what the other kind leaves behind
-        # affects both equally.
-        places = {(n, name): kind[name] for name in brokers for n, kind in kinds.items()}
-        servers = {key: place.start() for key, place in places.items()}
-        made_s = {key: _make_topics(server, key[0]) for key, server in servers.items()}
-        runs = {f"{n} {name}": _producer(plan, server, n) for (n, name), server in servers.items()}
-        measured = take_turns("produce to few and to many partitions", runs, plan.partition_rounds)
-        figures = dict(zip(servers, measured, strict=True))
-        for key, figure in figures.items():
-            figure.job, figure.system = job(key[0]), key[1]
-            figure.add({"create_s": made_s[key], **_rest(servers[key], plan)})
-        for key, figure in figures.items():
-            figure.add(_restart(places[key]))
-    return measured
+    with homes(brokers) as places:
+        servers = {name: place.start() for name, place in places.items()}
+        made_s = {name: _make_topics(server, plan.partitions) for name, server in servers.items()}
+        runs = {name: _producer(plan, server, plan.partitions) for name, server in servers.items()}
+        figures = take_turns(job(plan.partitions), runs, plan.partition_rounds)
+        for figure in figures:
+            name = figure.system
+            figure.add({"create_s": made_s[name], **_rest(servers[name], plan)})
+        for figure in figures:
+            figure.add(_restart(places[figure.system]))
+    return figures
 
 
 def _topics(count: int) -> dict[str, int]:

@@ -12,20 +12,17 @@ from bench.plan import KIB, MIB
 from bench.rig import Rig, Run
 from bench.servers import BOUND, Server, bound
 
-ACKS = {"all": -1, "1": 1}
+_ACKS_ALL = -1
 _PIECES = 256  # MiB of log that are fetched
 _BATCH_BYTES = 16 * KIB
-# The mock cluster keeps no more than 5 MiB of a partition, and answers with one batch at a time.
-_PIECES_OF_MOCK = 4
-_BATCH_BYTES_OF_MOCK = MIB
 
 
 def batch_name(batch_bytes: int) -> str:
     return "1 MB" if batch_bytes > 512 * KIB else f"{batch_bytes // KIB} KB"
 
 
-def produce_job(batch_bytes: int, acks: str = "all") -> str:
-    return f"raw produce, {batch_name(batch_bytes)} batches, acks={acks}"
+def produce_job(batch_bytes: int) -> str:
+    return f"raw produce, {batch_name(batch_bytes)} batches, acks=all"
 
 
 FETCH_JOB = "raw fetch from page cache, 1 MB each"
@@ -34,14 +31,13 @@ FETCH_JOB = "raw fetch from page cache, 1 MB each"
 def measure_produce(rig: Rig) -> list[Figure]:
     figures = []
     for batch_bytes, requests in rig.plan.raw_requests.items():
-        for acks in rig.plan.raw_acks:
-            figures += _race(rig, batch_bytes, requests, acks)
+        figures += _race(rig, batch_bytes, requests)
     return figures
 
 
-def _race(rig: Rig, batch_bytes: int, requests: int, acks: str) -> list[Figure]:
+def _race(rig: Rig, batch_bytes: int, requests: int) -> list[Figure]:
     def producer(server: Server) -> Run:
-        return lambda: produce_once(server, rig.new_topic(), batch_bytes, requests, acks)
+        return lambda: _produce_once(server, rig.new_topic(), batch_bytes, requests)
 
     def produce_to_bound() -> Metrics:
         with bound("append", rig.work_dir / "bound", batch_bytes=batch_bytes) as server:
@@ -49,31 +45,26 @@ def _race(rig: Rig, batch_bytes: int, requests: int, acks: str) -> list[Figure]:
 
     runs = rig.for_each_broker(producer)
     if rig.mock is not None:
-        runs[rig.mock.name] = producer(rig.mock)
         runs[BOUND] = produce_to_bound
-    return take_turns(produce_job(batch_bytes, acks), runs, rig.plan.repetitions)
+    return take_turns(produce_job(batch_bytes), runs, rig.plan.repetitions)
 
 
-def produce_once(
-    server: Server, topic: str, batch_bytes: int, requests: int, acks: str = "all"
-) -> Metrics:
+def _produce_once(server: Server, topic: str, batch_bytes: int, requests: int) -> Metrics:
     """Produce into a new topic, which is deleted afterwards."""
     server.make_topic(topic)
-    metrics = produce(server, topic, batch_bytes, requests, acks)
+    metrics = produce(server, topic, batch_bytes, requests)
     server.drop_topic(topic)
     return metrics
 
 
-def produce(
-    server: Server, topic: str, batch_bytes: int, requests: int, acks: str = "all"
-) -> Metrics:
+def produce(server: Server, topic: str, batch_bytes: int, requests: int) -> Metrics:
     return run_client(
         "replay",
         {
             **server.target,
             "topic": topic,
             "batch_bytes": batch_bytes,
-            "acks": ACKS[acks],
+            "acks": _ACKS_ALL,
             "requests": requests,
             "checks": server.is_broker,
         },
@@ -92,11 +83,7 @@ def measure_fetch(rig: Rig) -> list[Figure]:
             return fetch(server, topic, 1, MIB, rig.plan.fetches)
 
     runs = rig.for_each_broker(fetcher)
-    if (mock := rig.mock) is not None:
-        load(mock, topic, _PIECES_OF_MOCK, _BATCH_BYTES_OF_MOCK)
-        runs[mock.name] = lambda: fetch(
-            mock, topic, _PIECES_OF_MOCK, _BATCH_BYTES_OF_MOCK, rig.plan.fetches
-        )
+    if rig.mock is not None:
         runs[BOUND] = fetch_from_bound
     figures = take_turns(FETCH_JOB, runs, rig.plan.repetitions)
     for server in rig.servers.values():

@@ -3,10 +3,8 @@
 Then the broker idles for a while, to measure the cost of that.
 """
 
-import subprocess
 import time
 
-from bench.base_env import base_python, clean_environment
 from bench.clients import Metrics
 from bench.clients.sockets import Wire
 from bench.homes import Home, home
@@ -14,7 +12,7 @@ from bench.measure import Figure, take_turns
 from bench.messages import batch_of, frame, produce_request
 from bench.plan import Plan
 from bench.processes import cpu_s, idle_cpu_percent, rss_mb
-from bench.servers import SUWI, Server
+from bench.servers import Server
 from suwi.wire.codec import encode_request
 from suwi.wire.headers import request_header
 from suwi.wire.versions import ApiKey
@@ -22,7 +20,6 @@ from suwi.wire.versions import ApiKey
 JOB = "start to first acknowledged produce, then idle"
 _METADATA_VERSION = 9
 _TOPIC = "first"
-_IMPORTS = "import suwi.cli.main, suwi.cli.serve"
 
 
 def measure(plan: Plan, brokers: tuple[str, ...]) -> list[Figure]:
@@ -31,15 +28,11 @@ def measure(plan: Plan, brokers: tuple[str, ...]) -> list[Figure]:
 
 
 def _start_once(plan: Plan, name: str) -> Metrics:
-    parts: Metrics = {}
-    if name == SUWI:
-        parts["bare_interpreter_ms"] = bare_ms = _run_ms("pass")
-        parts["imports_ms"] = _run_ms(_IMPORTS) - bare_ms
     with home(name) as place:
         server, metrics = start_and_produce(place, _TOPIC)
         metrics["cpu_percent"] = idle_cpu_percent(server.pid, plan.idle_s)
         metrics["rss_mb"] = rss_mb(server.pid)
-    return metrics | parts
+    return metrics
 
 
 def start_and_produce(place: Home, topic: str, batch_bytes: int = 1024) -> tuple[Server, Metrics]:
@@ -75,9 +68,3 @@ def _metadata_request(topic: str) -> bytes:
             "include_topic_authorized_operations": False,
         },
     )
-
-
-def _run_ms(code: str) -> float:
-    start = time.perf_counter()
-    subprocess.run([base_python(), "-c", code], env=clean_environment(), cwd="/", check=True)
-    return (time.perf_counter() - start) * 1000

@@ -21,7 +21,9 @@ from bench.base_env import ROOT
 from bench.spark.source import fill
 from tests.broker_process import BrokerProcess
 
+_CORES = 2
 _PARTITIONS = 4
+_VALUE_BYTES = 100
 _FLOOR_ROWS = 100
 _FLOOR_BATCHES = 40
 _WARM = 2
@@ -32,27 +34,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--batch-rows", type=int, default=500_000)
-    parser.add_argument("--value-bytes", type=int, nargs="*", default=[100])
-    parser.add_argument("--cores", type=int, nargs="*", default=[2])
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="suwi-bench-") as directory:
         home = Path(directory)
         with BrokerProcess(home / "broker") as broker:
-            fill(broker.address, "floor", _FLOOR_ROWS * _FLOOR_BATCHES, 100, partitions=_PARTITIONS)
-            for value_bytes in arguments.value_bytes:
-                topic = f"bytes-{value_bytes}"
-                fill(broker.address, topic, arguments.rows, value_bytes, partitions=_PARTITIONS)
-            for cores in arguments.cores:
-                for value_bytes in arguments.value_bytes:
-                    topic = f"bytes-{value_bytes}"
-                    found = run(broker, topic, home, cores, arguments.batch_rows)
-                    results.append({"job": topic, "cores": cores, **throughput(found)})
-                    print(json.dumps(results[-1]), flush=True)
-                found = run(broker, "floor", home, cores, _FLOOR_ROWS)
-                results.append({"job": "floor", "cores": cores, **floor(found)})
-                print(json.dumps(results[-1]), flush=True)
+            fill(
+                broker.address,
+                "floor",
+                _FLOOR_ROWS * _FLOOR_BATCHES,
+                _VALUE_BYTES,
+                partitions=_PARTITIONS,
+            )
+            fill(broker.address, "all", arguments.rows, _VALUE_BYTES, partitions=_PARTITIONS)
+            found = run(broker, "all", home, arguments.batch_rows)
+            results.append({"job": "all", **throughput(found)})
+            found = run(broker, "floor", home, _FLOOR_ROWS)
+            results.append({"job": "floor", **floor(found)})
+    print(json.dumps(results, indent=1))
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1) + "\n")
 
@@ -62,24 +62,21 @@ class Measured:
         self.session_s = 0.0
         self.batches: list[dict[str, Any]] = []
         self.peak_mb: dict[str, float] = {}
-        self.wall_s = 0.0
-        self.table_mb = 0.0
 
 
-def run(broker: BrokerProcess, topic: str, home: Path, cores: int, batch_rows: int) -> Measured:
+def run(broker: BrokerProcess, topic: str, home: Path, batch_rows: int) -> Measured:
     work = Path(tempfile.mkdtemp(dir=home))
     words = {
         "servers": broker.address,
         "topic": topic,
         "table": str(work / "table"),
         "checkpoint": str(work / "checkpoint"),
-        "master": f"local[{cores}]",
+        "master": f"local[{_CORES}]",
         "scratch": str(work / "scratch"),
         "rows": str(batch_rows),
     }
     paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
     measured = Measured()
-    began = time.perf_counter()
     job = subprocess.Popen(
         [
             sys.executable,
@@ -96,13 +93,10 @@ def run(broker: BrokerProcess, topic: str, home: Path, cores: int, batch_rows: i
     while job.poll() is None:
         note_memory(job.pid, measured.peak_mb)
         time.sleep(0.5)
-    measured.wall_s = time.perf_counter() - began
     assert job.stdout is not None
     assert job.returncode == 0, "the job failed"
     session, *batches = [json.loads(line) for line in job.stdout]
     measured.session_s, measured.batches = session["session_s"], batches
-    size = sum(file.stat().st_size for file in (work / "table").rglob("*.parquet"))
-    measured.table_mb = size / 1e6
     return measured
 
 
@@ -138,9 +132,6 @@ def throughput(found: Measured) -> dict[str, Any]:
     return {
         "rows_per_s": round(statistics.median(rates)),
         "rows_per_s_best": round(max(rates)),
-        "batches": len(warm),
-        "wall_s": round(found.wall_s, 1),
-        "table_mb": round(found.table_mb),
         "warm_up": warm_up(found),
         "peak_mb": {kind: round(size) for kind, size in found.peak_mb.items()},
     }

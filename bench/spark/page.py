@@ -9,8 +9,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench import report
+from bench import goals, report
 from bench.base_env import ROOT
+from bench.goals import Goal, number
+from bench.lines import Row
+from bench.overview import Section
 
 _TEXT = Path(__file__).parents[1] / "how_to_read_spark.md"
 _JOBS = ("source", "delta", "table")
@@ -20,9 +23,6 @@ _QUICK = {
     "delta": ["--rows=200000", "--batch-rows=40000"],
     "table": ["--rows=400000", "--repetitions=1"],
 }
-_SOURCE_GOAL = 2.0
-_SINK_GOAL = 300_000
-_FLOOR_GOAL_MS = 500
 
 
 def measure(out: Path, *, quick: bool) -> list[str]:
@@ -64,24 +64,62 @@ def write(out: Path, results: dict[str, Any]) -> None:
     (out / "spark.md").write_text(text_of(results))
 
 
+def _read(out: Path) -> dict[str, Any] | None:
+    path = out / "spark.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
 def redraw(out: Path) -> None:
-    if (out / "spark.json").exists():
-        write(out, json.loads((out / "spark.json").read_text()))
+    if results := _read(out):
+        (out / "spark.md").write_text(text_of(results))
+
+
+def sections(out: Path) -> list[Section]:
+    """For the overview of all goals."""
+    results = _read(out)
+    if results is None:
+        return []
+    sink, floor = _delta(results)
+    rows = [
+        _row(goals.SPARK_SINK, sink["rows_per_s"], "rows/s"),
+        _row(goals.SPARK_FLOOR, floor["floor_ms"], "ms"),
+        *(_row(goals.SPARK_TABLE, ratio, "×") for _, _, ratio in _pairs(results["table"])),
+    ]
+    at_goal = _at_goal(results)
+    if at_goal is not None:
+        rows.insert(0, _row(goals.SPARK_SOURCE, at_goal, "×"))
+    return [Section("spark", "Spark", results["date"], rows)]
+
+
+def _row(goal: Goal, value: float, unit: str) -> Row:
+    shown = f"{number(value)} {unit}"
+    return Row(goal.text, shown, "", goal=goal, met=goal.is_met(value), value=value, unit=unit)
+
+
+def _delta(results: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The figures of large batches, and those of the smallest."""
+    sink = next(each for each in results["delta"] if each["job"] != "floor")
+    floor = next(each for each in results["delta"] if each["job"] == "floor")
+    return sink, floor
+
+
+def _at_goal(results: dict[str, Any]) -> float | None:
+    """The ratio to the connector in the case that has a goal; None if it was not measured."""
+    ratios = {(ours["topic"], ours["cores"]): ratio for ours, _, ratio in _pairs(results["source"])}
+    return ratios.get(("100-none", 1))
 
 
 def text_of(results: dict[str, Any]) -> str:
     machine = results["machine"]
-    sink = next(each for each in results["delta"] if each["job"] != "floor")
-    floor = next(each for each in results["delta"] if each["job"] == "floor")
+    sink, floor = _delta(results)
     spent_ms = floor["of_which_ms"]
-    ratios = {(ours["topic"], ours["cores"]): ratio for ours, _, ratio in _pairs(results["source"])}
-    at_goal = ratios.get(("100-none", 1))
+    at_goal = _at_goal(results)
     return _TEXT.read_text().format(
         machine=f"PySpark {machine['pyspark']}, {machine['cores']} cores ({machine['processor']}), "
         f"{machine['system']}, Python {machine['python']}",
         date=results["date"],
         source=_source_table(results["source"]),
-        source_goal="not measured" if at_goal is None else _met(at_goal >= _SOURCE_GOAL),
+        source_goal="not measured" if at_goal is None else _verdict(goals.SPARK_SOURCE, at_goal),
         delta=_delta_table(sink, floor),
         logs_ms=f"{spent_ms['walCommit'] + spent_ms['commitOffsets']:.0f}",
         planner_ms=f"{spent_ms['queryPlanning']:.0f}",
@@ -90,8 +128,8 @@ def text_of(results: dict[str, Any]) -> str:
     )
 
 
-def _met(is_met: bool) -> str:
-    return "met" if is_met else "missed"
+def _verdict(goal: Goal, value: float) -> str:
+    return f"{goal.wanted}: {'met' if goal.is_met(value) else 'missed'}"
 
 
 def _pairs(figures: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any], float]]:
@@ -147,12 +185,12 @@ def _delta_table(sink: dict[str, Any], floor: dict[str, Any]) -> str:
             [
                 "rows/s, median of whole batches",
                 f"{sink['rows_per_s']:,} (best {sink['rows_per_s_best']:,})",
-                f"≥ {_SINK_GOAL:,}: {_met(sink['rows_per_s'] >= _SINK_GOAL)}",
+                _verdict(goals.SPARK_SINK, sink["rows_per_s"]),
             ],
             [
                 "micro-batch floor, median of 30",
                 f"{floor['floor_ms']:.0f} ms (best {floor['floor_ms_best']:.0f})",
-                f"≤ {_FLOOR_GOAL_MS} ms: {_met(floor['floor_ms'] <= _FLOOR_GOAL_MS)}",
+                _verdict(goals.SPARK_FLOOR, floor["floor_ms"]),
             ],
             [
                 "warm-up: session, first batch, second batch",
@@ -172,11 +210,13 @@ def _reader_table(figures: list[dict[str, Any]]) -> str:
             f"{ours['rows_per_s']:,}",
             f"{theirs['rows_per_s']:,}",
             f"{ratio:.2f} ×",
+            _verdict(goals.SPARK_TABLE, ratio),
             f"{ours['cpu_us_per_row']:.2f} and {theirs['cpu_us_per_row']:.2f} µs",
         ]
         for ours, theirs, ratio in _pairs(figures)
     ]
     return _table(
-        "| columns | ours, rows/s | Parquet source, rows/s | ratio | CPU for a row, ours and its |",
+        "| columns | ours, rows/s | Parquet source, rows/s | ratio | goal "
+        "| CPU for a row, ours and its |",
         rows,
     )

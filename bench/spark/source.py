@@ -25,8 +25,6 @@ from compat.spark_connector import connector_jars
 from tests.broker_process import BrokerProcess
 
 _PARTITIONS = 2
-_GOAL = 2.0
-"""Times the connector, 100 B values, one core."""
 
 
 def main() -> None:
@@ -46,7 +44,7 @@ def main() -> None:
             for cores in arguments.cores:
                 found = run(broker.address, rows, cores, arguments.repetitions, home)
                 results += summarize(found, rows, cores)
-    show(results)
+    print(json.dumps(results, indent=1))
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1) + "\n")
 
@@ -155,27 +153,6 @@ def summarize(
                 }
             )
     return results
-
-
-def show(results: list[dict[str, Any]]) -> None:
-    print(f"{'topic':>12} {'cores':>5} {'rows/s':>12} {'connector':>12} {'ratio':>6} {'CPU':>6}")
-    for ours in results:
-        if ours["format"] != "suwi":
-            continue
-        theirs = next(
-            each
-            for each in results
-            if each["format"] == "kafka"
-            and (each["topic"], each["cores"]) == (ours["topic"], ours["cores"])
-        )
-        ratio = ours["rows_per_s"] / theirs["rows_per_s"]
-        cpu = theirs["cpu_us_per_row"] / ours["cpu_us_per_row"]
-        print(
-            f"{ours['topic']:>12} {ours['cores']:>5} {ours['rows_per_s']:>12,} "
-            f"{theirs['rows_per_s']:>12,} {ratio:>5.2f}x {cpu:>5.2f}x"
-        )
-        if (ours["topic"], ours["cores"]) == ("100-none", 1):
-            print(f"{'':>12} goal: {_GOAL:g}x, {'met' if ratio >= _GOAL else 'missed'}")
 
 
 if __name__ == "__main__":

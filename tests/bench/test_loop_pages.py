@@ -4,23 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from bench import pages
+from bench import loop_pages as pages
 from bench.jobs import fairness, request_stalls
 from bench.measure import Figure
+from bench.pages import Page
 from bench.report import Results
 from bench.servers import KAFKA, SUWI
-
-MACHINE = {
-    "apache_kafka": "4",
-    "java": None,
-    "cores": 2,
-    "processor": "x",
-    "memory_gb": 8,
-    "system": "Linux",
-    "python": "3",
-    "librdkafka": "2",
-    "load_at_start": 0.0,
-}
+from tests.bench.test_lines import MACHINE
 
 
 def beside(longest_ms: list[float], p999_ms: float = 1.0, control_ms: float = 1.0) -> Figure:
@@ -72,8 +62,8 @@ def test_what_a_client_saw_counts_only_on_a_quiet_machine_and_often_enough() -> 
 def test_a_kind_of_work_that_failed_is_missed_and_shown(tmp_path: Path) -> None:
     failed = Figure("flood", KAFKA, notes=["TimeoutError()"])
     results = Results("full", MACHINE, [failed])
-    (finding,) = pages.STALLS.write(tmp_path, results)
-    assert finding.met is False
+    (row,) = pages.STALLS.write(tmp_path, results)
+    assert row.met is False
     assert "| flood |  |  |  |  |  | failed |" in (tmp_path / "stalls.md").read_text()
 
 
@@ -94,13 +84,13 @@ def test_fair_is_twice_of_alone_or_what_kafka_does(
     suwi_ms: float, kafka_ms: float, met: bool
 ) -> None:
     figures = small_producer(SUWI, 1.0, suwi_ms) + small_producer(KAFKA, 1.0, kafka_ms)
-    assert {finding.met for finding in pages.FAIRNESS.findings(figures)} == {met}
+    assert {row.met for row in pages.FAIRNESS_PAGE.rows(figures)} == {met}
 
 
-@pytest.mark.parametrize("page", [pages.STALLS, pages.FAIRNESS], ids=lambda page: page.name)
-def test_a_page_is_json_tables_and_a_picture(page: pages.Page, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", [pages.STALLS, pages.FAIRNESS_PAGE], ids=lambda page: page.name)
+def test_a_page_is_json_and_tables(page: Page, tmp_path: Path) -> None:
     figures = [beside([5] * 5), *small_producer(SUWI, 1.0, 2.0)]
     mine = figures[:1] if page is pages.STALLS else figures[1:]
     assert page.write(tmp_path, Results("full", MACHINE, mine))
-    for suffix in ("json", "md", "svg"):
+    for suffix in ("json", "md"):
         assert (tmp_path / f"{page.name}.{suffix}").stat().st_size > 0

@@ -1,11 +1,4 @@
-"""A leader is killed under load: how long until another leads, and until a produce works again.
-
-Three brokers of the test kit, one topic with three replicas, a producer that sends a record every
-few milliseconds with acks=all. The leader is killed as by `kill -9`: its connections break and
-its port refuses new ones. Apache Kafka would need three JVMs for this; by default it notices
-a killed broker after nine seconds (`broker.session.timeout.ms`). `cluster_failover` does the same
-to processes.
-"""
+"""A producer that sends all the time, and knows how long each partition took no writes."""
 
 import random
 import threading
@@ -17,41 +10,9 @@ from itertools import count
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from bench.clients import Metrics
-from bench.measure import Figure, take_turns
-from bench.plan import Plan
-from bench.servers import SUWI
-from suwi.testing import Cluster
-
-JOB = "death of a leader until a produce is acknowledged again, librdkafka, 3 replicas"
 TOPIC = "orders"
 _PAUSE_S = 0.002
 _PATIENCE_S = 60
-
-
-def measure(plan: Plan, _brokers: tuple[str, ...]) -> list[Figure]:
-    with Cluster(brokers=3) as cluster:
-        cluster.create_topic(TOPIC, partitions=1, replication_factor=3)
-        runs = {SUWI: lambda: _kill_once(cluster)}
-        return take_turns(JOB, runs, 2 * plan.repetitions)
-
-
-def _kill_once(cluster: Cluster) -> Metrics:
-    # A new producer each time: one whose broker was killed waits longer and longer before it
-    # connects to that one again.
-    with Stream(cluster.bootstrap_servers).running() as stream:
-        leader = cluster.wait_leader(TOPIC)
-        wait_a_while(stream)
-        killed = time.perf_counter()
-        stream.watch(killed)
-        cluster.kill(leader)
-        while cluster.wait_leader(TOPIC) == leader:
-            pass
-        led = time.perf_counter()
-        acknowledged = stream.acknowledged()
-    cluster.restart(leader)
-    cluster.wait_until_healthy()
-    return {"leader_ms": (led - killed) * 1000, "first_ack_ms": (acknowledged - killed) * 1000}
 
 
 def wait_a_while(stream: "Stream") -> None:
