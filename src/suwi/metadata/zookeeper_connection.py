@@ -108,8 +108,6 @@ OnState = Callable[[SessionState, int | None], None]
 
 
 class Connection:
-    """Size: requests, the state of the client and its confirmation change together."""
-
     def __init__(self, settings: ZookeeperSettings, on_state: OnState) -> None:
         """`on_state` is called on the event loop with the state and the session's id."""
         self.closed = False
