@@ -9,7 +9,6 @@ the controller carries its controller epoch (hazard 11).
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
@@ -28,7 +27,7 @@ from suwi.controller.replication_control import ElectionCounts, Registered, Repl
 from suwi.controller.scram_control import ScramControl
 from suwi.controller.topic_control import TopicControl
 from suwi.env import Env
-from suwi.env.tasks import RESTART, STOP_BROKER, Tasks, cancel_and_wait
+from suwi.env.tasks import RESTART, STOP_BROKER, Tasks, cancel_and_wait, wait_for_event
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig, topic_config_of
 from suwi.metadata.image import BrokerInfo, Topic
 from suwi.metadata.metadata_follower import BROKERS, MetadataFollower
@@ -197,9 +196,7 @@ class ControllerElection:
                         )
                     await asyncio.sleep(_RETRY_S)
                     continue
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_CHECK_INTERVAL_S):
-                        await changed.wait()
+                await wait_for_event(changed, _CHECK_INTERVAL_S)
         finally:
             unsubscribe()
             writer.close()

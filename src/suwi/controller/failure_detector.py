@@ -17,7 +17,7 @@ import math
 from suwi.client.connection import PeerConnection, is_refusal
 from suwi.controller.controller_election import ControllerElection
 from suwi.controller.registration import BrokerIncarnation, decode_incarnation
-from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
+from suwi.env.tasks import RESTART, Tasks, cancel_and_wait, wait_for_event
 from suwi.metadata.image import BrokerInfo, ClusterImage
 from suwi.metadata.store import MetadataStore, Unavailable
 from suwi.model.errors import BrokerError
@@ -238,11 +238,7 @@ class _PeerMonitor:
 
     async def _pause(self, pause_s: float) -> None:
         self._woken.clear()
-        try:
-            async with asyncio.timeout(pause_s):
-                await self._woken.wait()
-        except TimeoutError:
-            pass
+        await wait_for_event(self._woken, pause_s)
 
 
 async def _describe(connection: PeerConnection) -> BrokerIncarnation:

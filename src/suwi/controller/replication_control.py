@@ -54,12 +54,12 @@ from suwi.controller.replica_state_query import (
 )
 from suwi.env import Clock
 from suwi.env.slices import in_slices
-from suwi.metadata.deletions import delete_deletions
 from suwi.metadata.image import (
     LIVE,
     BrokerInfo,
     ClusterImage,
     PartitionState,
+    delete_deletions,
     encode_broker,
 )
 from suwi.metadata.metadata_follower import MetadataFollower

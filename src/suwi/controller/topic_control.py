@@ -13,7 +13,6 @@ from suwi.controller.metadata_writer import MetadataWriter, check_fits
 from suwi.controller.placement import Site, place, sites_of
 from suwi.env import Random
 from suwi.env.slices import in_slices
-from suwi.metadata.deletions import put_deletion
 from suwi.metadata.image import (
     SHARD_PARTITIONS,
     TOPICS,
@@ -23,6 +22,7 @@ from suwi.metadata.image import (
     Topic,
     encode_shards,
     encode_topic,
+    put_deletion,
     shard_count,
     shard_key,
 )

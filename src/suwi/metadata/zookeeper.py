@@ -19,7 +19,6 @@ from typing import Any
 
 from suwi.metadata import zookeeper_format as fmt
 from suwi.metadata.kafka_znodes import KafkaZnodes
-from suwi.metadata.loop_guard import LoopGuard
 from suwi.metadata.store import (
     ABSENT,
     ANY,
@@ -46,7 +45,7 @@ from suwi.metadata.store import (
     check_write,
     values_of,
 )
-from suwi.metadata.zookeeper_connection import Connection, ZookeeperSettings
+from suwi.metadata.zookeeper_connection import Connection, LoopGuard, ZookeeperSettings
 from suwi.metadata.zookeeper_format import Node, Step, registration_of
 from suwi.metadata.zookeeper_session import ZookeeperSession
 

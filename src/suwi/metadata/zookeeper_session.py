@@ -33,7 +33,7 @@ class ZookeeperSession(SessionBase):
 
     @property
     def is_overdue(self) -> bool:
-        return self._lost.is_set() or not self._connection.is_confirmed
+        return self.lost.is_set() or not self._connection.is_confirmed
 
     async def register(self, key: str, value: bytes) -> int:
         check_key(key)
@@ -54,7 +54,7 @@ class ZookeeperSession(SessionBase):
                     continue
                 held = registration_of(key, node)
                 self._check_own()
-                if held.session_id != self._id or held.value != value:
+                if held.session_id != self.id or held.value != value:
                     raise AlreadyRegistered(held)
                 return held.epoch
 
@@ -70,7 +70,7 @@ class ZookeeperSession(SessionBase):
                 )
                 assert epoch is not None
                 if elected is not None:
-                    mine = elected[1].ephemeralOwner == self._id
+                    mine = elected[1].ephemeralOwner == self.id
                     return fmt.decode_controller(elected[0]) if mine else None
                 controller = Controller(node_id, fmt.decode_number(epoch[0]) + 1)
                 next_epoch = (fmt.encode_number(controller.epoch), epoch[1].version)
@@ -87,11 +87,11 @@ class ZookeeperSession(SessionBase):
     async def resign(self) -> None:
         await self._store.sync()
         (elected,) = await self._connection.get(self._paths.controller)
-        if elected is not None and elected[1].ephemeralOwner == self._id:
+        if elected is not None and elected[1].ephemeralOwner == self.id:
             await self._store.depose(fmt.decode_controller(elected[0]).epoch)
 
     async def close(self) -> None:
-        if self._state is not SessionState.EXPIRED:
+        if self.state is not SessionState.EXPIRED:
             self.move_to(SessionState.EXPIRED)
             await self._connection.end_session()
 
@@ -99,6 +99,6 @@ class ZookeeperSession(SessionBase):
         """Hazard Z9: kazoo continues in a new session by itself; nodes created there do not belong
         to this one. What kazoo says of it may still be on its way: whoever tries again must not
         find this session in order."""
-        if self._connection.session_id not in (None, self._id):
+        if self._connection.session_id not in (None, self.id):
             self.move_to(SessionState.EXPIRED)
-            raise SessionLost(self._id)
+            raise SessionLost(self.id)
