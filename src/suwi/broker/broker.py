@@ -30,7 +30,7 @@ from suwi.controller.controlled_shutdown import controlled_shutdown
 from suwi.controller.controller_election import ControllerElection
 from suwi.controller.failure_detector import FailureDetector
 from suwi.controller.registration import BrokerIncarnation, Origin, OwnRegistration
-from suwi.controller.replica_state_query import ReplicaStateQuery
+from suwi.controller.replica_state_query import query_replica_states
 from suwi.env import Env
 from suwi.env.problems import Problems
 from suwi.env.tasks import TaskFailure, Tasks
@@ -181,7 +181,7 @@ class Broker:
             self._lifecycle,
             self._env,
             self._dynamic,
-            ReplicaStateQuery(self.peers).query_replica_states,
+            partial(query_replica_states, self.peers),
             tasks,
         )
         self._failure_detector = FailureDetector(
@@ -362,7 +362,7 @@ class Broker:
         from suwi.broker.kafka_adoption import adopt  # Rarely used; keeps start-up fast.
 
         await self.controller_election.wait_until_active()
-        known, topics = self.replicas.image.topics, self.controller_election.topics
+        known, topics = self.replicas.image.topics, self.controller_election.active.topics
         defaults = self.config.topic
         await adopt(self.directories, self._store, known, topics, self.node_id, defaults)
 

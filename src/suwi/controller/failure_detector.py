@@ -124,7 +124,9 @@ class FailureDetector:
         fenced_s = self._fenced_s.get(incarnation.node, -math.inf)
         wait_s = fenced_s + _FENCED_S_MIN - asyncio.get_running_loop().time()
         if wait_s <= 0:
-            await self._controller_election.partitions.unfence(incarnation.node, incarnation.epoch)
+            await self._controller_election.active.partitions.unfence(
+                incarnation.node, incarnation.epoch
+            )
         return max(0, wait_s)
 
     async def controller_epoch(self, node: NodeId) -> int | None:
@@ -142,7 +144,7 @@ class FailureDetector:
                 log.info("broker failed, fencing", extra={"broker": node, "epoch": known.epoch})
                 # Before the write, which may be applied although it times out.
                 self._fenced_s[node] = asyncio.get_running_loop().time()
-                await self._controller_election.partitions.fence(node, known.epoch)
+                await self._controller_election.active.partitions.fence(node, known.epoch)
                 self._fenced.add(node)
         elif controller_epoch is not None and node not in self._deposed:
             log.info(
