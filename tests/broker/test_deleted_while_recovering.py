@@ -25,7 +25,7 @@ def test_a_recreated_topic_does_not_open_the_log_of_the_deleted_one(seed: int) -
         await until(lambda: cluster[2].broker is not None and len(cluster[2].broker.replicas) > 0)
         assert cluster[3].broker is not None
         topic = image(cluster, 3).topics["orders"]
-        await cluster[3].broker.controller_election.topics.delete(topic.name, topic.id)
+        await cluster[3].broker.controller_election.active.topics.delete(topic.name, topic.id)
         await starting
         cluster.simulation.loop.job_delay_s_max = 0.05
         await create_orders(cluster, [1, 2])

@@ -9,8 +9,7 @@ import pytest
 from suwi.client.addresses import Address
 from suwi.client.connection import PeerConnection
 from suwi.client.security import connect_securely, read_client_security
-from suwi.controller.controller_api import ActiveController
-from suwi.controller.controller_election import ControllerElection
+from suwi.controller.controller_election import ActiveController, ControllerElection
 from suwi.env import LocalDisk
 from suwi.handlers.create_topics import CreateTopics
 from suwi.handlers.envelope import Envelope

@@ -238,7 +238,7 @@ def test_hazard_11_a_deposed_controller_cannot_write() -> None:
         active = controller(cluster)
         broker = cluster[active].broker
         assert broker is not None
-        active_controller = broker.controller_election.active_controller
+        active_controller = broker.controller_election.active
         elected = cluster.store.ledger.controller
         view = cluster[other_than(active)].view
         assert elected is not None

@@ -227,7 +227,7 @@ def test_a_fenced_broker_that_responds_is_unfenced_although_its_connection_never
         active = cluster[controller(cluster)].broker
         assert active is not None
         registered = image(cluster, victim).registered_brokers[NodeId(victim)]
-        await active.controller_election.partitions.fence(NodeId(victim), registered.epoch)
+        await active.controller_election.active.partitions.fence(NodeId(victim), registered.epoch)
         await until(
             lambda: image(cluster, victim).unfenced_brokers.get(NodeId(victim)) == registered
         )
@@ -246,7 +246,7 @@ def test_a_fenced_broker_that_becomes_controller_unfences_itself() -> None:
         registered = image(cluster, victim).registered_brokers[NodeId(victim)]
         network = cluster.simulation.network
         network.partition([f"b{victim}"], [f"b{n}" for n in (1, 2, 3) if n != victim])
-        await active.controller_election.partitions.fence(NodeId(victim), registered.epoch)
+        await active.controller_election.active.partitions.fence(NodeId(victim), registered.epoch)
         while controller(cluster) != victim:
             await depose(cluster)
             await asyncio.sleep(0.1)
@@ -338,7 +338,7 @@ def test_a_fenced_broker_that_becomes_the_controller_serves_again_unless_it_stop
         assert stopping is not None
         stopping.controller_election.is_shutting_down = is_shutting_down
         await cluster[other_than(first, heir)].stop()
-        await active.controller_election.partitions.fence(NodeId(heir), own.epoch)
+        await active.controller_election.active.partitions.fence(NodeId(heir), own.epoch)
         await active.controller_election.stop()
         await until(lambda: stopping.controller_election.is_active_controller)
         await asyncio.sleep(1)

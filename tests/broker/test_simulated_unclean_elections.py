@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.replica_state_query import ReplicaStateQuery
+from suwi.controller import replica_state_query
 from suwi.controller.replication_control import ReplicationControl
 from suwi.metadata.cluster_events import UNCLEAN_ELECTION
 from suwi.metadata.image import BrokerInfo
 from suwi.model.errors import RequestTimedOut
 from suwi.model.ids import NO_NODE, NodeId
+from suwi.replica.peers import Peers
 from suwi.sim.cluster import SimCluster
 from suwi.wire.versions import ApiKey
 from tests.broker.test_simulated_cluster import run, state, until
@@ -90,14 +91,14 @@ def test_after_a_power_loss_of_all_a_lost_reply_to_the_registration_delays_no_el
 @pytest.fixture
 def silent_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broker 2 does not tell what is in its logs."""
-    query = ReplicaStateQuery._query
+    query = replica_state_query._query
 
     async def query_others(
-        self: ReplicaStateQuery, broker: BrokerInfo, topics: list[str], timeout_s: float
+        peers: Peers, broker: BrokerInfo, topics: list[str], timeout_s: float
     ) -> Any:
-        return {} if broker.id == NodeId(2) else await query(self, broker, topics, timeout_s)
+        return {} if broker.id == NodeId(2) else await query(peers, broker, topics, timeout_s)
 
-    monkeypatch.setattr(ReplicaStateQuery, "_query", query_others)
+    monkeypatch.setattr(replica_state_query, "_query", query_others)
 
 
 @pytest.mark.usefixtures("silent_replica")

@@ -44,7 +44,7 @@ def test_a_controller_that_the_store_does_not_answer_is_controller_no_more(seed:
         broker = cluster[old].broker
         assert broker is not None
         with pytest.raises(NotController):
-            _ = broker.controller_election.topics
+            _ = broker.controller_election.active.topics
         await until(lambda: len(active_brokers(cluster)) == 1)
 
     run(scenario, seed, session_timeout_s=SESSION_S)

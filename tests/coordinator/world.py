@@ -195,7 +195,7 @@ class World:
         """The in-sync set changes within the epoch of a leader."""
         replicas = (ONE, TWO)
         state = PartitionState(ONE, LeaderEpoch(epoch), version, replicas, isr)
-        self.partition.confirm(state)
+        self.partition.leader_replica.confirm(state)
 
     def need_replicas(self, count: int) -> None:
         self.partition.configure(TopicConfig(min_insync_replicas=count))

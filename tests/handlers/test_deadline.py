@@ -68,7 +68,8 @@ def test_nothing_is_begun_after_the_deadline() -> None:
         begun.append(new.name)
         await asyncio.Event().wait()
 
-    controller: Any = SimpleNamespace(topics=SimpleNamespace(create=create))
+    topics = SimpleNamespace(create=create)
+    controller: Any = SimpleNamespace(active=SimpleNamespace(topics=topics))
 
     async def main() -> None:
         handler = CreateTopics(NOBODY, controller, CONFIG, NodeId(1))

@@ -12,8 +12,7 @@ from suwi.log.sliced_work import Steps
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import NO_OFFSET
 from suwi.net.answers import Reply
-from suwi.replica.isr import Stable
-from suwi.replica.leader_state import Follower
+from suwi.replica.leader_state import Follower, Stable
 from suwi.replica.log_preparation import Turns
 from suwi.replica.replica_log import ReplicaLog
 from tests.handlers import world as worlds

@@ -17,12 +17,10 @@ import pytest
 from suwi.env import local_env
 from suwi.metadata import zookeeper_connection
 from suwi.metadata.store import Applied, Put, SessionLost, Unavailable
-from suwi.metadata.zookeeper import ZookeeperStore
-from suwi.metadata.zookeeper_connection import AccessDenied, Connection, ZookeeperSettings
+from suwi.metadata.zookeeper import ZookeeperSession, ZookeeperStore
+from suwi.metadata.zookeeper_connection import AccessDenied, Connection, Sockets, ZookeeperSettings
 from suwi.metadata.zookeeper_format import Paths, encode_entry, encode_number
-from suwi.metadata.zookeeper_session import ZookeeperSession
 from suwi.metadata.zookeeper_settings import zookeeper_settings
-from suwi.metadata.zookeeper_sockets import Sockets
 from suwi.model.broker_config import parse_broker_config
 from suwi.model.config_kinds import BadConfig
 from suwi.model.ids import NodeId

@@ -6,8 +6,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import NO_OFFSET, LeaderEpoch, NodeId, Offset
-from suwi.replica.isr import Expanding, Shrinking, Stable, possible_members
-from suwi.replica.leader_state import LeaderState, Proposal
+from suwi.replica.leader_state import (
+    Expanding,
+    LeaderState,
+    Proposal,
+    Shrinking,
+    Stable,
+    possible_members,
+)
 
 LAG_S = 10.0
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)

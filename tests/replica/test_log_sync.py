@@ -9,7 +9,6 @@ from functools import partial
 
 import pytest
 
-from suwi.log import sync_threads
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import LeaderEpoch, Offset
@@ -17,6 +16,7 @@ from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import read_header
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
+from suwi.replica import log_threads
 from suwi.replica.log_sync import sync_log
 from suwi.sim import SimDisk
 from tests.log.kit import Bench
@@ -26,7 +26,7 @@ from tests.replica.alone import ONE, make_partition, partition_and_directory
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with ThreadPoolExecutor(1) as executor:
-        monkeypatch.setattr(sync_threads, "_executor", executor)
+        monkeypatch.setattr(log_threads, "_executor", executor)
         yield
 
 
@@ -35,7 +35,7 @@ class HeldThread:
 
     def __init__(self) -> None:
         self.let_go = threading.Event()
-        sync_threads.start_in_sync_thread(self.let_go.wait)
+        log_threads.start_in_sync_thread(self.let_go.wait)
 
 
 def pins(bench: Bench) -> int:

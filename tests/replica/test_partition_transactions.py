@@ -372,7 +372,7 @@ def test_a_marker_is_refused_where_it_could_not_be_committed() -> None:
     def scenario(bench: Bench) -> None:
         bench.partition.configure(TopicConfig(min_insync_replicas=2))
         shrunk = PartitionState(ONE, LeaderEpoch(0), 1, (ONE, TWO), (ONE,))
-        bench.partition.confirm(shrunk)
+        bench.partition.leader_replica.confirm(shrunk)
         with refused(NotEnoughReplicas):
             bench.mark()
 

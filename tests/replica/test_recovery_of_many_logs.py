@@ -7,8 +7,8 @@ import pytest
 
 from suwi.log import names
 from suwi.model.ids import Offset
-from suwi.replica import log_recovery
-from suwi.replica.log_recovery import recover_all
+from suwi.replica import log_loader
+from suwi.replica.log_loader import recover_all
 from suwi.sim import SimDisk
 from tests.replica.alone import ORDERS, partition_and_directory, partitions
 
@@ -16,9 +16,9 @@ from tests.replica.alone import ORDERS, partition_and_directory, partitions
 def test_recovery_logs_its_progress(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(log_recovery, "_PROGRESS_EVERY_S", 0.0)
+    monkeypatch.setattr(log_loader, "_PROGRESS_EVERY_S", 0.0)
     many = partitions(100)
-    with caplog.at_level(logging.INFO, "suwi.replica.log_recovery"):
+    with caplog.at_level(logging.INFO, "suwi.replica.log_loader"):
         asyncio.run(recover_all(many))
     assert all(partition.is_open for partition in many)
     done = [record.done for record in caplog.records if record.message == "logs recovered"]  # type: ignore[attr-defined]

@@ -29,7 +29,7 @@ from suwi.controller.controlled_shutdown import controlled_shutdown
 from suwi.controller.controller_election import ControllerElection
 from suwi.controller.failure_detector import FailureDetector
 from suwi.controller.registration import BrokerIncarnation, Origin, OwnRegistration
-from suwi.controller.replica_state_query import ReplicaStateQuery
+from suwi.controller.replica_state_query import query_replica_states
 from suwi.env import Env
 from suwi.env.problems import Problems
 from suwi.env.tasks import TaskFailure, Tasks
@@ -58,11 +58,11 @@ from suwi.net.dispatch import Dispatcher
 from suwi.net.listener import Listener
 from suwi.net.stats import Measured, NetStats
 from suwi.replica.alter_partition_manager import AlterPartitionManager
-from suwi.replica.deferred_deletion import DeferredDeletion
 from suwi.replica.log_loader import LogLoader
-from suwi.replica.log_manager import LogManager
-from suwi.replica.loss_reports import LossReports
+from suwi.replica.log_manager import DeferredDeletion, LogManager
+from suwi.replica.loss import LossReports
 from suwi.replica.peers import Peers
+from suwi.replica.replica_fetcher import ReplicaFetcher
 from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.replica.suspected_brokers import SuspectedBrokers
@@ -89,9 +89,6 @@ class BrokerFailed(Exception):
 
 
 class Broker:
-    """Size: it constructs the parts of a broker and starts and stops them in order. That order is
-    the content of the class, and it is only readable in one place."""
-
     def __init__(
         self,
         env: Env,
@@ -184,7 +181,7 @@ class Broker:
             self._lifecycle,
             self._env,
             self._dynamic,
-            ReplicaStateQuery(self.peers).query_replica_states,
+            partial(query_replica_states, self.peers),
             tasks,
         )
         self._failure_detector = FailureDetector(
@@ -306,7 +303,7 @@ class Broker:
             Measured(dispatcher, self._stats) if self._stats else dispatcher
         )
         self.replicas.start_replication(
-            ReplicaFetcherManager(self.node_id, self.peers, self.config, self.replicas, self.tasks),
+            ReplicaFetcherManager(self._make_fetcher),
             AlterPartitionManager(self.node_id, self.peers, self.replicas, self.tasks),
         )
         await self._lifecycle.join()
@@ -322,6 +319,10 @@ class Broker:
             for path in directory.leftovers():
                 self._deletion.delete_dir(path, 0)
         self.cluster_id = identity.cluster_id
+
+    def _make_fetcher(self, leader: NodeId) -> ReplicaFetcher:
+        peers, config, replicas = self.peers, self.config, self.replicas
+        return ReplicaFetcher(leader, self.node_id, peers, config, replicas, self.tasks)
 
     async def _identify(self) -> Identity:
         """Raises ForeignDirectory, Unavailable."""
@@ -361,7 +362,7 @@ class Broker:
         from suwi.broker.kafka_adoption import adopt  # Rarely used; keeps start-up fast.
 
         await self.controller_election.wait_until_active()
-        known, topics = self.replicas.image.topics, self.controller_election.topics
+        known, topics = self.replicas.image.topics, self.controller_election.active.topics
         defaults = self.config.topic
         await adopt(self.directories, self._store, known, topics, self.node_id, defaults)
 

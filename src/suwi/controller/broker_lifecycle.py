@@ -23,7 +23,7 @@ from suwi.controller.registration import (
     in_use,
     refuse_if_answered,
 )
-from suwi.env.tasks import RESTART, STOP_BROKER, Tasks, cancel_and_wait
+from suwi.env.tasks import RESTART, STOP_BROKER, Tasks, cancel_and_wait, wait_for_event
 from suwi.metadata.metadata_follower import BROKERS
 from suwi.metadata.store import (
     AlreadyRegistered,
@@ -127,9 +127,7 @@ class BrokerLifecycle:
         unsubscribe = self._store.subscribe(changed.set)
         try:
             while True:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_CHECK_INTERVAL_S):
-                        await changed.wait()
+                await wait_for_event(changed, _CHECK_INTERVAL_S)
                 changed.clear()
                 try:
                     await self._check_registration()

@@ -43,7 +43,7 @@ async def controlled_shutdown(
             while True:
                 try:
                     if controller_election.is_active_controller:
-                        await controller_election.partitions.shut_down(node_id, epoch)
+                        await controller_election.active.partitions.shut_down(node_id, epoch)
                     else:
                         await _send_heartbeat(node_id, epoch, peers)
                     return

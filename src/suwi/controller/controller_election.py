@@ -2,22 +2,20 @@
 
 A newly elected controller first syncs with the metadata store, lets its image catch up, compares
 the registrations with the brokers in the image and writes the differences. Then it becomes active,
-and from then on writes registrations and unregistrations as they happen. `topics`, `configs`,
-`scram`, `features`, `partitions` and `reassignments` are the operations of the active controller.
-Invariant: on a broker that is not the active controller they raise NotController; every write of
-the controller carries its controller epoch (hazard 11).
+and from then on writes registrations and unregistrations as they happen. `active` has the
+operations of the active controller, for request handlers.
+Invariant: on a broker that is not the active controller `active` raises NotController; every write
+of the controller carries its controller epoch (hazard 11).
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from suwi.controller.broker_lifecycle import BrokerLifecycle
 from suwi.controller.configuration_control import ConfigurationControl
-from suwi.controller.controller_api import ActiveController
 from suwi.controller.elections import Rules
 from suwi.controller.feature_control import FeatureControl
 from suwi.controller.metadata_writer import MetadataWriter
@@ -28,7 +26,7 @@ from suwi.controller.replication_control import ElectionCounts, Registered, Repl
 from suwi.controller.scram_control import ScramControl
 from suwi.controller.topic_control import TopicControl
 from suwi.env import Env
-from suwi.env.tasks import RESTART, STOP_BROKER, Tasks, cancel_and_wait
+from suwi.env.tasks import RESTART, STOP_BROKER, Tasks, cancel_and_wait, wait_for_event
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig, topic_config_of
 from suwi.metadata.image import BrokerInfo, Topic
 from suwi.metadata.metadata_follower import BROKERS, MetadataFollower
@@ -50,6 +48,18 @@ _RETRY_S = 0.1
 _PATIENT_ATTEMPTS = 10
 """So often all replicas are asked for their positions; then those that answer are enough where a
 topic allows unclean elections."""
+
+
+class ActiveController(NamedTuple):
+    """The operations of one controller, from its election until it resigns or is deposed."""
+
+    epoch: int
+    topics: TopicControl
+    configs: ConfigurationControl
+    scram: ScramControl
+    features: FeatureControl
+    partitions: ReplicationControl
+    reassignments: ReassignmentControl
 
 
 class ControllerElection:
@@ -88,34 +98,11 @@ class ControllerElection:
     # -- operations of the active controller -----------------------------------------------------
 
     @property
-    def active_controller(self) -> ActiveController:
+    def active(self) -> ActiveController:
+        """Raises NotController if this broker is not the active controller."""
         if self._active is None or self._is_overdue:
             raise NotController(f"broker {self._node_id} is not the controller")
         return self._active
-
-    @property
-    def topics(self) -> TopicControl:
-        return self.active_controller.topics
-
-    @property
-    def configs(self) -> ConfigurationControl:
-        return self.active_controller.configs
-
-    @property
-    def scram(self) -> ScramControl:
-        return self.active_controller.scram
-
-    @property
-    def features(self) -> FeatureControl:
-        return self.active_controller.features
-
-    @property
-    def partitions(self) -> ReplicationControl:
-        return self.active_controller.partitions
-
-    @property
-    def reassignments(self) -> ReassignmentControl:
-        return self.active_controller.reassignments
 
     @property
     def is_active_controller(self) -> bool:
@@ -197,9 +184,7 @@ class ControllerElection:
                         )
                     await asyncio.sleep(_RETRY_S)
                     continue
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_CHECK_INTERVAL_S):
-                        await changed.wait()
+                await wait_for_event(changed, _CHECK_INTERVAL_S)
         finally:
             unsubscribe()
             writer.close()

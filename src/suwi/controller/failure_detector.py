@@ -17,7 +17,7 @@ import math
 from suwi.client.connection import PeerConnection, is_refusal
 from suwi.controller.controller_election import ControllerElection
 from suwi.controller.registration import BrokerIncarnation, decode_incarnation
-from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
+from suwi.env.tasks import RESTART, Tasks, cancel_and_wait, wait_for_event
 from suwi.metadata.image import BrokerInfo, ClusterImage
 from suwi.metadata.store import MetadataStore, Unavailable
 from suwi.model.errors import BrokerError
@@ -124,7 +124,9 @@ class FailureDetector:
         fenced_s = self._fenced_s.get(incarnation.node, -math.inf)
         wait_s = fenced_s + _FENCED_S_MIN - asyncio.get_running_loop().time()
         if wait_s <= 0:
-            await self._controller_election.partitions.unfence(incarnation.node, incarnation.epoch)
+            await self._controller_election.active.partitions.unfence(
+                incarnation.node, incarnation.epoch
+            )
         return max(0, wait_s)
 
     async def controller_epoch(self, node: NodeId) -> int | None:
@@ -142,7 +144,7 @@ class FailureDetector:
                 log.info("broker failed, fencing", extra={"broker": node, "epoch": known.epoch})
                 # Before the write, which may be applied although it times out.
                 self._fenced_s[node] = asyncio.get_running_loop().time()
-                await self._controller_election.partitions.fence(node, known.epoch)
+                await self._controller_election.active.partitions.fence(node, known.epoch)
                 self._fenced.add(node)
         elif controller_epoch is not None and node not in self._deposed:
             log.info(
@@ -238,11 +240,7 @@ class _PeerMonitor:
 
     async def _pause(self, pause_s: float) -> None:
         self._woken.clear()
-        try:
-            async with asyncio.timeout(pause_s):
-                await self._woken.wait()
-        except TimeoutError:
-            pass
+        await wait_for_event(self._woken, pause_s)
 
 
 async def _describe(connection: PeerConnection) -> BrokerIncarnation:

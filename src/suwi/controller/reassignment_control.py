@@ -23,8 +23,7 @@ from suwi.controller.reassignments import (
 )
 from suwi.controller.replication_control import ReplicationControl, Results
 from suwi.env.slices import in_slices
-from suwi.metadata.deletions import delete_deletions
-from suwi.metadata.image import BROKER_CONFIGS, ClusterImage, PartitionState
+from suwi.metadata.image import BROKER_CONFIGS, ClusterImage, PartitionState, delete_deletions
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import Delete
 from suwi.model.errors import (

@@ -1,7 +1,7 @@
 """The replica states that the controller queries from brokers, and what can be concluded.
 
-`ReplicaStateQuery` asks the brokers (DescribeReplicas); `lost_at_least` computes the records that
-an election has lost.
+`query_replica_states` asks the brokers (DescribeReplicas); `lost_at_least` computes the records
+that an election has lost.
 """
 
 import asyncio
@@ -35,8 +35,7 @@ Asked: TypeAlias = Mapping[TopicPartition, Collection[NodeId]]
 QueryReplicaStates: TypeAlias = Callable[
     [Asked, Mapping[NodeId, BrokerInfo], float], Awaitable[Answers]
 ]
-"""Queries the given brokers for their replicas; leaves out those that do not respond within so many
-seconds."""
+"""`query_replica_states`, with the connections of this broker."""
 
 
 def lost_at_least(answers: Mapping[NodeId, ReplicaFacts], leader: NodeId) -> tuple[int, int] | None:
@@ -49,47 +48,43 @@ def lost_at_least(answers: Mapping[NodeId, ReplicaFacts], leader: NodeId) -> tup
     return (facts.end_offset, committed) if committed > facts.end_offset else None
 
 
-class ReplicaStateQuery:
-    def __init__(self, peers: Peers) -> None:
-        self._peers = peers
+async def query_replica_states(
+    peers: Peers, asked: Asked, brokers: Mapping[NodeId, BrokerInfo], timeout_s: float
+) -> Answers:
+    """The states of these partitions' replicas on these brokers; without those of brokers that do
+    not respond within the timeout."""
+    topics: dict[NodeId, dict[str, None]] = {}
+    for tp, nodes in asked.items():
+        for node in sorted(brokers.keys() & set(nodes)):
+            topics.setdefault(node, {})[tp.topic] = None
+    answers: dict[TopicPartition, dict[NodeId, ReplicaFacts]] = {tp: {} for tp in asked}
+    responses = await asyncio.gather(
+        *(_query(peers, brokers[node], list(names), timeout_s) for node, names in topics.items())
+    )
+    for node, facts in zip(topics, responses, strict=True):
+        for tp, state in facts.items():
+            if tp in asked and node in asked[tp]:
+                answers[tp][node] = state
+    return answers
 
-    async def query_replica_states(
-        self, asked: Asked, brokers: Mapping[NodeId, BrokerInfo], timeout_s: float
-    ) -> Answers:
-        """The states of these partitions' replicas on these brokers; without those of brokers that
-        do not respond within the timeout."""
-        topics: dict[NodeId, dict[str, None]] = {}
-        for tp, nodes in asked.items():
-            for node in sorted(brokers.keys() & set(nodes)):
-                topics.setdefault(node, {})[tp.topic] = None
-        answers: dict[TopicPartition, dict[NodeId, ReplicaFacts]] = {tp: {} for tp in asked}
-        responses = await asyncio.gather(
-            *(self._query(brokers[node], list(names), timeout_s) for node, names in topics.items())
-        )
-        for node, facts in zip(topics, responses, strict=True):
-            for tp, state in facts.items():
-                if tp in asked and node in asked[tp]:
-                    answers[tp][node] = state
-        return answers
 
-    async def _query(
-        self, broker: BrokerInfo, topics: list[str], timeout_s: float
-    ) -> dict[TopicPartition, ReplicaFacts]:
-        try:
-            async with asyncio.timeout(timeout_s):
-                connection = await self._peers.connect_to(broker)
-                try:
-                    body = json.dumps({"topics": topics}).encode()
-                    response = await connection.send(ApiKey.DESCRIBE_REPLICAS, 0, [body])
-                finally:
-                    connection.abort()
-            replicas = json.loads(bytes(response))["replicas"]
-            return dict(_facts(replica) for replica in replicas if replica["problem"] is None)
-        except (OSError, ValueError, KeyError) as error:
-            log.info(
-                "replica state query failed", extra={"broker": broker.id, "reason": str(error)}
-            )
-            return {}
+async def _query(
+    peers: Peers, broker: BrokerInfo, topics: list[str], timeout_s: float
+) -> dict[TopicPartition, ReplicaFacts]:
+    try:
+        async with asyncio.timeout(timeout_s):
+            connection = await peers.connect_to(broker)
+            try:
+                body = json.dumps({"topics": topics}).encode()
+                response = await connection.send(ApiKey.DESCRIBE_REPLICAS, 0, [body])
+            finally:
+                connection.abort()
+        replicas = json.loads(bytes(response))["replicas"]
+        return dict(_facts(replica) for replica in replicas if replica["problem"] is None)
+    except (OSError, ValueError, KeyError) as error:
+        extra = {"broker": broker.id, "reason": str(error)}
+        log.info("replica state query failed", extra=extra)
+        return {}
 
 
 def _facts(replica: dict[str, Any]) -> tuple[TopicPartition, ReplicaFacts]:

@@ -54,12 +54,12 @@ from suwi.metadata.cluster_events import (
     logged_facts,
     operations,
 )
-from suwi.metadata.deletions import delete_deletions
 from suwi.metadata.image import (
     LIVE,
     BrokerInfo,
     ClusterImage,
     PartitionState,
+    delete_deletions,
     encode_broker,
 )
 from suwi.metadata.metadata_follower import MetadataFollower

@@ -12,7 +12,6 @@ from suwi.controller.internal_topics import check_can_be_deleted, check_can_grow
 from suwi.controller.metadata_writer import MetadataWriter, check_fits
 from suwi.env import Random
 from suwi.env.slices import in_slices
-from suwi.metadata.deletions import put_deletion
 from suwi.metadata.image import (
     SHARD_PARTITIONS,
     TOPICS,
@@ -22,6 +21,7 @@ from suwi.metadata.image import (
     Topic,
     encode_shards,
     encode_topic,
+    put_deletion,
     shard_count,
     shard_key,
 )
@@ -131,8 +131,7 @@ class TopicControl:
         validate_only: bool = False,
     ) -> None:
         """Increase the number of a topic's partitions to `count`."""
-        if name not in self._follower.image.topics:
-            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        _find(self._follower.image, name)
         await self._writer.run_exclusively(
             lambda: self._add_partitions(name, count, assignments, validate_only)
         )
@@ -145,9 +144,7 @@ class TopicControl:
         validate_only: bool,
     ) -> None:
         image = self._follower.image
-        topic = image.topics.get(name)
-        if topic is None:
-            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        topic = _find(image, name)
         check_can_grow(name)
         present = len(topic.partitions)
         if count <= present:
@@ -210,7 +207,7 @@ class TopicControl:
         return topic
 
 
-def _find(image: ClusterImage, name: str | None, topic_id: UUID | None) -> Topic:
+def _find(image: ClusterImage, name: str | None, topic_id: UUID | None = None) -> Topic:
     if name is not None:
         topic = image.topics.get(name)
         if topic is None:

@@ -105,3 +105,13 @@ async def cancel_and_wait(*tasks: "asyncio.Task[Any] | None") -> None:
         task.cancel()
     if running:  # Without a task `gather` looks for an event loop, and may create one.
         await asyncio.gather(*running, return_exceptions=True)
+
+
+async def wait_for_event(event: asyncio.Event, timeout_s: float) -> bool:
+    """Wait until the event is set, at most `timeout_s`. Returns whether it is."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

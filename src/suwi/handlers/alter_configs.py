@@ -8,7 +8,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.configuration_control import Alteration, AlterOperation, Resource
-from suwi.controller.controller_api import ControllerApi
+from suwi.controller.controller_election import ControllerElection
 from suwi.handlers.errors import reply
 from suwi.handlers.slices import SlicedItems, times_named
 from suwi.model.errors import BrokerError, InvalidRequest, error_of
@@ -20,7 +20,7 @@ _SETTINGS_MAX = 1000
 
 
 class AlterConfigs:
-    def __init__(self, controller: ControllerApi, *, incremental: bool) -> None:
+    def __init__(self, controller: ControllerElection, *, incremental: bool) -> None:
         self._controller = controller
         self._incremental = incremental
 
@@ -58,7 +58,7 @@ class AlterConfigs:
         ]
         if resource.resource_type not in (Resource.TOPIC, Resource.BROKER, Resource.GROUP):
             raise InvalidRequest(f"resource type {resource.resource_type} cannot be configured")
-        await self._controller.configs.alter(
+        await self._controller.active.configs.alter(
             Resource(resource.resource_type),
             resource.resource_name,
             alterations,

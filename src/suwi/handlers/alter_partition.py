@@ -9,7 +9,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.controller_api import ControllerApi
+from suwi.controller.controller_election import ControllerElection
 from suwi.controller.proposed_isr import ANY_EPOCH, ProposedIsr
 from suwi.controller.replication_control import TopicProposal
 from suwi.handlers.errors import reply
@@ -24,7 +24,7 @@ _BROKER_EPOCHS_FROM = 3
 
 
 class AlterPartition:
-    def __init__(self, controller: ControllerApi) -> None:
+    def __init__(self, controller: ControllerElection) -> None:
         self._controller = controller
 
     async def __call__(self, request: Request) -> Reply:
@@ -38,7 +38,7 @@ class AlterPartition:
             async for topic, p in sliced(request, named)
         ]
         try:
-            results = await self._controller.partitions.propose(
+            results = await self._controller.active.partitions.propose(
                 sender, asked.broker_epoch, proposals
             )
         except BrokerError as error:

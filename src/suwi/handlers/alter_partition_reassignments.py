@@ -5,7 +5,7 @@ v1: may refuse to change the replication factor (KIP-860).
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.controller_api import ControllerApi
+from suwi.controller.controller_election import ControllerElection
 from suwi.handlers.deadline import deadline_of, in_time
 from suwi.handlers.slices import SlicedResponse, by_topic, sliced
 from suwi.model.errors import BrokerError, error_of
@@ -15,7 +15,7 @@ from suwi.net.dispatch import Request
 
 
 class AlterPartitionReassignments:
-    def __init__(self, controller: ControllerApi) -> None:
+    def __init__(self, controller: ControllerElection) -> None:
         self._controller = controller
 
     async def __call__(self, request: Request) -> Reply:
@@ -30,7 +30,7 @@ class AlterPartitionReassignments:
         results: dict[TopicPartition, BrokerError | None] = {}
         try:
             async with in_time(deadline_of(request)):
-                results = await self._controller.reassignments.reassign(
+                results = await self._controller.active.reassignments.reassign(
                     targets, allow_replication_factor_change=allows_change
                 )
         except BrokerError as problem:

@@ -2,7 +2,7 @@
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.controller_api import ControllerApi
+from suwi.controller.controller_election import ControllerElection
 from suwi.controller.scram_control import Deletion, Upsertion
 from suwi.handlers.errors import reply
 from suwi.handlers.slices import SlicedItems, sliced
@@ -12,7 +12,7 @@ from suwi.net.dispatch import Request
 
 
 class AlterUserScramCredentials:
-    def __init__(self, controller: ControllerApi) -> None:
+    def __init__(self, controller: ControllerElection) -> None:
         self._controller = controller
 
     async def __call__(self, request: Request) -> Reply:
@@ -32,7 +32,7 @@ class AlterUserScramCredentials:
             async for change in sliced(request, asked.upsertions)
         ]
         try:
-            results = await self._controller.scram.alter(deletions, upsertions)
+            results = await self._controller.active.scram.alter(deletions, upsertions)
         except BrokerError as error:
             users = [*(d.user for d in deletions), *(u.user for u in upsertions)]
             results = dict.fromkeys(users, error)

@@ -6,7 +6,7 @@ broker's liveness is its session with the metadata store, not this heartbeat.
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.controller_api import ControllerApi
+from suwi.controller.controller_election import ControllerElection
 from suwi.handlers.errors import reply
 from suwi.model.errors import BrokerError, error_of
 from suwi.model.ids import NodeId
@@ -15,7 +15,7 @@ from suwi.net.dispatch import Request
 
 
 class BrokerHeartbeat:
-    def __init__(self, controller: ControllerApi) -> None:
+    def __init__(self, controller: ControllerElection) -> None:
         self._controller = controller
 
     async def __call__(self, request: Request) -> Reply:
@@ -23,7 +23,7 @@ class BrokerHeartbeat:
         code = ErrorCode.none
         try:
             if asked.want_shut_down:
-                await self._controller.partitions.shut_down(
+                await self._controller.active.partitions.shut_down(
                     NodeId(asked.broker_id), asked.broker_epoch
                 )
         except BrokerError as error:

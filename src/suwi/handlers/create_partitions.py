@@ -4,7 +4,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.controller_api import ControllerApi
+from suwi.controller.controller_election import ControllerElection
 from suwi.handlers.deadline import deadline_of, in_time
 from suwi.handlers.errors import reply
 from suwi.handlers.slices import SlicedItems, times_named
@@ -16,7 +16,7 @@ _ANSWERED: Final = 0  # in place of how often a topic is named
 
 
 class CreatePartitions:
-    def __init__(self, controller: ControllerApi) -> None:
+    def __init__(self, controller: ControllerElection) -> None:
         self._controller = controller
 
     async def __call__(self, request: Request) -> Reply:
@@ -34,7 +34,7 @@ class CreatePartitions:
                     raise InvalidRequest(f"topic {topic.name!r} is named more than once")
                 assignments = topic.assignments
                 async with in_time(deadline_s):
-                    await self._controller.topics.add_partitions(
+                    await self._controller.active.topics.add_partitions(
                         topic.name,
                         topic.count,
                         None if not assignments else [a.broker_ids for a in assignments],

@@ -5,7 +5,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.config_view import ConfigView
-from suwi.controller.controller_api import ControllerApi
+from suwi.controller.controller_election import ControllerElection
 from suwi.handlers.config_fields import setting_fields
 from suwi.handlers.deadline import deadline_of, in_time
 from suwi.handlers.errors import reply
@@ -28,7 +28,7 @@ class CreateTopics:
     def __init__(
         self,
         replicas: ReplicaManager,
-        controller: ControllerApi,
+        controller: ControllerElection,
         config: BrokerConfig,
         node_id: NodeId,
     ) -> None:
@@ -75,7 +75,9 @@ class CreateTopics:
                 raise refusal
             new = self._new_topic(asked)
             async with in_time(deadline_s):
-                topic = await self._controller.topics.create(new, validate_only=validate_only)
+                topic = await self._controller.active.topics.create(
+                    new, validate_only=validate_only
+                )
         except BrokerError as error:
             code, message = error_of(error)
             return {

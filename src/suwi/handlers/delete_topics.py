@@ -6,7 +6,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.controller_api import ControllerApi
+from suwi.controller.controller_election import ControllerElection
 from suwi.handlers.deadline import deadline_of, in_time
 from suwi.handlers.errors import reply
 from suwi.handlers.slices import SlicedItems, times_named
@@ -21,7 +21,7 @@ _TOPIC_IDS_FROM = 6
 
 
 class DeleteTopics:
-    def __init__(self, controller: ControllerApi, config: BrokerConfig) -> None:
+    def __init__(self, controller: ControllerElection, config: BrokerConfig) -> None:
         self._controller = controller
         self._config = config
 
@@ -38,7 +38,7 @@ class DeleteTopics:
                 if (name is None) == (topic_id is None):
                     raise InvalidRequest("name a topic either by its name or by its id")
                 async with in_time(deadline_s):
-                    topic = await self._controller.topics.delete(name, topic_id)
+                    topic = await self._controller.active.topics.delete(name, topic_id)
                 answer = _answer(topic.name, topic.id, ErrorCode.none, None)
             except BrokerError as error:
                 answer = _answer(name, topic_id, *error_of(error))

@@ -2,7 +2,7 @@
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.controller_api import ControllerApi
+from suwi.controller.controller_election import ControllerElection
 from suwi.handlers.deadline import deadline_of, in_time
 from suwi.handlers.slices import SlicedResponse, by_topic, sliced
 from suwi.model.errors import BrokerError, InvalidRequest, error_of
@@ -15,7 +15,7 @@ _UNCLEAN = 1
 
 
 class ElectLeaders:
-    def __init__(self, controller: ControllerApi) -> None:
+    def __init__(self, controller: ControllerElection) -> None:
         self._controller = controller
 
     async def __call__(self, request: Request) -> Reply:
@@ -25,7 +25,9 @@ class ElectLeaders:
             if kind not in (_PREFERRED, _UNCLEAN):
                 raise InvalidRequest(f"election type {kind} is unknown")
             async with in_time(deadline_of(request)):
-                results = await self._controller.partitions.elect(asked, unclean=kind == _UNCLEAN)
+                results = await self._controller.active.partitions.elect(
+                    asked, unclean=kind == _UNCLEAN
+                )
         except BrokerError as error:
             results = dict.fromkeys(asked or (), error)
             return await _reply(request, results, error_of(error)[0])

@@ -74,7 +74,7 @@ class Forwarding:
     async def create_topic(self, new: NewTopic, request: Request) -> None:
         """Create a topic on behalf of `request`. Raises a `BrokerError`."""
         if self._controller_election.is_active_controller:
-            await self._controller_election.topics.create(new)
+            await self._controller_election.active.topics.create(new)
             return
         topic = {
             "name": new.name,

@@ -2,7 +2,7 @@
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.controller_api import ControllerApi
+from suwi.controller.controller_election import ControllerElection
 from suwi.handlers.slices import SlicedResponse, sliced
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import BrokerError, error_of
@@ -12,7 +12,7 @@ from suwi.net.dispatch import Request
 
 
 class ListPartitionReassignments:
-    def __init__(self, controller: ControllerApi) -> None:
+    def __init__(self, controller: ControllerElection) -> None:
         self._controller = controller
 
     async def __call__(self, request: Request) -> Reply:
@@ -26,7 +26,7 @@ class ListPartitionReassignments:
         error, message = ErrorCode.none, None
         found: dict[TopicPartition, PartitionState] = {}
         try:
-            found = await self._controller.reassignments.in_progress(wanted)
+            found = await self._controller.active.reassignments.in_progress(wanted)
         except BrokerError as problem:
             error, message = error_of(problem)
         response = SlicedResponse(request)

@@ -11,7 +11,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.controller_api import ControllerApi
+from suwi.controller.controller_election import ControllerElection
 from suwi.handlers.json_body import read_json
 from suwi.model.errors import BrokerError, error_of
 from suwi.net.answers import Answer, CloseConnection, Exclusive, Reply
@@ -21,7 +21,7 @@ _FIELDS = ("partition", "broker", "ranges", "committed_below")
 
 
 class ReportLoss:
-    def __init__(self, controller: ControllerApi) -> None:
+    def __init__(self, controller: ControllerElection) -> None:
         self._controller = controller
 
     def __call__(self, request: Request) -> Answer:
@@ -35,7 +35,7 @@ class ReportLoss:
     async def _record(self, report: dict[str, Any]) -> Reply:
         code = ErrorCode.none
         try:
-            await self._controller.partitions.report_loss(report)
+            await self._controller.active.partitions.report_loss(report)
         except BrokerError as error:
             code, _ = error_of(error)
         return Reply([json.dumps({"error": int(code)}).encode()])

@@ -5,7 +5,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.controller.controller_api import ControllerApi
+from suwi.controller.controller_election import ControllerElection
 from suwi.controller.feature_control import FeatureUpdate, UpgradeType
 from suwi.handlers.deadline import deadline_of, in_time
 from suwi.handlers.errors import reply
@@ -19,7 +19,7 @@ _UPDATES_MAX: Final = 1000
 
 
 class UpdateFeatures:
-    def __init__(self, controller: ControllerApi) -> None:
+    def __init__(self, controller: ControllerElection) -> None:
         self._controller = controller
 
     async def __call__(self, request: Request) -> Reply:
@@ -31,7 +31,7 @@ class UpdateFeatures:
                 raise InvalidRequest("more features are updated than there are")
             updates += _updates(request)
             async with in_time(deadline_of(request)):
-                await self._controller.features.update(updates, validate_only=validate_only)
+                await self._controller.active.features.update(updates, validate_only=validate_only)
         except BrokerError as error:
             code, message = error_of(error)
         results = [

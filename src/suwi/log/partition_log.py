@@ -45,8 +45,6 @@ class Appended(NamedTuple):
 
 
 class PartitionLog:
-    """Size: the entrances to a log's parts, each a few lines; the parts have files of their own."""
-
     __slots__ = (
         "_epoch_checkpoint",
         "_rereads",

@@ -38,11 +38,7 @@ class Located(NamedTuple):
 
 
 class Segment:
-    """A log file with its offset, time and transaction index.
-
-    Size: appending, lookup and rebuilding indexes share the same private counters (sizes, last
-    batch, newest timestamp). A split would expose them.
-    """
+    """A log file with its offset, time and transaction index."""
 
     __slots__ = (
         "_bytes_since_index_entry",

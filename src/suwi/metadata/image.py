@@ -7,8 +7,9 @@ cluster that was made without them), `topics/NAME` (id, partition count, configu
 `partitions/NAME/SHARD` (the states of at most 1,000 partitions each),
 `configs/brokers/ID` (dynamic broker configuration; ID is `default` for all brokers),
 `configs/groups/NAME` (configuration of a consumer group), `scram/USER` (SCRAM credentials),
-`live/ID` (registered brokers, as the controller has written them), `deletions/ID` (topics that were
-deleted while a broker was down, see deletions.py) and `events/NUMBER`.
+`live/ID` (registered brokers, as the controller has written them), `deletions/ID` and
+`deletions/ID/SHARD` (the ids of topics that were deleted while a broker was down, at most 1,000
+each, so that no entry becomes too large for a write) and `events/NUMBER`.
 The secrets of the cluster (`scram-decoys`, `peer-secret`) are in no image.
 Invariant: a topic exists if and only if its `topics/` entry does; that entry is written last and
 deleted first.
@@ -19,11 +20,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 from uuid import UUID
 
-from suwi.metadata.deletions import DELETIONS, Shards, decode_ids, shard_of
+from suwi.metadata.store import Delete, Put
 from suwi.model.features import BEFORE_FEATURES, UNSET_FEATURES, Features
 from suwi.model.ids import (
     NO_EPOCH,
@@ -51,6 +52,13 @@ PEER_SECRET = "peer-secret"
 """A secret of the cluster: brokers prove with it that they belong to the cluster."""
 ALL_BROKERS = "default"
 """Used instead of a broker id: the dynamic configuration of all brokers."""
+
+
+DELETIONS = "deletions/"
+SHARD_TOPICS = 1000
+
+Shards = Mapping[int, frozenset[UUID]]
+"""The topic ids of one broker, by the number of the entry. A number may be missing."""
 
 
 class PartitionState(NamedTuple):
@@ -142,34 +150,28 @@ class BrokerInfo(NamedTuple):
         return next((e for e in self.endpoints if e.listener == listener), None)
 
 
+def _empty_mapping() -> Any:
+    return field(default_factory=lambda: MappingProxyType({}))
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
     sequence: int = 0
     cluster_id: str = ""
-    topics: Mapping[str, Topic] = field(default_factory=lambda: MappingProxyType({}))
-    topics_by_id: Mapping[UUID, Topic] = field(default_factory=lambda: MappingProxyType({}))
-    broker_configs: Mapping[str, Mapping[str, str]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-    scram: Mapping[str, Mapping[str, ScramCredential]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    topics: Mapping[str, Topic] = _empty_mapping()
+    topics_by_id: Mapping[UUID, Topic] = _empty_mapping()
+    broker_configs: Mapping[str, Mapping[str, str]] = _empty_mapping()
+    scram: Mapping[str, Mapping[str, ScramCredential]] = _empty_mapping()
     """By mechanism, then by user."""
-    registered_brokers: Mapping[NodeId, BrokerInfo] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    registered_brokers: Mapping[NodeId, BrokerInfo] = _empty_mapping()
     """All registered brokers, fenced or not."""
-    unfenced_brokers: Mapping[NodeId, BrokerInfo] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    unfenced_brokers: Mapping[NodeId, BrokerInfo] = _empty_mapping()
     """The registered brokers that are not fenced."""
-    deletions: Mapping[NodeId, Shards] = field(default_factory=lambda: MappingProxyType({}))
+    deletions: Mapping[NodeId, Shards] = _empty_mapping()
     """Topics that were deleted while a broker was down: it deletes their data when it returns."""
-    events: Mapping[int, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    events: Mapping[int, bytes] = _empty_mapping()
     """By number; see `metadata/cluster_events.py`."""
-    group_configs: Mapping[str, Mapping[str, str]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    group_configs: Mapping[str, Mapping[str, str]] = _empty_mapping()
     """By group, where any are set."""
     features: Features = UNSET_FEATURES
     controller: NodeId | None = None
@@ -214,7 +216,7 @@ class ImageBuilder:
         self._scram = self._read_scram()
         self._registered = self._read_brokers()
         self._deleted_ids = {
-            key: decode_ids(value) for key, value in entries.items() if key.startswith(DELETIONS)
+            key: _decode_ids(value) for key, value in entries.items() if key.startswith(DELETIONS)
         }
         self._events = self._read_events()
         self._group_configs = self._read_group_configs()
@@ -231,7 +233,7 @@ class ImageBuilder:
             if key.startswith(DELETIONS):
                 self._deleted_ids.pop(key, None)
                 if value is not None:
-                    self._deleted_ids[key] = decode_ids(value)
+                    self._deleted_ids[key] = _decode_ids(value)
             if key.startswith((TOPICS, PARTITIONS)):
                 self._shards.pop(key, None)
                 changed_topics[key.split("/")[1]] = None
@@ -257,13 +259,7 @@ class ImageBuilder:
             self._entries.get(CLUSTER, b"").decode(),
             MappingProxyType(topics),
             MappingProxyType({topic.id: topic for topic in topics.values()}),
-            MappingProxyType(
-                {
-                    key.removeprefix(BROKER_CONFIGS): json.loads(value)
-                    for key, value in self._entries.items()
-                    if key.startswith(BROKER_CONFIGS)
-                }
-            ),
+            MappingProxyType({name: json.loads(v) for name, v in self._below(BROKER_CONFIGS)}),
             self._scram,
             self._registered,
             MappingProxyType({n: b for n, b in self._registered.items() if not b.fenced}),
@@ -273,44 +269,36 @@ class ImageBuilder:
             decode_features(self._entries.get(FEATURES)),
         )
 
+    def _below(self, prefix: str) -> list[tuple[str, bytes]]:
+        """The entries below a prefix: the rest of the key, and the value."""
+        found = self._entries.items()
+        return [(key.removeprefix(prefix), value) for key, value in found if key.startswith(prefix)]
+
     def _read_brokers(self) -> Mapping[NodeId, BrokerInfo]:
-        brokers = (
-            decode_broker(NodeId(int(key.removeprefix(LIVE))), value)
-            for key, value in self._entries.items()
-            if key.startswith(LIVE)
+        values = {NodeId(int(name)): value for name, value in self._below(LIVE)}
+        return MappingProxyType(
+            {node: decode_broker(node, values[node]) for node in sorted(values)}
         )
-        by_id = {broker.id: broker for broker in sorted(brokers, key=lambda broker: broker.id)}
-        return MappingProxyType(by_id)
 
     def _read_deletions(self) -> Mapping[NodeId, Shards]:
         deletions: dict[NodeId, dict[int, frozenset[UUID]]] = {}
         for key, ids in self._deleted_ids.items():
-            node, shard = shard_of(key)
-            deletions.setdefault(node, {})[shard] = ids
+            node, _, shard = key.removeprefix(DELETIONS).partition("/")
+            deletions.setdefault(NodeId(int(node)), {})[int(shard or 0)] = ids
         return MappingProxyType(deletions)
 
     def _read_events(self) -> Mapping[int, bytes]:
-        return MappingProxyType(
-            {
-                int(key.removeprefix(EVENTS)): value
-                for key, value in self._entries.items()
-                if key.startswith(EVENTS)
-            }
-        )
+        return MappingProxyType({int(number): value for number, value in self._below(EVENTS)})
 
     def _read_group_configs(self) -> Mapping[str, Mapping[str, str]]:
-        return MappingProxyType(
-            {
-                unquote(key.removeprefix(GROUP_CONFIGS)): json.loads(self._entries[key])
-                for key in sorted(key for key in self._entries if key.startswith(GROUP_CONFIGS))
-            }
-        )
+        found = sorted(self._below(GROUP_CONFIGS))
+        return MappingProxyType({unquote(group): json.loads(value) for group, value in found})
 
     def _read_scram(self) -> Mapping[str, Mapping[str, ScramCredential]]:
         scram: dict[str, dict[str, ScramCredential]] = {}
-        for key in sorted(key for key in self._entries if key.startswith(SCRAM)):
-            for mechanism, credential in decode_scram(self._entries[key]).items():
-                scram.setdefault(mechanism, {})[unquote(key.removeprefix(SCRAM))] = credential
+        for user, value in sorted(self._below(SCRAM)):
+            for mechanism, credential in decode_scram(value).items():
+                scram.setdefault(mechanism, {})[unquote(user)] = credential
         return MappingProxyType({name: MappingProxyType(users) for name, users in scram.items()})
 
     def _read_topic(self, name: str) -> Topic:
@@ -483,3 +471,24 @@ def decode_broker(node_id: NodeId, data: bytes) -> BrokerInfo:
 def partitions_of(topic: Topic) -> Iterable[tuple[TopicPartition, PartitionState]]:
     for index, state in enumerate(topic.partitions):
         yield TopicPartition(topic.name, PartitionIndex(index)), state
+
+
+def _decode_ids(value: bytes) -> frozenset[UUID]:
+    return frozenset(map(UUID, json.loads(value)))
+
+
+def put_deletion(node: NodeId, shards: Shards, topic_id: UUID) -> Put:
+    """The entry with one more topic."""
+    shard = max(shards, default=0)
+    if len(shards.get(shard, ())) >= SHARD_TOPICS:
+        shard += 1
+    ids = shards.get(shard, frozenset()) | {topic_id}
+    return Put(_deletions_key(node, shard), json.dumps(sorted(map(str, ids))).encode())
+
+
+def delete_deletions(node: NodeId, shards: Shards) -> list[Delete]:
+    return [Delete(_deletions_key(node, shard)) for shard in sorted(shards)]
+
+
+def _deletions_key(node: NodeId, shard: int) -> str:
+    return f"{DELETIONS}{node}/{shard}" if shard else f"{DELETIONS}{node}"

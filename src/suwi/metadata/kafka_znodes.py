@@ -12,12 +12,12 @@ changed.
 """
 
 import asyncio
-import contextlib
 import json
 import logging
 from collections.abc import Mapping
 from typing import Any
 
+from suwi.env.tasks import wait_for_event
 from suwi.metadata import zookeeper_format as fmt
 from suwi.metadata.image import CLUSTER, Endpoint
 from suwi.metadata.store import Closed, ForeignZnodes, MetadataStore, Unavailable
@@ -118,9 +118,7 @@ class KafkaZnodes:
                         last_reason = str(error)
                         log.warning("znodes not copied, retrying", extra={"reason": last_reason})
                 await asyncio.sleep(_PAUSE_S)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_CHECK_INTERVAL_S):
-                        await changed.wait()
+                await wait_for_event(changed, _CHECK_INTERVAL_S)
         finally:
             unsubscribe()
 

@@ -152,14 +152,14 @@ class LocalSession(SessionBase):
 
     @property
     def is_overdue(self) -> bool:
-        return self._lost.is_set() or self._view.is_overdue
+        return self.lost.is_set() or self._view.is_overdue
 
     async def register(self, key: str, value: bytes) -> int:
         check_key(key)
 
         async def attempt() -> int | None:
             outcome = await self._view.settle(
-                lambda ledger: ledger.decide_register(self._id, key, value)
+                lambda ledger: ledger.decide_register(self.id, key, value)
             )
             assert isinstance(outcome, Committed)
             for event in outcome.events:
@@ -168,13 +168,13 @@ class LocalSession(SessionBase):
             # Already registered by an earlier call, or by one whose response was lost.
             await self._view.sync()
             held = (await self._view.registrations()).get(key)
-            return held.epoch if held and held.session_id == self._id else None
+            return held.epoch if held and held.session_id == self.id else None
 
         return await self._until(attempt)
 
     async def campaign(self, node_id: NodeId) -> Controller:
         async def attempt() -> Controller | None:
-            outcome = await self._view.settle(lambda ledger: ledger.decide_elect(self._id, node_id))
+            outcome = await self._view.settle(lambda ledger: ledger.decide_elect(self.id, node_id))
             if isinstance(outcome, Conflict):
                 return None
             for event in outcome.events:
@@ -186,9 +186,9 @@ class LocalSession(SessionBase):
         return await self._until(attempt)
 
     async def resign(self) -> None:
-        await self._view.settle(lambda ledger: ledger.decide_resign(self._id))
+        await self._view.settle(lambda ledger: ledger.decide_resign(self.id))
 
     async def close(self) -> None:
-        if self._state is not SessionState.EXPIRED:
-            await self._view.settle(lambda ledger: ledger.decide_end(self._id))
+        if self.state is not SessionState.EXPIRED:
+            await self._view.settle(lambda ledger: ledger.decide_end(self.id))
             self.move_to(SessionState.EXPIRED)

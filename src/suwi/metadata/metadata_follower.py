@@ -7,12 +7,11 @@ once the follower has failed, they raise `Unavailable` instead of waiting.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from suwi.env.tasks import STOP_BROKER, Tasks, cancel_and_wait
+from suwi.env.tasks import STOP_BROKER, Tasks, cancel_and_wait, wait_for_event
 from suwi.metadata.image import ClusterImage, ImageBuilder
 from suwi.metadata.store import Gap, MetadataStore, Unavailable
 from suwi.model.ids import NodeId
@@ -118,9 +117,7 @@ class MetadataFollower:
 
     async def _follow(self) -> None:
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_CHECK_INTERVAL_S):
-                    await self._changed.wait()
+            await wait_for_event(self._changed, _CHECK_INTERVAL_S)
             self._changed.clear()
             requested = len(self._syncs)
             try:

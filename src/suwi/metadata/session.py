@@ -4,11 +4,11 @@ Invariant: an expired session stays expired; `lost` is set if and only if it is 
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from suwi.env.tasks import wait_for_event
 from suwi.metadata.store import Closed, SessionLost, SessionState, Unavailable
 
 log = logging.getLogger(__name__)
@@ -22,38 +22,18 @@ Subscribe = Callable[[Callable[[], None]], Callable[[], None]]
 
 class SessionBase:
     def __init__(self, session_id: int, subscribe: Subscribe) -> None:
-        self._id = session_id
+        self.id = session_id
         self._subscribe = subscribe
-        self._state = SessionState.CONNECTED
-        self._lost = asyncio.Event()
-
-    @property
-    def id(self) -> int:
-        return self._id
-
-    @property
-    def state(self) -> SessionState:
-        return self._state
-
-    @property
-    def timeout_s(self) -> float | None:
-        return None
-
-    @property
-    def lost(self) -> asyncio.Event:
-        return self._lost
-
-    @property
-    def is_overdue(self) -> bool:
-        return self._lost.is_set()
+        self.state = SessionState.CONNECTED
+        self.lost = asyncio.Event()
 
     def move_to(self, state: SessionState) -> None:
         """Called by the store on the event loop, before it notifies the subscribers."""
-        if self._state is SessionState.EXPIRED:
+        if self.state is SessionState.EXPIRED:
             return
-        self._state = state
+        self.state = state
         if state is SessionState.EXPIRED:
-            self._lost.set()
+            self.lost.set()
 
     async def _until(self, attempt: Callable[[], Awaitable[T | None]]) -> T:
         """Repeat the attempt until it returns a value; wait for a change in between."""
@@ -63,8 +43,8 @@ class SessionBase:
         try:
             while True:
                 woken.clear()
-                if self._lost.is_set():
-                    raise SessionLost(self._id)
+                if self.lost.is_set():
+                    raise SessionLost(self.id)
                 try:
                     value = await attempt()
                 except Closed:
@@ -78,8 +58,6 @@ class SessionBase:
                         )
                 if value is not None:
                     return value
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_RETRY_S):
-                        await woken.wait()
+                await wait_for_event(woken, _RETRY_S)
         finally:
             unsubscribe()

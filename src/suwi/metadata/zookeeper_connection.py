@@ -14,6 +14,7 @@ import contextlib
 import logging
 import math
 import queue
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -37,13 +38,13 @@ from kazoo.exceptions import (
     SessionExpiredError,
     SessionMovedError,
 )
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KeeperState
 from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE, Permissions
 
 from suwi.metadata import zookeeper_format as fmt
 from suwi.metadata.store import Closed, SessionState, StoreRolledBack, Unavailable
 from suwi.metadata.zookeeper_format import Node, Step
-from suwi.metadata.zookeeper_sockets import Sockets
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,70 @@ READABLE_ACL = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
 """Anybody may read the znode; only these credentials may change it and create others below it."""
 
 
+_SIGNALS_PER_TIMEOUT = 4
+
+
+class Sockets(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's handler, with a time limit for each host, TLS as configured, and `disconnect`."""
+
+    def __init__(
+        self, connect_timeout_s: float, make_tls_context: Callable[[], ssl.SSLContext] | None
+    ) -> None:
+        super().__init__()
+        self._connect_timeout_s = connect_timeout_s
+        self._make_tls_context = make_tls_context
+        self._current: socket.socket | None = None
+        self._address: tuple[str, int] | None = None
+        self._silent: tuple[str, int] | None = None
+        """The host that was left last because it did not answer."""
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str | None = None, **_: Any
+    ) -> socket.socket:
+        """Called by kazoo's connection thread. Raises OSError."""
+        self._current = None
+        self._address = address
+        plain = socket.create_connection(address, self._connect_timeout_s)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._current = plain
+            if self._make_tls_context is not None:
+                context = self._make_tls_context()
+                self._current = context.wrap_socket(plain, server_hostname=hostname)
+        except ValueError as error:  # BadTls: kazoo tries again after an OSError
+            plain.close()
+            log.error("TLS to ZooKeeper is not possible", extra={"reason": str(error)})
+            raise OSError(str(error)) from error
+        except BaseException:
+            plain.close()
+            raise
+        return self._current
+
+    def select(
+        self, readable: list[Any], writable: list[Any], errors: list[Any], *timeout: Any
+    ) -> Any:
+        """Also reports what OpenSSL has decrypted already: a select on the socket does not, and
+        kazoo would wait for its next ping."""
+        decrypted = [s for s in readable if isinstance(s, ssl.SSLSocket) and s.pending()]
+        if decrypted:
+            timeout = (0,)
+        found = super().select(readable, writable, errors, *timeout)
+        return [*decrypted, *(s for s in found[0] if s not in decrypted)], *found[1:]
+
+    def disconnect(self) -> None:
+        """Leave a host that does not answer; kazoo reconnects."""
+        self._silent = self._address
+        if self._current is not None:
+            with contextlib.suppress(OSError):
+                self._current.shutdown(socket.SHUT_RDWR)
+
+    def with_silent_last(self, hosts: list[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
+        """The hosts in kazoo's random order. The one that did not answer is tried last: half of the
+        session timeout has passed when it is left, and it would cost a part of the rest (hazard
+        Z7)."""
+        return sorted(hosts, key=lambda host: host[1:] == self._silent)
+
+
 class AccessDenied(Exception):
     """ZooKeeper's access lists refuse the credentials, or the lack of them."""
 
@@ -108,8 +173,6 @@ OnState = Callable[[SessionState, int | None], None]
 
 
 class Connection:
-    """Size: requests, the state of the client and its confirmation change together."""
-
     def __init__(self, settings: ZookeeperSettings, on_state: OnState) -> None:
         """`on_state` is called on the event loop with the state and the session's id."""
         self.closed = False
@@ -464,3 +527,51 @@ class _ClientOwner:
                 job()
             except Exception as error:
                 log.warning("kazoo's client did not stop", extra={"reason": repr(error)})
+
+
+class LoopGuard:
+    """Ends the session when the event loop hangs.
+
+    kazoo's threads keep the session alive even then, and with it leaderships that the broker cannot
+    serve. A timer on the loop signals a thread; without a signal for the session timeout the thread
+    ends the session, and starts another when the loop runs again.
+    """
+
+    def __init__(
+        self, timeout_s: float, end_session: Callable[[], None], begin_session: Callable[[], None]
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._end_session = end_session
+        self._begin_session = begin_session
+        self._signalled = threading.Event()
+        self._stopped = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        # A thread of its own, not an executor: it must run when the loop does not.
+        threading.Thread(  # noqa: TID251
+            target=self._watch, name="suwi-loop-guard", daemon=True
+        ).start()
+        self._signal()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._signalled.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _signal(self) -> None:
+        self._signalled.set()
+        delay_s = self._timeout_s / _SIGNALS_PER_TIMEOUT
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._signal)
+
+    def _watch(self) -> None:
+        while not self._stopped:
+            if self._signalled.wait(self._timeout_s):
+                self._signalled.clear()
+                continue
+            log.error("event loop hangs, session ended", extra={"timeout_s": self._timeout_s})
+            self._end_session()
+            self._signalled.wait()
+            if not self._stopped:
+                self._begin_session()

@@ -14,7 +14,6 @@ ZooKeeper lists the children of a node in one packet (hazard Z12).
 import struct
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -33,33 +32,15 @@ Step = tuple[str, str, tuple[Any, ...]]
 """One operation of a multi: the client's method, path, further arguments."""
 
 
-@dataclass(frozen=True, slots=True)
 class Paths:
-    root: str
-
-    @property
-    def entries(self) -> str:
-        return f"{self.root}/entries"
-
-    @property
-    def ring(self) -> str:
-        return f"{self.root}/ring"
-
-    @property
-    def head(self) -> str:
-        return f"{self.root}/head"
-
-    @property
-    def registrations(self) -> str:
-        return f"{self.root}/registrations"
-
-    @property
-    def controller(self) -> str:
-        return f"{self.root}/controller"
-
-    @property
-    def controller_epoch(self) -> str:
-        return f"{self.root}/controller-epoch"
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.entries = f"{root}/entries"
+        self.ring = f"{root}/ring"
+        self.head = f"{root}/head"
+        self.registrations = f"{root}/registrations"
+        self.controller = f"{root}/controller"
+        self.controller_epoch = f"{root}/controller-epoch"
 
     def buckets(self) -> list[str]:
         return [f"{self.entries}/{number:02x}" for number in range(_BUCKETS)]

@@ -184,10 +184,8 @@ def _process_result(partition: Partition, proposal: Proposal, outcome: Any) -> b
         "isr change rejected",
         extra={"partition": str(partition.partition), "reason": error.name},
     )
-    if error in _REJECTED:
-        partition.refused(proposal, is_final=True)
-        return True
-    if error in _OUTDATED:
-        partition.refused(proposal, is_final=False)
-        return True
-    return False
+    if error not in _REJECTED | _OUTDATED:
+        return False
+    if partition.leader_replica is not None:
+        partition.leader_replica.refused(proposal, is_final=error in _REJECTED)
+    return True

@@ -20,12 +20,12 @@ from math import inf
 
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
-from suwi.log.sync_threads import in_sync_thread
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, TopicPartition
 from suwi.replica.leader_replica import LeaderReplica
 from suwi.replica.leader_state import UNKNOWN_EPOCH, Proposal
+from suwi.replica.log_threads import in_sync_thread
 from suwi.replica.partition import Partition
 from suwi.replica.replica_manager import ReplicaManager
 

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from suwi.model.errors import BrokerError
-from suwi.replica.isr import Stable, proposed_members
+from suwi.replica.leader_state import Stable, proposed_members
 from suwi.replica.partition import Partition
 
 
@@ -30,13 +30,14 @@ class ReplicaState:
     """`leader`, `follower`, or `waiting` if the partition has no leader."""
     leader: int
     leader_epoch: int
-    epochs: tuple[tuple[int, int], ...]
-    """Each leader epoch in the log with its first offset, as `leader-epoch-checkpoint` has it."""
-    log_start: int
-    last_stable: int
-    high_watermark: int
-    log_end: int
-    recovery_point: int
+    epochs: tuple[tuple[int, int], ...] = ()
+    """Each leader epoch in the log with its first offset, as `leader-epoch-checkpoint` has it. This
+    and the offsets are unknown if there is a `problem`."""
+    log_start: int = -1
+    last_stable: int = -1
+    high_watermark: int = -1
+    log_end: int = -1
+    recovery_point: int = -1
     """Below it everything is synced to the disk."""
     isr: tuple[int, ...] | None = None
     """The ISR as confirmed by the controller; only set on the leader."""
@@ -71,33 +72,21 @@ def describe(partition: Partition, node: int, now_s: float) -> ReplicaState:
     role = (
         "leader" if leader_state is not None else "follower" if partition.leader >= 0 else "waiting"
     )
-    tp = partition.partition
-    identity = (tp.topic, str(partition.topic_id), int(tp.partition), node, role)
     try:
         log = partition.log
-        return ReplicaState(
-            *identity,
-            partition.leader,
-            partition.leader_epoch,
-            tuple(log.epochs.entries()),
-            log.start_offset,
-            partition.last_stable_offset,
-            partition.high_watermark,
-            log.end_offset,
-            log.recovery_point,
-            **facts,
-        )
+        facts |= {
+            "epochs": tuple(log.epochs.entries()),
+            "log_start": log.start_offset,
+            "last_stable": partition.last_stable_offset,
+            "high_watermark": partition.high_watermark,
+            "log_end": log.end_offset,
+            "recovery_point": log.recovery_point,
+        }
     except BrokerError as error:
-        nothing = (-1, -1, -1, -1, -1)
-        return ReplicaState(
-            *identity,
-            partition.leader,
-            partition.leader_epoch,
-            (),
-            *nothing,
-            problem=str(error),
-            **facts,
-        )
+        facts["problem"] = str(error)
+    tp, leader, epoch = partition.partition, partition.leader, partition.leader_epoch
+    topic_id, index = str(partition.topic_id), int(tp.partition)
+    return ReplicaState(tp.topic, topic_id, index, node, role, leader, epoch, **facts)
 
 
 def _lag_ms(partition: Partition, end_offset: int, lag_s: float) -> int | None:

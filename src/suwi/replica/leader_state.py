@@ -3,6 +3,10 @@
 Followers report with every fetch (`record_progress`). `watermark` computes what is committed,
 `can_join_isr` and `out_of_sync_replicas` find needed ISR changes; `expand` and `shrink` build a
 proposal, and the controller's result arrives at `confirm` or `refused`.
+The leader proposes a change of the ISR, the controller confirms it (KIP-497). Until then the high
+watermark waits for every replica that may be a member: the confirmed and the proposed ones. To
+shrink it `replica_manager.py` checks periodically; to expand it `leader_replica.py` does
+(`record_progress`); `alter_partition_manager.py` sends the proposals.
 Invariant: the high watermark never passes the end offset of a replica that may be in sync.
 """
 
@@ -13,12 +17,53 @@ from typing import TypeAlias
 from suwi.log.damage import Rereads
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import NO_OFFSET, LeaderEpoch, NodeId, Offset
-from suwi.replica.isr import Expanding, Isr, Shrinking, Stable, possible_members, proposed_members
 
 UNKNOWN_EPOCH = -1
 
 IsLive: TypeAlias = Callable[[NodeId, int], bool]
 """Whether a broker is unfenced with this broker epoch (UNKNOWN_EPOCH: with any)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stable:
+    members: frozenset[NodeId]
+
+
+@dataclass(frozen=True, slots=True)
+class Expanding:
+    members: frozenset[NodeId]
+    joining: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Shrinking:
+    members: frozenset[NodeId]
+    leaving: frozenset[NodeId]
+
+
+Isr: TypeAlias = Stable | Expanding | Shrinking
+
+
+def possible_members(isr: Isr) -> frozenset[NodeId]:
+    """Every replica that the controller may count as in sync; the high watermark waits for them."""
+    match isr:
+        case Stable(members):
+            return members
+        case Expanding(members, joining):
+            return members | {joining}
+        case Shrinking(members, _):
+            return members  # Hazard 8: not confirmed yet, so still wait for them.
+
+
+def proposed_members(isr: Isr) -> frozenset[NodeId]:
+    """The ISR that the leader proposes to the controller."""
+    match isr:
+        case Stable(members):
+            return members
+        case Expanding(members, joining):
+            return members | {joining}
+        case Shrinking(members, leaving):
+            return members - leaving
 
 
 @dataclass(slots=True)

@@ -14,12 +14,10 @@ from suwi.env import Env
 from suwi.log.compaction import Cleaned, CleanerAborted, CleanerPlan, clean, plan_cleaner_run
 from suwi.log.log_directories import LogDirectories
 from suwi.log.partition_log import PartitionLog
-from suwi.log.sliced_work import Job, Steps
-from suwi.log.sync_threads import until_ended
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.model.errors import BrokerError, CorruptMessage, KafkaStorageError
 from suwi.model.ids import TopicPartition
-from suwi.replica.io_throttle import IoThrottle
+from suwi.replica.log_threads import IoThrottle, in_thread, run_in_threads
 from suwi.replica.partition import Partition
 from suwi.replica.replica_manager import ReplicaManager
 
@@ -73,8 +71,11 @@ class LogCleaner:
             map_bytes_max=self._config.current.log_cleaner_dedupe_buffer_size,
             remove_later=lambda paths: self._remove_later(paths, delay_s),
         )
+        throttle = IoThrottle(
+            lambda: self._config.current.log_cleaner_io_max_bytes_per_second, self._stopping
+        )
         try:
-            is_done = await self._run_jobs(steps, done)
+            is_done = await run_in_threads(steps, lambda: throttle.allows(done.io_bytes))
         except (CleanerAborted, KafkaStorageError) as error:
             log.warning("compaction deferred", extra=_fields(plan.log, error))
             self._deferred.add(plan.log.partition)
@@ -157,32 +158,11 @@ class LogCleaner:
 
     # -- compacting ------------------------------------------------------------------------------
 
-    async def _run_jobs(self, steps: Steps[None], done: Cleaned) -> bool:
-        """Run the jobs one after another in a thread; False if the broker is stopping."""
-        throttle = IoThrottle(self._bytes_per_s_max, self._stopping)
-        try:
-            job = next(steps)
-            while True:
-                try:
-                    result = await _in_thread(job)
-                except BaseException as error:
-                    job = steps.throw(error)
-                    continue
-                if await throttle.wait_or_stop(done.io_bytes):
-                    steps.close()
-                    return False
-                job = steps.send(result)
-        except StopIteration:
-            return True
-
-    def _bytes_per_s_max(self) -> float:
-        return self._config.current.log_cleaner_io_max_bytes_per_second
-
     async def _write_checkpoint(self, partition_log: PartitionLog) -> None:
         for directory in self._directories.usable():
             if directory.holds(partition_log.partition):
                 try:
-                    await _in_thread(directory.cleaner_offsets_job())
+                    await in_thread(directory.cleaner_offsets_job())
                 except OSError as error:
                     directory.state.failed(error)
 
@@ -200,10 +180,6 @@ class LogCleaner:
             extra=_fields(partition_log, error),
             exc_info=error if is_bug else None,
         )
-
-
-async def _in_thread(job: Job) -> object:
-    return await until_ended(asyncio.get_running_loop().run_in_executor(None, job))
 
 
 def _fields(partition_log: PartitionLog, error: Exception) -> dict[str, str]:

@@ -1,22 +1,28 @@
 """Start-up of the log directories: marks deleted topics for deletion, recovers logs after a crash.
 
-`load` runs after the metadata image is loaded and before any log is read.
+`load` runs after the metadata image is loaded, and before the broker registers and any log is read.
 Invariant: a topic never opens the directory of a deleted topic with the same name.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
+from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId, TopicPartition
-from suwi.replica.log_recovery import recover_all
 from suwi.replica.partition import Partition
 from suwi.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)
+
+
+_LOGS_A_JOB = 32
+_PROGRESS_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,7 @@ class LogLoader:
 
     async def load(self) -> None:
         """Mark deleted topics; after an unclean shutdown recover every log."""
-        async with self.replicas.paused:
+        async with self.replicas.applying:
             await self._load()
 
     async def _load(self) -> None:
@@ -85,3 +91,35 @@ class LogLoader:
         if path is not None:
             self.delete_later(path)
         self.directories.forget(tp)
+
+
+async def recover_all(partitions: Sequence[Partition]) -> None:
+    """Open and check every log, which may take minutes. Logs its progress every few seconds."""
+    log.info("recovering logs after an unclean shutdown", extra={"partitions": len(partitions)})
+    loop = asyncio.get_running_loop()
+    logged_s = loop.time()
+    for first in range(0, len(partitions), _LOGS_A_JOB):
+        some = partitions[first : first + _LOGS_A_JOB]
+        # Nothing else uses the logs: no image is applied, and the broker is not in service yet.
+        await loop.run_in_executor(None, _open, some)
+        if loop.time() - logged_s >= _PROGRESS_EVERY_S:
+            logged_s = loop.time()
+            log.info("logs recovered", extra={"done": first + len(some), "of": len(partitions)})
+    for partition in partitions:
+        # A power loss may have lowered high watermarks. One checkpoint write covers all of them.
+        with suppress(BrokerError):
+            if not partition.replica_log.prepare():
+                await partition.replica_log.wait_for_preparation()
+    log.info("log recovery complete", extra={"partitions": len(partitions)})
+
+
+def _open(partitions: Sequence[Partition]) -> None:
+    for partition in partitions:
+        try:
+            partition.replica_log.open()
+        except BrokerError as error:
+            # Its data directory failed; partitions in other directories are not affected.
+            log.error(
+                "log recovery failed",
+                extra={"partition": str(partition.partition), "reason": str(error)},
+            )

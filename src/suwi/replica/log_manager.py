@@ -14,22 +14,22 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
-from suwi.env import Env
+from suwi.env import Disk, Env
 from suwi.env.slices import in_slices
-from suwi.env.tasks import RESTART, STOP_BROKER, OnFailure, Tasks
+from suwi.env.tasks import RESTART, STOP_BROKER, OnFailure, Tasks, wait_for_event
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
-from suwi.log.sync_threads import in_sync_thread
+from suwi.log.log_segments import remove_files
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.metadata.store import MetadataStore
 from suwi.model.config_kinds import INT64_MAX
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId, TopicPartition
 from suwi.replica.damaged_replicas import DamagedReplicas
-from suwi.replica.deferred_deletion import DeferredDeletion
 from suwi.replica.log_cleaner import LogCleaner
 from suwi.replica.log_scrubber import LogScrubber
 from suwi.replica.log_sync import sync_log
+from suwi.replica.log_threads import in_sync_thread
 from suwi.replica.partition import Partition
 from suwi.replica.problem_watch import PERIOD_MS, ProblemWatch
 from suwi.replica.replica_manager import ReplicaManager
@@ -44,6 +44,44 @@ _DAMAGED_MS = 1000
 _SYNC = "log flush"
 _RETENTION = "log retention"
 _PRODUCER_EXPIRY = "producer expiry"
+
+
+class DeferredDeletion:
+    """Deletes files and directories after a delay, in threads.
+
+    The delay is for readers that still have them open. Files left over when the broker stops are
+    found by their names at the next start.
+    """
+
+    def __init__(self, disk: Disk, tasks: Tasks) -> None:
+        self._disk = disk
+        self._tasks = tasks
+        self._stopping = asyncio.Event()
+        self._running: set[asyncio.Task[None]] = set()
+
+    def delete_files(self, paths: list[str], delay_s: float) -> None:
+        self._start(partial(remove_files, self._disk, paths), delay_s)
+
+    def delete_dir(self, path: str, delay_s: float) -> None:
+        self._start(partial(self._disk.remove_tree, path), delay_s)
+
+    async def stop(self) -> None:
+        """Wait for the running deletions; start no others."""
+        self._stopping.set()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    def _start(self, delete: Callable[[], None], delay_s: float) -> None:
+        async def work() -> None:
+            if await wait_for_event(self._stopping, delay_s):
+                return
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, delete)
+            except OSError as error:
+                log.warning("deletion failed", extra={"reason": str(error)})
+
+        task = self._tasks.start(work, name="deferred deletion", on_failure=lambda _: None)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
 
 
 class LogManager:
@@ -142,7 +180,7 @@ class LogManager:
     async def _every(
         self, period_s: float, work: Callable[[], Awaitable[None]], wait_s: float
     ) -> None:
-        while not await self._stops_within(wait_s):
+        while not await wait_for_event(self._stopping, wait_s):
             wait_s = period_s
             await self._run_logging_errors(work)
 
@@ -151,14 +189,6 @@ class LogManager:
             await work()
         except (OSError, BrokerError) as error:
             log.warning("log maintenance failed", extra={"reason": str(error)})
-
-    async def _stops_within(self, duration_s: float) -> bool:
-        try:
-            async with asyncio.timeout(duration_s):
-                await self._stopping.wait()
-        except TimeoutError:
-            return False
-        return True
 
     # -- checkpoints and syncs -------------------------------------------------------------------
 
@@ -295,7 +325,7 @@ class LogManager:
             backoff_s = max(self._config.current.log_cleaner_backoff_ms, 1) / 1000
             wait_s = min(backoff_s - waited_s, _CONFIG_CHECK_S)
             if wait_s > 0:
-                if await self._stops_within(wait_s):
+                if await wait_for_event(self._stopping, wait_s):
                     return
                 waited_s += wait_s
                 continue

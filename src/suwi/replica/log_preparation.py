@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 from suwi.log.sliced_work import TURN, Job, Steps
-from suwi.log.sync_threads import in_sync_thread
+from suwi.replica.log_threads import in_sync_thread
 
 log = logging.getLogger(__name__)
 

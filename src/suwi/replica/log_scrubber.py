@@ -9,21 +9,19 @@ Invariant: damage is noted only if two reads found it, and in a log that has not
 import asyncio
 import logging
 from functools import partial
-from typing import Any
 
 from suwi.env import Env, File
+from suwi.env.tasks import wait_for_event
 from suwi.log.batch_scan import scan_rows
 from suwi.log.damage import Damage
 from suwi.log.log_directories import LogDirectories
 from suwi.log.partition_log import PartitionLog
 from suwi.log.segment import Segment
 from suwi.log.segment_check import SegmentCheck, SegmentFile
-from suwi.log.sliced_work import Job
-from suwi.log.sync_threads import until_ended
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError, CorruptMessage
 from suwi.model.ids import Offset
-from suwi.replica.io_throttle import IoThrottle
+from suwi.replica.log_threads import IoThrottle, in_thread, run_in_threads
 from suwi.replica.partition import Partition
 from suwi.replica.replica_manager import ReplicaManager
 
@@ -58,19 +56,10 @@ class LogScrubber:
         while not self._stopping.is_set():
             next_s = loop.time() + self._interval_s
             await self.scrub_all()
-            try:
-                async with asyncio.timeout_at(next_s):
-                    await self._stopping.wait()
-            except TimeoutError:
-                pass
-
-    def _begin_throttle(self) -> None:
-        if self._throttle is None:
-            self._throttle = IoThrottle(lambda: self._bytes_per_s, self._stopping)
+            await wait_for_event(self._stopping, next_s - loop.time())
 
     async def scrub_all(self) -> None:
         """Read every closed segment once."""
-        self._begin_throttle()
         partitions = list(self._replicas)
         first = self._env.random.below(len(partitions)) if partitions else 0
         for partition in partitions[first:] + partitions[:first]:
@@ -136,7 +125,7 @@ class LogScrubber:
                 return
             file = await _open(partition_log, found.path)
             try:
-                is_whole = await _in_thread(
+                is_whole = await in_thread(
                     partial(_is_whole_batch, file, found.position, found.size_bytes)
                 )
             finally:
@@ -165,45 +154,32 @@ class LogScrubber:
         following = _following(partition_log, segment, generation)
         end_offset = following.base_offset if following is not None else partition_log.end_offset
         size_bytes = segment.size_bytes
+        throttle = self._throttle or IoThrottle(lambda: self._bytes_per_s, self._stopping)
+        self._throttle = throttle
+        counted_bytes = 0
+
+        async def may_go_on() -> bool:
+            nonlocal counted_bytes
+            self.scrubbed_bytes += check.checked_bytes - counted_bytes
+            counted_bytes = check.checked_bytes
+            if not is_urgent and not await throttle.allows(self.scrubbed_bytes):
+                return False
+            _following(partition_log, segment, generation)
+            return not self._stopping.is_set()
+
         file = await _open(partition_log, segment.log_path)
         try:
-            frozen = SegmentFile.of(partition_log, segment, size_bytes, end_offset, file)
-            check = SegmentCheck(frozen)
-            await self._run_jobs(partition_log, segment, generation, check, is_urgent)
+            check = SegmentCheck(
+                SegmentFile.of(partition_log, segment, size_bytes, end_offset, file)
+            )
+            if not await run_in_threads(check.checking(), may_go_on):
+                raise _Changed
         finally:
             file.close()
         if following is None or partition_log.may_have_gaps:
             return check.damages
         files, start = partition_log.files, partition_log.start_offset
         return check.damages + check.missing_after(files, following.log_path, start)
-
-    async def _run_jobs(
-        self,
-        partition_log: PartitionLog,
-        segment: Segment,
-        generation: int,
-        check: SegmentCheck,
-        is_urgent: bool,
-    ) -> None:
-        self._begin_throttle()
-        assert self._throttle is not None
-        steps = check.checking()
-        try:
-            job = next(steps)
-            while True:
-                before_bytes = check.checked_bytes
-                result = await _in_thread(job)
-                self.scrubbed_bytes += check.checked_bytes - before_bytes
-                if not is_urgent and await self._throttle.wait_or_stop(self.scrubbed_bytes):
-                    raise _Changed
-                if self._stopping.is_set():
-                    raise _Changed
-                _following(partition_log, segment, generation)
-                job = steps.send(result)
-        except StopIteration:
-            pass
-        finally:
-            steps.close()
 
 
 def _following(partition_log: PartitionLog, segment: Segment, generation: int) -> Segment | None:
@@ -219,14 +195,10 @@ def _following(partition_log: PartitionLog, segment: Segment, generation: int) -
 async def _open(partition_log: PartitionLog, path: str) -> File:
     """A file of its own: the files that readers use stay in the cache of open files."""
     try:
-        opened: File = await _in_thread(partial(partition_log.files.disk.open, path))
+        opened: File = await in_thread(partial(partition_log.files.disk.open, path))
     except FileNotFoundError:
         raise _Changed from None
     return opened
-
-
-async def _in_thread(job: Job) -> Any:
-    return await until_ended(asyncio.get_running_loop().run_in_executor(None, job))
 
 
 def _is_whole_batch(file: File, position: int, size_bytes: int) -> bool:

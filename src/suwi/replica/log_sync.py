@@ -10,9 +10,9 @@ from functools import partial
 from suwi.log.log_durability import SyncJob
 from suwi.log.partition_log import PartitionLog
 from suwi.log.sliced_work import Steps
-from suwi.log.sync_threads import start_in_sync_thread
 from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import Offset
+from suwi.replica.log_threads import start_in_sync_thread
 from suwi.replica.replica_log import ReplicaLog
 
 _RETRY_S = 1.0

@@ -30,7 +30,7 @@ from suwi.records.batch import BatchHeader
 from suwi.replica.delayed_operations import OnCommit
 from suwi.replica.follower_replica import FollowerReplica
 from suwi.replica.leader_replica import LeaderReplica
-from suwi.replica.leader_state import UNKNOWN_EPOCH, LeaderState, Proposal
+from suwi.replica.leader_state import UNKNOWN_EPOCH, LeaderState
 from suwi.replica.log_sync import LogSyncer
 from suwi.replica.log_validator import validation_rules_of
 from suwi.replica.partition_storage import PartitionStorage
@@ -194,12 +194,12 @@ class Partition:
         replica_log = self.replica_log
         if replica_log.closed is not None:
             return  # This broker is stopping; the controller will elect another leader.
-        current = self.leader_state
-        if current is not None and (current.leader_epoch, current.broker_epoch) == (
+        leader = self.leader_replica
+        if leader is not None and (leader.state.leader_epoch, leader.state.broker_epoch) == (
             state.leader_epoch,
             broker_epoch,
         ):
-            self.confirm(state)
+            leader.confirm(state)
             return
         self._begin_epoch(state)
         self.leader_state = LeaderState(
@@ -246,16 +246,6 @@ class Partition:
         if self._follower is None:
             self._follower = FollowerReplica(self.replica_log)
         return self._follower
-
-    def confirm(self, state: PartitionState) -> None:
-        """The image has a new ISR for this leader epoch."""
-        if self.leader_replica is not None:
-            self.leader_replica.confirm(state)
-
-    def refused(self, proposal: Proposal, *, is_final: bool) -> None:
-        """The controller rejected a proposal, see `LeaderState.refused`."""
-        if self.leader_replica is not None:
-            self.leader_replica.refused(proposal, is_final=is_final)
 
     def maybe_shrink_isr(self) -> None:
         """Propose to remove followers from the ISR that have not kept up."""

@@ -11,9 +11,9 @@ from suwi.env.problems import ProblemKind, Problems
 from suwi.env.tasks import QUIET_MS
 from suwi.log.directory_state import NO_DESCRIPTORS
 from suwi.log.log_directories import LogDirectories
-from suwi.log.sync_threads import in_sync_thread
 from suwi.metadata.store import MetadataStore
 from suwi.model.errors import BrokerError
+from suwi.replica.log_threads import in_sync_thread
 from suwi.replica.replica_manager import ReplicaManager
 
 PERIOD_MS = 2_000

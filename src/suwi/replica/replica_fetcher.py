@@ -7,25 +7,32 @@ Invariant: appended records were fetched under the partition's current leader ep
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from suwi.client.connection import PeerConnection
 from suwi.env.problems import ProblemKind, Problems
-from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
+from suwi.env.tasks import RESTART, Tasks, cancel_and_wait, wait_for_event
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError, CorruptMessage, InvalidRecord, KafkaStorageError
 from suwi.model.ids import LeaderEpoch, NodeId, Offset
 from suwi.records.batch import end_of_batches
-from suwi.replica.fetch_session import FetchSession, Key, fetch_request
 from suwi.replica.partition import Partition
 from suwi.replica.peers import HasBrokerEpoch, Peers
 from suwi.replica.replication_quota import ReplicationQuota
 from suwi.wire.errors import MalformedResponse
-from suwi.wire.fetch_request import FetchPartition, encode_fetch_request
-from suwi.wire.fetch_response import FetchedPartition, decode_fetch_response
+from suwi.wire.fetch_request import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    encode_fetch_request,
+)
+from suwi.wire.fetch_response import FetchedPartition, FetchResponse, decode_fetch_response
 from suwi.wire.versions import APIS, ApiKey
 
 log = logging.getLogger(__name__)
@@ -47,6 +54,57 @@ _WAIT_MS_MIN_FOR_OTHERS = 20
 _WAIT_MS_PER_OTHER = 0.1
 """How long the leader may delay its response while other logs are still being prepared: these must
 not wait long for their first fetch, but a fetch costs time for all partitions."""
+_INITIAL_EPOCH = 0
+_EPOCH_MAX = 2**31 - 1
+
+Key = tuple[UUID, int]
+"""A topic's id and a partition's index."""
+
+
+class FetchSession:
+    """The follower's side of a fetch session (KIP-227): only changed partitions are sent again."""
+
+    def __init__(self) -> None:
+        self._id = 0
+        self._epoch = _INITIAL_EPOCH
+        self._sent: dict[Key, FetchPartition] = {}
+
+    def request(
+        self, wanted: Mapping[Key, FetchPartition]
+    ) -> tuple[list[FetchTopic], list[ForgottenTopic], int, int]:
+        """Returns the topics to fetch and to forget, the session id and the session epoch."""
+        if self._epoch == _INITIAL_EPOCH:
+            changed, forgotten = dict(wanted), []
+        else:
+            changed = {key: part for key, part in wanted.items() if self._sent.get(key) != part}
+            forgotten = [key for key in self._sent if key not in wanted]
+        self._sent = dict(wanted)
+        topics: dict[UUID, list[FetchPartition]] = {}
+        for (topic_id, _), part in changed.items():
+            topics.setdefault(topic_id, []).append(part)
+        removed: dict[UUID, list[int]] = {}
+        for topic_id, index in forgotten:
+            removed.setdefault(topic_id, []).append(index)
+        return (
+            [FetchTopic(None, topic_id, parts) for topic_id, parts in topics.items()],
+            [ForgottenTopic(None, topic_id, parts) for topic_id, parts in removed.items()],
+            self._id,
+            self._epoch,
+        )
+
+    def answered(self, response: FetchResponse) -> None:
+        if response.error_code != ErrorCode.none:
+            self.restart()
+        elif response.session_id == 0:
+            self._id, self._epoch = 0, _INITIAL_EPOCH  # The leader has no free session slot.
+        else:
+            self._id = response.session_id
+            self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
+
+    def restart(self) -> None:
+        """Send a full request next time. The id is kept so that the leader can remove it."""
+        self._epoch = _INITIAL_EPOCH
+        self._sent.clear()
 
 
 @dataclass(slots=True)
@@ -201,11 +259,7 @@ class ReplicaFetcher:
             _PAUSE_S_MIN * 2 ** min(failures, _DOUBLINGS_MAX),
             self._config.replica_fetch_backoff_ms / 1000,
         )
-        try:
-            async with asyncio.timeout(pause_s):
-                await self._changed.wait()
-        except TimeoutError:
-            pass
+        await wait_for_event(self._changed, pause_s)
 
     async def _fetch(self, connection: PeerConnection) -> None:
         sent = self._build_fetch()
@@ -214,25 +268,10 @@ class ReplicaFetcher:
             await self._sync(unsynced)
         if not sent.wanted:
             return  # All are backing off or not ready yet.
-        config = self._config
-        wait_ms_max = config.replica_fetch_wait_max_ms
-        if sent.preparing:
-            wait_for_others_ms = round(sent.preparing * _WAIT_MS_PER_OTHER)
-            wait_ms_max = min(wait_ms_max, max(_WAIT_MS_MIN_FOR_OTHERS, wait_for_others_ms))
-        request = fetch_request(
-            self._session,
-            sent.wanted,
-            replica_id=self._node_id,
-            replica_epoch=self._owner.broker_epoch,
-            wait_ms_max=wait_ms_max,
-            bytes_min=config.replica_fetch_min_bytes,
-            bytes_max=config.replica_fetch_response_max_bytes,
-        )
+        request = encode_fetch_request(_VERSION, self._request(sent))
         try:
-            async with asyncio.timeout(config.replica_socket_timeout_ms / 1000):
-                self._answer = connection.send(
-                    ApiKey.FETCH, _VERSION, [encode_fetch_request(_VERSION, request)]
-                )
+            async with asyncio.timeout(self._config.replica_socket_timeout_ms / 1000):
+                self._answer = connection.send(ApiKey.FETCH, _VERSION, [request])
                 body = await self._answer
         finally:
             self._answer = None
@@ -262,6 +301,25 @@ class ReplicaFetcher:
                     await asyncio.sleep(0)
         for appended in synced:
             await self._sync(appended)
+
+    def _request(self, sent: _SentFetch) -> FetchRequest:
+        config = self._config
+        wait_ms_max = config.replica_fetch_wait_max_ms
+        if sent.preparing:
+            wait_for_others_ms = round(sent.preparing * _WAIT_MS_PER_OTHER)
+            wait_ms_max = min(wait_ms_max, max(_WAIT_MS_MIN_FOR_OTHERS, wait_for_others_ms))
+        topics, forgotten, session_id, session_epoch = self._session.request(sent.wanted)
+        return FetchRequest(
+            wait_ms_max,
+            config.replica_fetch_min_bytes,
+            config.replica_fetch_response_max_bytes,
+            topics,
+            session_id=session_id,
+            session_epoch=session_epoch,
+            forgotten=forgotten,
+            replica_id=self._node_id,
+            replica_epoch=self._owner.broker_epoch,
+        )
 
     def _build_fetch(self) -> _SentFetch:
         """The partitions to fetch: all that are not backing off and whose log is ready."""

@@ -1,27 +1,15 @@
 """Assigns partitions to fetchers: one `ReplicaFetcher` for each leader."""
 
-from suwi.env.tasks import Tasks
-from suwi.model.broker_config import BrokerConfig
+from collections.abc import Callable
+
 from suwi.model.ids import NodeId
 from suwi.replica.partition import Partition
-from suwi.replica.peers import HasBrokerEpoch, Peers
 from suwi.replica.replica_fetcher import ReplicaFetcher
 
 
 class ReplicaFetcherManager:
-    def __init__(
-        self,
-        node_id: NodeId,
-        peers: Peers,
-        config: BrokerConfig,
-        owner: HasBrokerEpoch,
-        tasks: Tasks,
-    ) -> None:
-        self._node_id = node_id
-        self._peers = peers
-        self._config = config
-        self._owner = owner
-        self._tasks = tasks
+    def __init__(self, make_fetcher: Callable[[NodeId], ReplicaFetcher]) -> None:
+        self._make_fetcher = make_fetcher
         self._fetchers: dict[NodeId, ReplicaFetcher] = {}
         self._leaders: dict[Partition, NodeId] = {}
 
@@ -29,13 +17,10 @@ class ReplicaFetcherManager:
         """Fetch a partition from its leader under its current leader epoch."""
         leader = partition.leader
         self.remove_fetcher_for(partition)
-        fetcher = self._fetchers.get(leader)
-        if fetcher is None:
-            fetcher = self._fetchers[leader] = ReplicaFetcher(
-                leader, self._node_id, self._peers, self._config, self._owner, self._tasks
-            )
+        if leader not in self._fetchers:
+            self._fetchers[leader] = self._make_fetcher(leader)
         self._leaders[partition] = leader
-        fetcher.add(partition)
+        self._fetchers[leader].add(partition)
 
     def partitions_added(self) -> None:
         """All partitions of an image have been added: fetch them now."""

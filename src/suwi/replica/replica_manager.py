@@ -10,6 +10,7 @@ here, listed in `failed`, and retried.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 from uuid import UUID
@@ -44,7 +45,6 @@ from suwi.replica.partition_storage import OwnReplica, PartitionStorage
 from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
 from suwi.replica.replica_log import PartitionContext, ReplicaLog
 from suwi.replica.replication_quota import ReplicationQuotas
-from suwi.replica.stats import ReplicationStats
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +55,18 @@ _ISR_CHECKS_PER_SLICE: Final = 256
 _RETRY_S_MIN: Final = 1.0
 _RETRY_S_MAX: Final = 60.0
 TASK: Final = "change of role"
+
+
+@dataclass(slots=True)
+class ReplicationStats:
+    """Counts of ISR changes in the partitions led here, for metrics."""
+
+    isr_shrinks: int = 0
+    isr_expands: int = 0
+
+    def isr_changed(self, before: frozenset[NodeId], after: frozenset[NodeId]) -> None:
+        self.isr_shrinks += bool(before - after)
+        self.isr_expands += bool(after - before)
 
 
 class RoleListener(Protocol):
@@ -71,8 +83,6 @@ class RoleListener(Protocol):
 
 
 class ReplicaManager:
-    """Size: look-ups, roles and the registration read and change the same tables of partitions."""
-
     def __init__(
         self,
         node_id: NodeId,
@@ -99,7 +109,8 @@ class ReplicaManager:
         self._tasks = tasks
         self._on_marked_for_deletion = on_marked_for_deletion
         self._listeners: list[RoleListener] = []
-        self._applying = asyncio.Lock()
+        self.applying = asyncio.Lock()
+        """While it is held no image is applied, so nothing is deleted while a thread opens logs."""
         self._retrying: asyncio.Task[None] | None = None
         # Keyed by topic and index: a plain tuple also matches, and is cheaper than a
         # `TopicPartition`.
@@ -198,19 +209,11 @@ class ReplicaManager:
     def subscribe(self, listener: RoleListener) -> None:
         self._listeners.append(listener)
 
-    @property
-    def paused(self) -> asyncio.Lock:
-        """While it is held no image is applied, so nothing is deleted while a thread opens logs."""
-        return self._applying
-
     async def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
         """Apply the differences between two images, in slices."""
-        async with self._applying:
-            await self._apply_image(old, new)
-
-    async def _apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        self.image = new
-        await self._run_in_slices(self._steps(old, new))
+        async with self.applying:
+            self.image = new
+            await self._run_in_slices(self._steps(old, new))
 
     async def _run_in_slices(
         self, steps: Iterable[tuple[TopicPartition, Callable[[], None]]]
@@ -342,7 +345,7 @@ class ReplicaManager:
         """
         self.broker_epoch = broker_epoch
         self._led.clear()
-        async with self._applying:
+        async with self.applying:
             topics = list(self.image.topics.values())
             await self._run_in_slices(step for topic in topics for step in self._topic_steps(topic))
 

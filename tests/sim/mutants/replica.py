@@ -10,8 +10,7 @@ from suwi.metadata.image import PartitionState
 from suwi.model.ids import NO_EPOCH, NodeId, Offset
 from suwi.replica import leader_state
 from suwi.replica.alter_partition_manager import AlterPartitionManager
-from suwi.replica.isr import Shrinking, possible_members
-from suwi.replica.leader_state import LeaderState
+from suwi.replica.leader_state import LeaderState, Shrinking, possible_members
 from suwi.replica.partition import Partition
 from suwi.replica.replica_fetcher import ReplicaFetcher
 from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
@@ -131,10 +130,11 @@ def _counts_on_the_shrink(isr: Any) -> frozenset[NodeId]:
 
 def _confirms_itself(self: AlterPartitionManager, partition: Partition, proposal: Any) -> None:
     """As before KIP-497: the leader decides, and the controller learns it later."""
-    leading = partition.leader_state
-    assert leading is not None
+    leader = partition.leader_replica
+    assert leader is not None
+    leading = leader.state
     members = tuple(node for node, _ in proposal.members)
-    partition.confirm(
+    leader.confirm(
         PartitionState(
             leading._node_id,
             leading.leader_epoch,
