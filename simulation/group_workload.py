@@ -28,8 +28,8 @@ from suwi.model.errors import BrokerError
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.sim.cluster import SimCluster
 from suwi.sim.incarnation import Incarnation
+from suwi.sim.machine import Machine
 from suwi.sim.random import SimRandom
-from suwi.sim.simulation import Machine
 
 GROUP = "billing"
 SECOND_TOPIC = "refunds"

@@ -27,8 +27,8 @@ from suwi.model.features import TRANSACTION_VERSION
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
 from suwi.records.record import Record
 from suwi.sim.cluster import SimCluster
+from suwi.sim.machine import Machine
 from suwi.sim.random import SimRandom
-from suwi.sim.simulation import Machine
 from suwi.wire.versions import ApiKey
 
 COPIES = "copies"

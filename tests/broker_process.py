@@ -13,7 +13,7 @@ from types import TracebackType
 import suwi
 from suwi.records.batch import BatchHeader, batches, compute_crc
 from suwi.records.record import Record, iter_records
-from suwi.testing.ports import Reservation
+from suwi.testing.node import Reservation
 
 SOURCE = Path(suwi.__file__).parents[1]
 # kio loads hypothesis wherever it is installed, as it is for no user: half of the time that a

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from suwi.local_cluster.zookeeper import Server, command, mode, why_unavailable, write_config
-from suwi.testing.ports import Reservation
+from suwi.testing.node import Reservation
 
 __all__ = ["ZookeeperProcess", "running_zookeeper", "why_unavailable"]
 

@@ -23,7 +23,7 @@ from suwi.client.zookeeper_servers import ServerStatus, ask_servers, parse_conne
 from suwi.local_cluster.layout import ClusterState, Layout, write_state
 from suwi.local_cluster.process import ProcessState, spawn
 from suwi.testing import Cluster
-from suwi.testing.ports import Reservation
+from suwi.testing.node import Reservation
 from tests.broker_process import environment
 from tests.cli.support import COMMAND, Suwi
 from tests.testing.clients import send, until

@@ -17,9 +17,8 @@ from suwi.client.producer import Producer
 from suwi.client.settings import ClientSettings
 from suwi.model.errors import BrokerError, OffsetOutOfRange
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
-from suwi.sim import Simulation
+from suwi.sim import Machine, Simulation
 from suwi.sim.cluster import SimCluster
-from suwi.sim.simulation import Machine
 
 TOPIC, OTHER, GROUP = "orders", "refunds", "billing"
 PARTITIONS = 4

@@ -11,8 +11,8 @@ import pytest
 from simulation.scenario import Scenario, _is_injected
 from simulation.task_failures import InjectedFailure, TaskFaults
 from suwi.env.tasks import RESTART, Tasks
+from suwi.sim import Machine, Simulation
 from suwi.sim.cluster import SimCluster
-from suwi.sim.simulation import Machine, Simulation
 from tests.sim.mutants.tasks import TRIED, script
 
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from suwi.sim.incarnation import Revoked
+from suwi.sim.incarnation import Incarnation, Revoked
 from suwi.testing.disk import Drive, DriveDisk
-from suwi.testing.process import Process
 
 
 @pytest.fixture
@@ -16,12 +15,12 @@ def drive(tmp_path: Path) -> Drive:
 
 
 @pytest.fixture
-def process() -> Process:
-    return Process(1, 1)
+def process() -> Incarnation:
+    return Incarnation("broker-1")
 
 
 @pytest.fixture
-def disk(drive: Drive, process: Process) -> DriveDisk:
+def disk(drive: Drive, process: Incarnation) -> DriveDisk:
     return drive.disk(process)
 
 
@@ -102,13 +101,12 @@ def test_no_file_grows_on_a_full_disk(disk: DriveDisk, drive: Drive, tmp_path: P
 
 
 def test_a_killed_process_cannot_use_the_disk(
-    disk: DriveDisk, drive: Drive, process: Process, tmp_path: Path
+    disk: DriveDisk, drive: Drive, process: Incarnation, tmp_path: Path
 ) -> None:
     file = disk.open(str(tmp_path / "log"), create=True)
     file.pwrite(b"written", 0)
     disk.lock(str(tmp_path / ".lock"))
     process.revoke()
-    disk.revoke()
     with pytest.raises(Revoked):
         file.pwrite(b"!", 0)
     with pytest.raises(Revoked):
@@ -117,6 +115,6 @@ def test_a_killed_process_cannot_use_the_disk(
         disk.remove(str(tmp_path / "log"))
     with pytest.raises(Revoked):
         disk.write_atomically(str(tmp_path / "log"), b"")
-    next_disk = drive.disk(Process(1, 2))
+    next_disk = drive.disk(Incarnation("broker-1", 2))
     assert next_disk.read_bytes(str(tmp_path / "log")) == b"written"
     next_disk.lock(str(tmp_path / ".lock")).release()

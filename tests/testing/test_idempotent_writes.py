@@ -7,8 +7,7 @@ from kio.schema.errors import ErrorCode
 from suwi.client.connection import PeerConnection
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
-from suwi.testing import Cluster
-from suwi.testing.async_cluster import AsyncCluster
+from suwi.testing import AsyncCluster, Cluster
 from suwi.wire.produce import decode_produce_response, encode_produce_request
 from suwi.wire.versions import ApiKey
 from tests.testing.clients import read

@@ -6,13 +6,13 @@ seed gives the same run.
 
 from suwi.sim.clock import ManualClock, SimClock
 from suwi.sim.disk import SimDisk
-from suwi.sim.errors import Deadlock, Livelock, SimError, Unhandled
 from suwi.sim.faults import DiskFaults
 from suwi.sim.incarnation import Incarnation, Revoked
-from suwi.sim.loop import SimLoop
+from suwi.sim.loop import Deadlock, Livelock, SimError, SimLoop, Unhandled
+from suwi.sim.machine import Machine
 from suwi.sim.network import OUTSIDE, SimNetwork
 from suwi.sim.random import SimRandom
-from suwi.sim.simulation import Machine, Simulation, run
+from suwi.sim.simulation import Simulation, run
 
 __all__ = [
     "OUTSIDE",

@@ -1,137 +1,60 @@
 """A cluster of production brokers in a simulation.
 
 `SimCluster` has machines b1, b2, … with a broker each, and one metadata store that they share.
-`SimNode` is one of them: it can be started, stopped, killed, powered off and frozen. Faults of the
-network and the disks are injected into `simulation.network` and `node.machine.disk`.
+`SimNode` is one of them. Faults of the network and the disks are injected into
+`simulation.network` and `node.machine.disk`.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from suwi.broker.broker import Broker
 from suwi.client.addresses import Address
 from suwi.client.cluster import Cluster
 from suwi.client.settings import ClientSettings
-from suwi.env.tasks import TaskFailure
 from suwi.metadata.memory import Faults, MemoryStore, MemoryView
 from suwi.model.broker_config import BrokerConfig, parse_broker_config
 from suwi.model.ids import NodeId
-from suwi.sim.incarnation import Incarnation
-from suwi.sim.simulation import Machine, Simulation
+from suwi.sim.disk import SimDisk
+from suwi.sim.node import Node
+from suwi.sim.simulation import Simulation
 
 PORT = 9092
 DATA = "/data"
 
 
-class SimNode:
-    """One broker of the cluster, through all incarnations of its process."""
-
-    def __init__(self, cluster: "SimCluster", node_id: NodeId) -> None:
-        self.id = node_id
-        self.name = f"b{node_id}"
-        self.machine: Machine = cluster.simulation.machine(self.name)
-        self.view: MemoryView | None = None
-        self.broker: Broker | None = None
-        """Of the incarnation that runs, or ran last."""
-        self.in_service = asyncio.Event()
-        """Set while its process runs and is in service."""
-        self.start_failure: Exception | None = None
-        self.failures: list[TaskFailure] = []
-        """Why its processes stopped themselves, if any did."""
+class SimNode(Node[MemoryView, SimDisk]):
+    def __init__(self, cluster: "SimCluster", node_id: NodeId, brokers: int) -> None:
+        machine = cluster.simulation.machine(f"b{node_id}")
+        super().__init__(
+            node_id, machine, cluster.store.view, lambda: cluster.config_of(node_id), brokers
+        )
         self._cluster = cluster
         self._store_is_cut = False
 
-    @property
-    def is_running(self) -> bool:
-        return self.machine.is_running
+    def say(self, what: str) -> None:
+        self._cluster.say(what)
 
-    @property
-    def is_frozen(self) -> bool:
-        return self.is_running and self.machine.incarnation.frozen
-
-    # -- its process ----------------------------------------------------------------------------
-
-    def begin(self) -> "asyncio.Task[None]":
-        """Start a process; the task ends when it is in service, has failed or was killed."""
-        env = self.machine.start()
-        incarnation = self.machine.incarnation
-        self.view = view = self.machine.call(self._cluster.store.view)
-        self._cluster.views[view] = self.id
-        view.faults = self._cluster.store_faults
+    def _has_new_process(self) -> None:
+        assert self.view is not None
+        self._cluster.views[self.view] = self.id
+        self.view.faults = self._cluster.store_faults
         if self._store_is_cut:
-            view.disconnect()
-        config, brokers = self._cluster.config_of(self.id), len(self._cluster.nodes)
-        self.broker = Broker(env, config, view, brokers_in_process=brokers)
-        incarnation.on_revoke(lambda: self._ended(view))
+            self.view.disconnect()
         for callback in self._cluster.on_start:
             callback(self)
-        starting = self.machine.spawn(self.broker.start(), name=f"start {incarnation.name}")
-        return asyncio.create_task(self._wait_for(starting, incarnation))
-
-    async def start(self) -> None:
-        """Start a process and return when it is in service. Raises the error that prevented it."""
-        await self.begin()
-        if self.start_failure is not None:
-            raise self.start_failure
-
-    async def _wait_for(self, starting: "asyncio.Task[None]", incarnation: Incarnation) -> None:
-        self.start_failure = None
-        await asyncio.wait([starting])
-        if incarnation.revoked or starting.cancelled():
-            return
-        error = starting.exception()
-        if error is None:
-            assert self.broker is not None
-            self._cluster.say(f"{incarnation.name} is in service")
-            self.in_service.set()
-            self.machine.spawn(
-                self._end_with(self.broker, incarnation), name=f"failure of {incarnation.name}"
-            )
-        else:
-            assert isinstance(error, Exception), error
-            self._cluster.say(f"{incarnation.name} cannot start: {error!r}")
-            self.start_failure = error
-            self.machine.kill()
-
-    async def _end_with(self, broker: Broker, incarnation: Incarnation) -> None:
-        """End the process of a broker that has stopped itself."""
-        failure = await broker.wait_failed()
-        self._cluster.say(f"{incarnation.name} stopped itself: {failure}")
-        self.failures.append(failure)
-        self.machine.kill()
 
     def _ended(self, view: MemoryView) -> None:
-        self.in_service.clear()
-        view.kill()
+        super()._ended(view)
         self._notify_end(lost_power=False)
 
-    def kill(self) -> None:
-        """SIGKILL: written bytes stay."""
-        self.machine.kill()
-
     def power_off(self, *, tear: bool = True) -> None:
-        """Bytes that were not synced are lost, all or some of them; peers are not notified."""
-        self.machine.power_off(tear=tear)
+        super().power_off(tear=tear)
         self._notify_end(lost_power=True)
 
-    async def stop(self) -> bool:
-        """A clean stop, as on SIGTERM; returns whether it was clean."""
-        assert self.broker is not None
-        incarnation = self.machine.incarnation
-        stopping = self.machine.spawn(self.broker.stop(), name=f"stop {incarnation.name}")
-        await asyncio.wait([stopping])
-        if incarnation.revoked or stopping.cancelled():
-            return False
-        clean = stopping.result()
-        self.kill()
-        return clean
-
-    def freeze(self) -> None:
-        """SIGSTOP: the process does nothing and notices nothing; its session expires."""
-        assert self.view is not None
-        self.machine.freeze()
-        self.view.suspend()
+    def _notify_end(self, *, lost_power: bool) -> None:
+        for callback in self._cluster.on_end:
+            callback(self, lost_power)
 
     def thaw(self, notices_after_s: float = 0.1) -> None:
         """SIGCONT. The process learns the state of its session only after `notices_after_s`."""
@@ -146,9 +69,15 @@ class SimNode:
         assert self.broker is not None
         return any(d.state.offline_because is not None for d in self.broker.directories)
 
-    def _notify_end(self, *, lost_power: bool) -> None:
-        for callback in self._cluster.on_end:
-            callback(self, lost_power)
+    # -- its disk --------------------------------------------------------------------------------
+
+    def fill_disk(self, left_bytes: int = 0) -> None:
+        """So much space is left, until `free_disk`."""
+        disk = self.machine.disk
+        disk.capacity_bytes = disk.drive.volume.used_bytes + left_bytes
+
+    def free_disk(self) -> None:
+        self.machine.disk.capacity_bytes = None
 
     # -- access to the store ---------------------------------------------------------------------
 
@@ -190,7 +119,7 @@ class SimCluster:
         self._kept: list[MemoryView] = []
         """Views whose sessions last as long as the store is away."""
         self._settings = dict(settings or {})
-        self.nodes = {NodeId(n): SimNode(self, NodeId(n)) for n in range(1, brokers + 1)}
+        self.nodes = {NodeId(n): SimNode(self, NodeId(n), brokers) for n in range(1, brokers + 1)}
 
     def __getitem__(self, number: int) -> SimNode:
         return self.nodes[NodeId(number)]

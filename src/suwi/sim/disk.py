@@ -41,6 +41,14 @@ class SimDrive:
         self.boot_id = str(random.uuid())
         self.stall: Callable[[float], None] = _cannot_stall
 
+    def disk(self, incarnation: Incarnation) -> "SimDisk":
+        self.volume.lose_process()
+        return SimDisk(drive=self, incarnation=incarnation)
+
+    def lose_power(self, *, tear: bool) -> None:
+        self.volume.lose_power(self.tears if tear else None)
+        self.boot_id = str(self.tears.uuid())
+
 
 class SimFile:
     """A file open for reading and writing at positions."""
@@ -205,18 +213,16 @@ class SimDisk:
         """From now on every call raises `Revoked`."""
         self.incarnation.revoke()
 
-    def crash(self, incarnation: Incarnation | None = None) -> "SimDisk":
+    def crash(self) -> "SimDisk":
         """The process is killed. What it wrote is there for the next one, synced or not."""
         self.revoke()
-        self.drive.volume.lose_process()
-        return SimDisk(drive=self.drive, incarnation=incarnation)
+        return self.drive.disk(Incarnation("disk"))
 
-    def power_loss(self, incarnation: Incarnation | None = None, *, tear: bool = True) -> "SimDisk":
+    def power_loss(self, *, tear: bool = True) -> "SimDisk":
         """The machine loses power. Synced bytes stay; with `tear` some of the others may, too."""
         self.revoke()
-        self.drive.volume.lose_power(self.drive.tears if tear else None)
-        self.drive.boot_id = str(self.drive.tears.uuid())
-        return SimDisk(drive=self.drive, incarnation=incarnation)
+        self.drive.lose_power(tear=tear)
+        return self.drive.disk(Incarnation("disk"))
 
     # env.Disk.
 

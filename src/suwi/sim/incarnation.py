@@ -37,8 +37,8 @@ class Incarnation:
         if self.revoked:
             raise Revoked(f"{self.name} has been killed")
 
-    def on_revoke(self, callback: Callable[[], None]) -> None:
-        self._on_revoke.append(callback)
+    def on_revoke(self, callback: Callable[[], None], *, first: bool = False) -> None:
+        self._on_revoke.insert(0 if first else len(self._on_revoke), callback)
 
     def revoke(self) -> None:
         if self.revoked:

@@ -16,13 +16,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Gene
 from contextvars import Context, copy_context
 from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
 
-from suwi.sim.errors import Deadlock, Livelock, Unhandled
-from suwi.sim.handle import SimHandle
 from suwi.sim.incarnation import Incarnation, current
-from suwi.sim.network import SimNetwork
+from suwi.sim.network import SimNetwork, SimServer
 from suwi.sim.random import SimRandom
-from suwi.sim.schedule import FifoReady, RandomReady, Ready, Schedule
-from suwi.sim.server import SimServer
+from suwi.sim.ready import Ready, Schedule, SimHandle
 from suwi.sim.tasks import TaskList, is_revocation
 from suwi.sim.trace import Trace
 
@@ -30,6 +27,22 @@ _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 _STEPS_AT_ONE_TIME_MAX = 1_000_000
 _CANCELLED_TIMERS_MIN = 100
+
+
+class SimError(Exception):
+    """The run cannot continue."""
+
+
+class Deadlock(SimError):
+    """Nothing is ready, no timer is set, and some task still waits."""
+
+
+class Livelock(SimError):
+    """Callbacks run without end, and virtual time does not advance."""
+
+
+class Unhandled(SimError):
+    """An unhandled exception of a callback or a task."""
 
 
 class SimLoop(asyncio.AbstractEventLoop):
@@ -45,9 +58,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> None:
         random = random or SimRandom(0)
         self._jobs_random = random.stream("jobs") if schedule == "random" else None
-        self._ready: Ready = (
-            RandomReady(random.stream("schedule")) if schedule == "random" else FifoReady()
-        )
+        self._ready = Ready(random.stream("schedule") if schedule == "random" else None)
         self.network = SimNetwork(self, random.stream("network"))
         self.trace = Trace(trace)
         self.job_delay_s_max = 0.05

@@ -1,7 +1,8 @@
 """The simulated network: hosts, their listeners, and the links between them.
 
 The event loop enters at `listen` and `connect`, tests at `cut`, `refuse`, `partition`, `heal`,
-`slow`, `reset` and, through their machines, `kill` and `power_off`.
+`slow`, `reset` and, through their machines, `kill` and `power_off`. It needs an event loop, which
+may be a real one: the brokers of `suwi.testing` reach each other over it.
 The incarnation that is running (`incarnation.current`) determines which host a call comes from; the
 test itself is the host `outside`. A host's name is its address.
 """
@@ -16,7 +17,6 @@ from typing import Any
 
 from suwi.sim.incarnation import Incarnation, current
 from suwi.sim.random import SimRandom
-from suwi.sim.server import Listener
 from suwi.sim.transport import Address, Signal, SimTransport
 
 OUTSIDE = "outside"
@@ -24,6 +24,138 @@ LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 WILDCARD = frozenset(("", "0.0.0.0", "::"))
 CONNECT_WAITS_S = (1, 2, 4, 8, 16, 32, 64)
 """How long Linux waits after each unanswered attempt; after the last the connect times out."""
+
+
+class Listener:
+    """One port of one host. Connections are accepted in the context that created it."""
+
+    def __init__(
+        self,
+        table: "dict[int, Listener]",
+        factory: Callable[[], asyncio.BaseProtocol],
+        owner: tuple[Incarnation | None, Context],
+        *,
+        addresses: list[Address],
+        loopback_only: bool,
+    ) -> None:
+        self._table = table
+        self._factory = factory
+        self.incarnation, self.context = owner
+        self.addresses = addresses
+        self._loopback_only = loopback_only
+        self.server: asyncio.AbstractServer | None = None
+        table[addresses[0][1]] = self
+
+    def is_closed(self) -> bool:
+        return self._table.get(self.addresses[0][1]) is not self
+
+    def accepts_from(self, source: str, target: str) -> bool:
+        serving = self.server is not None and self.server.is_serving()
+        is_near = not self._loopback_only or source == target
+        return serving and is_near and not self.is_closed()
+
+    def stop(self) -> None:
+        if not self.is_closed():
+            del self._table[self.addresses[0][1]]
+
+    def accept(self, end: SimTransport) -> None:
+        if self.is_closed():
+            end.shut(Signal.RESET)
+        elif not end.closed:
+            server = self.server if isinstance(self.server, SimServer) else None
+            end.start(self._factory(), server)
+
+
+class SimSocket:
+    """The part of a listening socket that code uses."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    def getsockname(self) -> Address:
+        return self._address
+
+    def fileno(self) -> int:
+        return -1
+
+
+class SimServer(asyncio.AbstractServer):
+    def __init__(self, loop: asyncio.AbstractEventLoop, listener: Listener) -> None:
+        self._loop = loop
+        self._listener = listener
+        self._serving = False
+        self._closed = False
+        self._ends: dict[SimTransport, None] = {}
+        self._waiters: list[asyncio.Future[None]] = []
+        self._forever: asyncio.Future[None] | None = None
+        listener.server = self
+
+    @property
+    def sockets(self) -> tuple[SimSocket, ...]:
+        if self._closed:
+            return ()
+        return tuple(SimSocket(address) for address in self._listener.addresses)
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def is_serving(self) -> bool:
+        return self._serving
+
+    async def start_serving(self) -> None:
+        self._serving = not self._closed
+
+    async def serve_forever(self) -> None:
+        if self._closed:
+            raise RuntimeError("server is closed")
+        await self.start_serving()
+        self._forever = self._loop.create_future()
+        try:
+            await self._forever
+        except asyncio.CancelledError:
+            self.close()
+            await self.wait_closed()
+            raise
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._serving = False
+        self._listener.stop()
+        if self._forever is not None and not self._forever.done():
+            self._forever.cancel()
+        self._wake()
+
+    def close_clients(self) -> None:
+        for end in list(self._ends):
+            end.close()
+
+    def abort_clients(self) -> None:
+        for end in list(self._ends):
+            end.abort()
+
+    async def wait_closed(self) -> None:
+        """Returns when the server is closed and its last connection lost, as since Python 3.12."""
+        if self._closed and not self._ends:
+            return
+        waiter = self._loop.create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    def attach(self, end: SimTransport) -> None:
+        self._ends[end] = None
+
+    def detach(self, end: SimTransport) -> None:
+        self._ends.pop(end, None)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._closed and not self._ends:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
 
 
 class Host:
@@ -48,6 +180,11 @@ class SimNetwork:
         """The least and the greatest delay between hosts whose link has no delay of its own."""
         self.chop_chance = 0.3
         """The probability that bytes written together arrive in pieces."""
+        self.orderly_end_chance = 0.5
+        """The probability that connections of a killed process end without a reset."""
+        self.retransmission_s_max = 1.0
+        """How long after a link is restored what was lost on it arrives, at most."""
+        self.connect_waits_s: Iterable[float] = CONNECT_WAITS_S
         self._random = random
         self._context = Context()  # The network belongs to no process.
         self._hosts: dict[str, Host] = {}
@@ -116,7 +253,7 @@ class SimNetwork:
         self._close_listeners(incarnation)
         for end in list(self._ends):
             if end.incarnation is incarnation:
-                orderly = not end.has_unread() and self._random.chance(0.5)
+                orderly = not end.has_unread() and self._random.chance(self.orderly_end_chance)
                 end.shut(Signal.EOF if orderly else Signal.RESET)
 
     def power_off(self, name: str) -> None:
@@ -175,7 +312,7 @@ class SimNetwork:
         target = source if host in LOOPBACK else host
         if target not in self._hosts:
             raise socket.gaierror(socket.EAI_NONAME, f"no such host: {host}")
-        for wait_s in CONNECT_WAITS_S:
+        for wait_s in self.connect_waits_s:
             await asyncio.sleep(self.delay_s(source, target))
             answered = not self.is_cut(source, target)
             listener = self._hosts[target].listeners.get(port)
@@ -226,7 +363,7 @@ class SimNetwork:
         return self._random.uniform(low_ms, high_ms) / 1000 + slow_s
 
     def retransmission_s(self) -> float:
-        return self._random.uniform(0.0, 1.0)
+        return self._random.uniform(0.0, self.retransmission_s_max)
 
     def chop(self, size_bytes: int) -> int:
         """How many of these bytes arrive together."""

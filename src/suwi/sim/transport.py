@@ -291,7 +291,7 @@ class SimTransport(asyncio.Transport):
         self._buffer.clear()
         self._inbox.clear()
         if signal is None:
-            self._on_the_wire.clear()
+            self.lose_sent()
         elif signal is Signal.EOF:
             self._send_eof()
         elif self._inbox_end is not Signal.RESET:
@@ -310,6 +310,10 @@ class SimTransport(asyncio.Transport):
 
     def has_unread(self) -> bool:
         return bool(self._inbox)
+
+    def lose_sent(self) -> None:
+        """What has been sent and not arrived is lost: nobody retransmits it."""
+        self._on_the_wire.clear()
 
     def _send(self, message: Message) -> None:
         now = self._loop.time()

@@ -8,14 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from suwi.testing.async_cluster import AsyncCluster
     from suwi.testing.brokers import NotInTime
-    from suwi.testing.cluster import Cluster
+    from suwi.testing.cluster import AsyncCluster, Cluster
 
 __all__ = ["AsyncCluster", "Cluster", "NotInTime"]
 
 _MODULES = {
-    "AsyncCluster": "suwi.testing.async_cluster",
+    "AsyncCluster": "suwi.testing.cluster",
     "Cluster": "suwi.testing.cluster",
     "NotInTime": "suwi.testing.brokers",
 }

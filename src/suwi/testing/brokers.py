@@ -25,7 +25,7 @@ from suwi.model.ids import NO_OFFSET, NodeId, PartitionIndex, TopicPartition
 from suwi.replica.description import ReplicaState, describe
 from suwi.replica.partition import Partition
 from suwi.testing.loop import ClusterLoop
-from suwi.testing.node import Node
+from suwi.testing.node import BrokerNode
 
 _POLL_S = 0.005
 _REPLICATION_FACTOR_MAX = 3
@@ -75,7 +75,7 @@ class Brokers:
         self._session_timeout_s = session_timeout_s
         self._store: EmbeddedStore | None = None
         self._follower: MetadataFollower | None = None
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, BrokerNode] = {}
         self._image = ClusterImage()
 
     # -- start and stop ------------------------------------------------------------------------
@@ -88,7 +88,9 @@ class Brokers:
         self._follower.subscribe(self._apply_image)
         await self._follower.start()
         self._nodes = {
-            n: Node(n, self._loop, store, f"{self._directory}/{n}", self._settings, self._count)
+            n: BrokerNode(
+                n, self._loop, store, f"{self._directory}/{n}", self._settings, self._count
+            )
             for n in range(1, self._count + 1)
         }
         starting = [node.start() for node in self._nodes.values()]
@@ -110,7 +112,7 @@ class Brokers:
             if self._follower is not None:
                 ending.push_async_callback(self._follower.stop)
             for node in self._nodes.values():
-                ending.push_async_callback(node.end)
+                ending.callback(node.end)
             self._loop.network.heal()
             if cleanly:
                 await self._stop_cleanly()
@@ -118,16 +120,16 @@ class Brokers:
     async def _stop_cleanly(self) -> None:
         for node in self._nodes.values():
             if node.is_frozen:
-                await node.thaw()
+                node.thaw()
         running = [node for node in self._nodes.values() if node.is_running]
-        stopping = [node.stop([NodeId(each.id) for each in running]) for node in running]
+        stopping = [node.stop([each.id for each in running]) for node in running]
         for result in await asyncio.gather(*stopping, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
 
     # -- state ---------------------------------------------------------------------------------
 
-    def node(self, number: int) -> Node:
+    def node(self, number: int) -> BrokerNode:
         found = self._nodes.get(number)
         if found is None:
             raise ValueError(f"there is no broker {number}: they are 1 to {self._count}")
@@ -238,7 +240,7 @@ class Brokers:
 
     async def kill(self, broker: int) -> None:
         """As `kill -9`: connections are reset, written bytes stay, there is no clean shutdown."""
-        await self.node(broker).kill()
+        self.node(broker).kill()
 
     async def stop_broker(self, broker: int) -> None:
         """As SIGTERM: a controlled shutdown; leadership moves, everything is flushed to disk."""
@@ -248,22 +250,22 @@ class Brokers:
         """Start a broker on its old port; if it is running, it is stopped first."""
         node = self.node(broker)
         if node.is_frozen:
-            await node.thaw()
+            node.thaw()
         if node.is_running:
             await node.stop()
         await node.start()
 
     async def power_loss(self, broker: int) -> None:
         """The machine loses power: unsynced bytes are lost, and peers get no disconnect."""
-        await self.node(broker).lose_power()
+        self.node(broker).power_off()
 
     async def pause(self, broker: int) -> None:
         """As SIGSTOP: nothing is received or sent. It is failed after the session timeout."""
-        await self.node(broker).freeze()
+        self.node(broker).freeze()
 
     async def resume(self, broker: int) -> None:
         """As SIGCONT."""
-        await self.node(broker).thaw()
+        self.node(broker).thaw()
 
     async def expire_session(self, broker: int) -> None:
         """The metadata store expires this broker's session."""
@@ -271,19 +273,16 @@ class Brokers:
 
     async def partition(self, *sides: Iterable[int]) -> None:
         """Brokers on different sides cannot reach each other; clients still reach all brokers."""
-        nodes_by_side = [{int(self.node(number).id) for number in side} for side in sides]
-        for index, side in enumerate(nodes_by_side):
-            for other in nodes_by_side[index + 1 :]:
-                self._loop.network.cut(side, other)
+        self._loop.network.partition(*[[self.node(n).name for n in side] for side in sides])
 
     async def slow(self, broker: int, ms: float) -> None:
         """Delay all traffic between this broker and other brokers by `ms` in each direction."""
-        self._loop.network.slow(self.node(broker).id, ms / 1000)
+        self._loop.network.slow(self.node(broker).name, ms)
 
     async def heal(self) -> None:
         """End all `partition` and `slow` faults."""
-        for number in self._nodes:
-            self._loop.network.slow(number, 0.0)
+        for node in self._nodes.values():
+            self._loop.network.slow(node.name, 0)
         self._loop.network.heal()
 
     async def fill_disk(self, broker: int) -> None:

@@ -6,17 +6,119 @@ its effect is complete. `async with` gives an `AsyncCluster` instead.
 
 import asyncio
 import tempfile  # noqa: TID251 - the test's own directory, not a broker's doing
+import threading
 from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
 from pathlib import Path  # noqa: TID251 - given to tests, which look at files with it
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from suwi.testing.async_cluster import AsyncCluster
 from suwi.testing.brokers import Brokers, texts
-from suwi.testing.loop_thread import LoopThread, on_loop
+from suwi.testing.loop import ClusterLoop
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+
+class _LoopThread:
+    """The thread that runs the event loop of a test cluster."""
+
+    def __init__(self) -> None:
+        self.loop = ClusterLoop()
+        # The test may block its own thread, or run another event loop in it.
+        self._thread = threading.Thread(  # noqa: TID251
+            target=self._run, name="suwi-cluster", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        finally:
+            asyncio.set_event_loop(None)
+            self.loop.close()
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop, and await it on the caller's loop."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and block until it is done."""
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+
+
+def _awaited(
+    method: Callable[Concatenate[Brokers, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["AsyncCluster", P], Coroutine[Any, Any, T]]:
+    """The same method for callers on another loop than that of the brokers."""
+
+    @wraps(method)
+    async def call(self: "AsyncCluster", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._thread.run(method(self._brokers, *args, **kwargs))
+
+    return call
+
+
+class AsyncCluster:
+    """The result of `async with Cluster()`: the methods of `Cluster` as coroutines.
+
+    The brokers still run on their own event loop: a test that blocks its loop, with a client that
+    does not use asyncio, does not block them.
+    """
+
+    def __init__(self, thread: _LoopThread, brokers: Brokers) -> None:
+        self._thread = thread
+        self._brokers = brokers
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self._brokers.bootstrap_servers
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        return self._brokers.all
+
+    def address(self, broker: int) -> str:
+        return self._brokers.address(broker)
+
+    def files(self, broker: int) -> Path:
+        return Path(self._brokers.node(broker).path)
+
+    controller = _awaited(Brokers.controller)
+    replicas = _awaited(Brokers.replicas)
+    events = _awaited(Brokers.events)
+    create_topic = _awaited(Brokers.create_topic)
+    delete_topic = _awaited(Brokers.delete_topic)
+    topics = _awaited(Brokers.topics)
+
+    kill = _awaited(Brokers.kill)
+    stop_broker = _awaited(Brokers.stop_broker)
+    restart = _awaited(Brokers.restart)
+    power_loss = _awaited(Brokers.power_loss)
+    pause = _awaited(Brokers.pause)
+    resume = _awaited(Brokers.resume)
+    partition = _awaited(Brokers.partition)
+    slow = _awaited(Brokers.slow)
+    heal = _awaited(Brokers.heal)
+    fill_disk = _awaited(Brokers.fill_disk)
+    free_disk = _awaited(Brokers.free_disk)
+    expire_session = _awaited(Brokers.expire_session)
+
+    wait_leader = _awaited(Brokers.wait_leader)
+    wait_isr = _awaited(Brokers.wait_isr)
+    wait_event = _awaited(Brokers.wait_event)
+    wait_until_healthy = _awaited(Brokers.wait_until_healthy)
 
 
 def _blocking(
@@ -26,7 +128,9 @@ def _blocking(
 
     @wraps(method)
     def call(self: "Cluster", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._do(method(self._brokers, *args, **kwargs))
+        brokers = self._brokers
+        assert self._thread is not None
+        return self._thread.call(method(brokers, *args, **kwargs))
 
     return call
 
@@ -54,7 +158,7 @@ class Cluster:
         self._session_timeout_s = session_timeout_s
         self._directory = directory
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._thread: LoopThread | None = None
+        self._thread: _LoopThread | None = None
         self._started: Brokers | None = None
 
     # -- start and stop ------------------------------------------------------------------------
@@ -70,7 +174,7 @@ class Cluster:
         thread, brokers = self._prepare()
         self._started = brokers
         try:
-            await on_loop(thread, brokers.start())
+            await thread.run(brokers.start())
         except BaseException:
             await self.__aexit__()
             raise
@@ -79,7 +183,7 @@ class Cluster:
     async def __aexit__(self, *_: object) -> None:
         if self._thread is not None:
             try:
-                await on_loop(self._thread, self._stop_brokers(self._brokers))
+                await self._thread.run(self._stop_brokers(self._brokers))
             finally:
                 await asyncio.to_thread(self._clean_up)
 
@@ -101,7 +205,7 @@ class Cluster:
             finally:
                 self._clean_up()
 
-    def _prepare(self) -> tuple[LoopThread, Brokers]:
+    def _prepare(self) -> tuple[_LoopThread, Brokers]:
         assert self._thread is None, "the cluster is running already"
         if self._directory is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="suwi-")
@@ -109,7 +213,7 @@ class Cluster:
         else:
             directory = self._directory
             Path(directory).mkdir(parents=True, exist_ok=True)
-        self._thread = thread = LoopThread()
+        self._thread = thread = _LoopThread()
         return thread, Brokers(
             thread.loop, directory, self._count, self._settings, self._session_timeout_s
         )
@@ -175,7 +279,3 @@ class Cluster:
     def _brokers(self) -> Brokers:
         assert self._started is not None, "the cluster is not running: use it in a `with`"
         return self._started
-
-    def _do(self, work: Coroutine[Any, Any, T]) -> T:
-        assert self._thread is not None
-        return self._thread.call(work)

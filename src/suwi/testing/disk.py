@@ -12,13 +12,31 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from typing_extensions import Buffer
 
 from suwi.env import Lock, SystemRandom
 from suwi.env.local_disk import LocalDisk, LocalFile
-from suwi.testing.process import Process
+from suwi.sim.incarnation import Incarnation
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _while_running(
+    method: Callable[Concatenate[Any, P], T],
+) -> Callable[Concatenate[Any, P], T]:
+    """The same method, which raises `Revoked` after the process of a disk or file was killed."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self.drive.lock:
+            self.check()
+            return method(self, *args, **kwargs)
+
+    return call
 
 
 @dataclass(slots=True)
@@ -56,10 +74,13 @@ class Drive:
         self._unsynced: dict[int, _Unsynced] = {}
         """By inode, which renames do not change."""
 
-    def disk(self, process: Process) -> "DriveDisk":
-        return DriveDisk(self, process)
+    def disk(self, incarnation: Incarnation) -> "DriveDisk":
+        disk = DriveDisk(self, incarnation)
+        incarnation.on_revoke(disk.close_all)
+        return disk
 
-    def lose_power(self) -> None:
+    def lose_power(self, *, tear: bool = False) -> None:
+        """All unsynced bytes are lost; files are not torn."""
         with self.lock:
             for directory, _, names in os.walk(self.path):
                 for name in names:
@@ -83,95 +104,68 @@ class Drive:
         self._unsynced.pop(inode, None)
 
 
-class DriveFile:
+class DriveFile(LocalFile):
     """An open file. Every call raises `Revoked` after its process was killed."""
 
-    __slots__ = ("_disk", "_drive", "_file", "_inode", "_is_open")
+    __slots__ = ("_disk", "_inode", "_is_open", "drive")
 
-    def __init__(self, disk: "DriveDisk", file: LocalFile) -> None:
+    def __init__(self, disk: "DriveDisk", path: str, fd: int) -> None:
+        super().__init__(path, fd)
+        self.drive = disk.drive
         self._disk = disk
-        self._drive = disk.drive
-        self._file = file
-        self._inode = os.fstat(file.fileno()).st_ino
+        self._inode = os.fstat(fd).st_ino
         self._is_open = True
 
-    @property
-    def path(self) -> str:
-        return self._file.path
-
-    def fileno(self) -> int:
-        self._check()
-        return self._file.fileno()
-
-    def size(self) -> int:
-        with self._drive.lock:
-            self._check()
-            return self._file.size()
-
-    def pread(self, size_bytes: int, position: int) -> bytes:
-        with self._drive.lock:
-            self._check()
-            return self._file.pread(size_bytes, position)
-
-    def pwrite(self, data: Buffer, position: int) -> int:
-        with self._drive.lock, memoryview(data).cast("B") as whole:
-            self._check()
-            writable = whole[: self._writable_bytes(position, len(whole))]
-            self._drive.changing(self._inode, self._file).save_before_change(
-                self._file, position, position + len(writable)
-            )
-            return self._file.pwrite(writable, position)
-
-    def is_cached(self, position: int, size_bytes: int) -> bool:
-        with self._drive.lock:
-            self._check()
-            return self._file.is_cached(position, size_bytes)
-
-    def pread_cached(self, size_bytes: int, position: int) -> bytes | bytearray | None:
-        with self._drive.lock:
-            self._check()
-            return self._file.pread_cached(size_bytes, position)
-
-    def drop_cached(self, position: int, size_bytes: int) -> None:
-        """The machine that runs the tests keeps its page cache."""
-
-    def truncate(self, size_bytes: int) -> None:
-        with self._drive.lock:
-            self._check()
-            size_before = self._file.size()
-            if self._drive.is_full and size_bytes > size_before:
-                raise _full(self.path)
-            self._drive.changing(self._inode, self._file).save_before_change(
-                self._file, size_bytes, size_before
-            )
-            self._file.truncate(size_bytes)
-
-    def sync(self) -> None:
-        # No real fsync: a real power loss of the machine that runs the tests does not matter.
-        with self._drive.lock:
-            self._check()
-            self._drive.synced(self._inode)
-
-    def close(self) -> None:
-        with self._drive.lock:
-            self._check()
-            self._disk.files.pop(self, None)
-            self.close_now()
-
-    def close_now(self) -> None:
-        self._is_open = False
-        self._file.close()
-
-    def _check(self) -> None:
+    def check(self) -> None:
         self._disk.check()
         if not self._is_open:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
 
+    fileno = _while_running(LocalFile.fileno)
+    size = _while_running(LocalFile.size)
+    pread = _while_running(LocalFile.pread)
+    is_cached = _while_running(LocalFile.is_cached)
+    pread_cached = _while_running(LocalFile.pread_cached)
+
+    def drop_cached(self, position: int, size_bytes: int) -> None:
+        """The machine that runs the tests keeps its page cache."""
+
+    @_while_running
+    def pwrite(self, data: Buffer, position: int) -> int:
+        with memoryview(data).cast("B") as whole:
+            writable = whole[: self._writable_bytes(position, len(whole))]
+            unsynced = self.drive.changing(self._inode, self)
+            unsynced.save_before_change(self, position, position + len(writable))
+            return super().pwrite(writable, position)
+
+    @_while_running
+    def truncate(self, size_bytes: int) -> None:
+        size_before = self.size()
+        if self.drive.is_full and size_bytes > size_before:
+            raise _full(self.path)
+        unsynced = self.drive.changing(self._inode, self)
+        unsynced.save_before_change(self, size_bytes, size_before)
+        super().truncate(size_bytes)
+
+    @_while_running
+    def sync(self) -> None:
+        # No real fsync: a real power loss of the machine that runs the tests does not matter.
+        self.drive.synced(self._inode)
+
+    @_while_running
+    def close(self) -> None:
+        self._disk.files.pop(self, None)
+        self.close_now()
+
+    def close_now(self) -> None:
+        self._is_open = False
+        super().close()
+
     def _writable_bytes(self, position: int, size_bytes: int) -> int:
         """How many bytes can be written: if the disk is full, none beyond the end of the file."""
-        if not self._drive.is_full:
+        if not self.drive.is_full:
             return size_bytes
-        writable_bytes = min(size_bytes, self._file.size() - position)
+        writable_bytes = min(size_bytes, self.size() - position)
         if writable_bytes <= 0 < size_bytes:
             raise _full(self.path)
         return writable_bytes
@@ -184,108 +178,71 @@ class _DriveLock:
 
     def release(self) -> None:
         self._disk.check()
-        self._disk.locks.remove(self)
-        self.close_now()
-
-    def close_now(self) -> None:
+        self._disk.locks.remove(self._lock)
         self._lock.release()
 
 
 class DriveDisk(LocalDisk):
     """One process's access to a drive. Implements `env.Disk`."""
 
-    def __init__(self, drive: Drive, process: Process) -> None:
+    def __init__(self, drive: Drive, incarnation: Incarnation) -> None:
         self.drive = drive
-        self.check = process.check
+        self.check = incarnation.check
         self.files: dict[DriveFile, None] = {}
-        self.locks: list[_DriveLock] = []
+        self.locks: list[Lock] = []
 
-    def revoke(self) -> None:
+    def close_all(self) -> None:
         """The process was killed: close its files and free its locks, as the kernel does."""
         with self.drive.lock:
             for file in self.files:
                 file.close_now()
             for lock in self.locks:
-                lock.close_now()
+                lock.release()
             self.files.clear()
             self.locks.clear()
 
-    def open(self, path: str, *, create: bool = False) -> DriveFile:  # type: ignore[override]
-        with self.drive.lock:
-            self.check()
-            is_new = create and not os.path.exists(path)
-            local = super().open(path, create=create)
-            file = DriveFile(self, local)
-            if is_new:
-                self.drive.created(os.fstat(local.fileno()).st_ino)
-            self.files[file] = None
-            return file
+    @_while_running
+    def open(self, path: str, *, create: bool = False) -> DriveFile:
+        is_new = create and not os.path.exists(path)
+        fd = super().open(path, create=create).fileno()
+        file = DriveFile(self, path, fd)
+        if is_new:
+            self.drive.created(os.fstat(fd).st_ino)
+        self.files[file] = None
+        return file
 
-    def write_atomically(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        with self.drive.lock:
-            super().write_atomically(path, data, sync=sync)
-
+    @_while_running
     def sync_dir(self, path: str) -> None:
-        self.check()
+        """Names are never lost."""
 
+    @_while_running
     def free_bytes(self, path: str) -> int:
-        return 0 if self.drive.is_full else self._call(super().free_bytes, path)
+        return 0 if self.drive.is_full else super().free_bytes(path)
 
+    @_while_running
     def lock(self, path: str) -> _DriveLock:  # type: ignore[override]
-        self.check()
-        lock = _DriveLock(self, super().lock(path))
+        lock = super().lock(path)
         self.locks.append(lock)
-        return lock
+        return _DriveLock(self, lock)
 
+    @_while_running
     def boot_id(self) -> str:
-        self.check()
         return self.drive.boot_id
 
-    # The other methods are those of `LocalDisk`, while the process is running.
-
-    def _call(self, function: Callable[..., Any], *args: Any) -> Any:
-        with self.drive.lock:
-            self.check()
-            return function(*args)
-
-    def exists(self, path: str) -> bool:
-        return bool(self._call(super().exists, path))
-
-    def is_dir(self, path: str) -> bool:
-        return bool(self._call(super().is_dir, path))
-
-    def list_dir(self, path: str) -> list[str]:
-        return list(self._call(super().list_dir, path))
-
-    def size(self, path: str) -> int:
-        return int(self._call(super().size, path))
-
-    def modified_ms(self, path: str) -> int:
-        return int(self._call(super().modified_ms, path))
-
-    def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        self._call(super().set_modified_ms, path, modified_ms)
-
-    def make_dirs(self, path: str) -> None:
-        self._call(super().make_dirs, path)
-
-    def is_open_to_others(self, path: str) -> bool:
-        return bool(self._call(super().is_open_to_others, path))
-
-    def rename(self, old: str, new: str) -> None:
-        self._call(super().rename, old, new)
-
-    def remove(self, path: str) -> None:
-        self._call(super().remove, path)
-
-    def remove_tree(self, path: str) -> None:
-        self._call(super().remove_tree, path)
-
-    def read_bytes(self, path: str) -> bytes:
-        return bytes(self._call(super().read_bytes, path))
-
-    def total_bytes(self, path: str) -> int:
-        return int(self._call(super().total_bytes, path))
+    exists = _while_running(LocalDisk.exists)
+    is_dir = _while_running(LocalDisk.is_dir)
+    list_dir = _while_running(LocalDisk.list_dir)
+    size = _while_running(LocalDisk.size)
+    modified_ms = _while_running(LocalDisk.modified_ms)
+    set_modified_ms = _while_running(LocalDisk.set_modified_ms)
+    make_dirs = _while_running(LocalDisk.make_dirs)
+    is_open_to_others = _while_running(LocalDisk.is_open_to_others)
+    rename = _while_running(LocalDisk.rename)
+    remove = _while_running(LocalDisk.remove)
+    remove_tree = _while_running(LocalDisk.remove_tree)
+    read_bytes = _while_running(LocalDisk.read_bytes)
+    write_atomically = _while_running(LocalDisk.write_atomically)
+    total_bytes = _while_running(LocalDisk.total_bytes)
 
 
 def _full(path: str) -> OSError:

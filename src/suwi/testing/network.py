@@ -1,271 +1,140 @@
-"""The network between the brokers of one cluster, with slow and cut links.
+"""The network of a test cluster: sockets for clients, the simulated network between the brokers.
 
-A broker's connection to another broker goes through a `_Gate`, which delays the data of both
-directions. The accepting side needs no gate. Connections of clients are not affected.
-Invariant: the bytes of a connection arrive complete and in order, or not at all.
+A broker's port is open on both. Faults of links (`cut`, `slow`) affect brokers only; `kill`,
+`power_off` and `power_on` affect the connections of clients as well.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
-from contextvars import Context
-from typing import Any, TypeAlias
+import selectors
+import socket
+import struct
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Any
+from weakref import WeakSet
 
-from suwi.testing.process import Process
+from suwi.sim.incarnation import Incarnation, current
+from suwi.sim.network import SimNetwork
+from suwi.sim.random import SimRandom
 
-Connect = Callable[..., Awaitable[tuple[Any, Any]]]
-_Protocol: TypeAlias = asyncio.Protocol | asyncio.BufferedProtocol
-
-
-class Network:
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._nodes: dict[int, int] = {}
-        """The broker that listens on each port."""
-        self._cuts: set[frozenset[int]] = set()
-        self._delays_s: dict[int, float] = {}
-        self._gates: dict[_Gate, None] = {}
-        self._healed = asyncio.Event()
-
-    # -- faults --------------------------------------------------------------------------------
-
-    def cut(self, side: Iterable[int], others: Iterable[int]) -> None:
-        """Stop all traffic between the two sides, without closing connections."""
-        others = set(others)
-        self._cuts |= {frozenset((a, b)) for a in side for b in others if a != b}
-
-    def heal(self) -> None:
-        """Remove all cuts. Data in transit arrives, as with TCP retransmission."""
-        self._cuts.clear()
-        healed, self._healed = self._healed, asyncio.Event()
-        healed.set()
-        self.deliver_due()
-
-    def slow(self, node: int, delay_s: float) -> None:
-        """Delay all traffic of a broker by `delay_s`."""
-        self._delays_s[node] = delay_s
-        self.deliver_due()
-
-    def is_cut(self, a: int, b: int) -> bool:
-        return frozenset((a, b)) in self._cuts
-
-    def delay_s(self, a: int, b: int) -> float:
-        return self._delays_s.get(a, 0.0) + self._delays_s.get(b, 0.0)
-
-    # -- connections ---------------------------------------------------------------------------
-
-    def register_ports(self, process: Process, ports: Iterable[int]) -> None:
-        self._nodes.update(dict.fromkeys(ports, process.node))
-
-    async def connect(
-        self,
-        connect: Connect,
-        process: Process,
-        protocol_factory: Callable[[], _Protocol],
-        host: str | None = None,
-        port: int | None = None,
-        **options: Any,
-    ) -> tuple[asyncio.Transport, _Protocol]:
-        target = self._nodes.get(port or 0)
-        if target is None or target == process.node:
-            return await connect(protocol_factory, host, port, **options)
-        while self.is_cut(process.node, target):
-            await self._healed.wait()
-        if self.delay_s(process.node, target):
-            await asyncio.sleep(self.delay_s(process.node, target))
-        gate = _Gate(self, self._loop, process, target, protocol_factory())
-        await connect(lambda: gate, host, port, **options)
-        return gate.transport, gate.protocol
-
-    def opened(self, gate: "_Gate") -> None:
-        self._gates[gate] = None
-
-    def closed(self, gate: "_Gate") -> None:
-        self._gates.pop(gate, None)
-
-    def deliver_due(self) -> None:
-        """Deliver what may be delivered now, after a change."""
-        for gate in list(self._gates):
-            gate.deliver_due()
-
-    def process_ended(self, process: Process) -> None:
-        """Data that the process sent over a cut link is lost: there is no retransmission."""
-        for gate in list(self._gates):
-            if gate.process is process:
-                del self._gates[gate]
-            elif gate.target == process.node:
-                gate.peer_ended()
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+_CONNECT_AGAIN_S = 0.01
+"""How often a connection over a cut link is tried: it is there as soon as the link is healed."""
+_WINDOW_BYTES = 1 << 20
 
 
-class _Gate(asyncio.Protocol):
-    """One connection from a broker to another broker."""
+@dataclass(slots=True, eq=False)
+class _Owned:
+    """What one process has open."""
 
-    def __init__(
-        self,
-        network: Network,
-        loop: asyncio.AbstractEventLoop,
-        process: Process,
-        target: int,
-        protocol: _Protocol,
-    ) -> None:
-        self.process = process
-        self.protocol = protocol
-        self.transport = _GatedTransport(self)
-        self._network = network
-        self._loop = loop
-        self.target = target
-        self._out: deque[tuple[float, bytes | None]] = deque()
-        self._in: deque[tuple[float, Callable[..., object], tuple[Any, ...]]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-        self._is_closed_by_broker = False
-        self._is_peer_lost = False
+    servers: list[asyncio.AbstractServer] = field(default_factory=list)
+    transports: WeakSet[asyncio.Transport] = field(default_factory=WeakSet)
+    accepted: WeakSet[socket.socket] = field(default_factory=WeakSet)
+    """Sockets of accepted connections, which at first have no transport."""
 
-    # -- called by the broker ------------------------------------------------------------------
-
-    def send(self, data: bytes | None) -> None:
-        """Send bytes; None closes the connection."""
-        if self._out or self._delay_s or self._is_cut:
-            self._out.append((self._loop.time() + self._delay_s, data))
-            self.deliver_due()
-        else:
-            self._send_now(data)
-
-    def close(self, *, at_once: bool) -> None:
-        """The broker has closed the connection: nothing more is delivered to it."""
-        self._is_closed_by_broker = True
-        if at_once or self._is_cut:
-            self.transport.raw.abort()
-        else:
-            self.send(None)
-
-    def _send_now(self, data: bytes | None) -> None:
-        raw = self.transport.raw
-        if data is None:
-            raw.close()
-        elif not raw.is_closing():
-            raw.write(data)
-
-    # -- called by the connection --------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport.raw = transport
-        self._network.opened(self)
-        self.protocol.connection_made(self.transport)
-
-    def data_received(self, data: bytes) -> None:
-        if not self._is_peer_lost:
-            self._deliver_later(self._deliver, data)
-
-    def _deliver(self, data: bytes) -> None:
-        protocol = self.protocol
-        if isinstance(protocol, asyncio.Protocol):
-            protocol.data_received(data)
-            return
-        while data:
-            with memoryview(protocol.get_buffer(len(data))) as buffer:
-                size_bytes = min(len(buffer), len(data))
-                buffer[:size_bytes] = data[:size_bytes]
-            protocol.buffer_updated(size_bytes)
-            data = data[size_bytes:]
-
-    def peer_ended(self) -> None:
-        if self._is_cut:
-            self._is_peer_lost = True
-            self._in = deque(event for event in self._in if event[1] != self._deliver)
-
-    def eof_received(self) -> None:
-        self._deliver_later(self.protocol.eof_received)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if self._is_closed_by_broker:
-            self._in.clear()
-            self._end(error)
-        else:
-            self._deliver_later(self._end, error)
-
-    def pause_writing(self) -> None:
-        self.protocol.pause_writing()
-
-    def resume_writing(self) -> None:
-        self.protocol.resume_writing()
-
-    def _end(self, error: Exception | None) -> None:
-        self._network.closed(self)
-        self.protocol.connection_lost(error)
-
-    def _deliver_later(self, call: Callable[..., object], *args: Any) -> None:
-        if self._in or self._delay_s or self._is_cut:
-            self._in.append((self._loop.time() + self._delay_s, call, args))
-            self.deliver_due()
-        else:
-            call(*args)
-
-    # -- delivery ------------------------------------------------------------------------------
-
-    @property
-    def _is_cut(self) -> bool:
-        return self._network.is_cut(self.process.node, self.target)
-
-    @property
-    def _delay_s(self) -> float:
-        return self._network.delay_s(self.process.node, self.target)
-
-    def deliver_due(self) -> None:
-        if self._is_cut or self.process.revoked:
-            return
-        now_s = self._loop.time()
-        while self._out and self._out[0][0] <= now_s:
-            self._send_now(self._out.popleft()[1])
-        if not self.process.frozen:
-            while self._in and self._in[0][0] <= now_s:
-                _, call, args = self._in.popleft()
-                self.process.call(call, *args)
-        self._schedule()
-
-    def _schedule(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        waiting = [queue[0][0] for queue in (self._out, self._in) if queue]
-        if waiting and not (self.process.frozen and min(waiting) <= self._loop.time()):
-            # In an empty context, since the network is not part of the process: data is sent even
-            # while the process is frozen.
-            self._timer = self._loop.call_at(min(waiting), self.deliver_due, context=Context())
+    def reset(self) -> None:
+        for server in self.servers:
+            server.close()
+        for transport in list(self.transports):
+            connection = transport.get_extra_info("socket")
+            if connection is not None and not transport.is_closing():
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            transport.set_protocol(_IgnoringProtocol())
+            transport.abort()
+        for connection in list(self.accepted):
+            connection.close()
 
 
-class _GatedTransport(asyncio.Transport):
-    """The transport that the broker uses."""
+class _IgnoringProtocol(asyncio.Protocol):
+    """The protocol of a killed process's connections: it ignores everything."""
 
-    raw: asyncio.Transport
 
-    def __init__(self, gate: _Gate) -> None:
+class Sockets(selectors.DefaultSelector):
+    """Knows which process has which socket."""
+
+    def __init__(self) -> None:
         super().__init__()
-        self._gate = gate
+        self.of: defaultdict[Incarnation, _Owned] = defaultdict(_Owned)
+        self._owners: dict[int, Incarnation] = {}
+        self._frozen: dict[Incarnation, list[selectors.SelectorKey]] = {}
 
-    def write(self, data: Any) -> None:
-        self._gate.send(bytes(data))
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        key = super().register(fileobj, events, data)
+        owner = current.get()
+        if owner is not None:
+            self._owners[key.fd] = owner
+        return key
 
-    def writelines(self, list_of_data: Iterable[Any]) -> None:
-        self._gate.send(b"".join(list_of_data))
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        key = super().unregister(fileobj)
+        self._owners.pop(key.fd, None)
+        return key
 
-    def close(self) -> None:
-        self._gate.close(at_once=False)
+    def freeze(self, process: Incarnation) -> None:
+        fds = [fd for fd, owner in self._owners.items() if owner is process]
+        self._frozen.setdefault(process, []).extend(self.unregister(fd) for fd in fds)
 
-    def abort(self) -> None:
-        self._gate.close(at_once=True)
+    def thaw(self, process: Incarnation) -> None:
+        for key in self._frozen.pop(process, []):
+            self.register(key.fileobj, key.events, key.data)
+            self._owners[key.fd] = process
 
-    def is_closing(self) -> bool:
-        return self.raw.is_closing()
+    def cut_off(self, process: Incarnation) -> _Owned:
+        """Peers notice nothing until what is returned is reset."""
+        self.freeze(process)
+        owned = self.of.pop(process, _Owned())
+        for transport in list(owned.transports):
+            transport.set_protocol(_IgnoringProtocol())
+        return owned
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self.raw.get_extra_info(name, default)
+    def reset(self, process: Incarnation) -> None:
+        """Close everything as the kernel does for a killed process."""
+        self._frozen.pop(process, None)
+        self.of.pop(process, _Owned()).reset()
 
-    def get_write_buffer_size(self) -> int:
-        return self.raw.get_write_buffer_size()
 
-    def pause_reading(self) -> None:
-        self.raw.pause_reading()
+class ClusterNetwork(SimNetwork):
+    def __init__(self, loop: asyncio.AbstractEventLoop, sockets: Sockets) -> None:
+        super().__init__(loop, SimRandom())
+        self.delay_ms = (0.0, 0.0)
+        self.window_bytes = _WINDOW_BYTES
+        self.chop_chance = 0.0
+        self.orderly_end_chance = 0.0
+        self.retransmission_s_max = 0.0
+        self.connect_waits_s = repeat(_CONNECT_AGAIN_S)
+        self.host_of_port: dict[int, str] = {}
+        """The broker that listens on each port, or did."""
+        self._sockets = sockets
+        self._without_power: defaultdict[str, list[_Owned]] = defaultdict(list)
 
-    def resume_reading(self) -> None:
-        self.raw.resume_reading()
+    def serve(
+        self, factory: Callable[[], asyncio.BaseProtocol], server: asyncio.Server, port: int
+    ) -> None:
+        """Other brokers reach a server of the running process, too, while it accepts clients."""
+        process = current.get()
+        assert process is not None
+        self.host_of_port[port] = process.host
+        self.listen(factory, [""], port).server = server
+
+    def kill(self, incarnation: Incarnation) -> None:
+        for end in self._ends:
+            is_its_own = end.incarnation is incarnation and not end.closed
+            if is_its_own and self.is_cut(end.host, end.peer_host):
+                end.lose_sent()
+        super().kill(incarnation)
+        self._sockets.reset(incarnation)
+
+    def power_off(self, name: str) -> None:
+        super().power_off(name)
+        processes = [process for process in self._sockets.of if process.host == name]
+        self._without_power[name] += [self._sockets.cut_off(process) for process in processes]
+
+    def power_on(self, name: str) -> None:
+        """Connections to the process that ran when the power was lost are reset."""
+        super().power_on(name)
+        for owned in self._without_power.pop(name, []):
+            owned.reset()
+            for other in self._hosts:
+                self.reset(other, name)

@@ -1,154 +1,124 @@
 """One broker of a test cluster, across all its processes.
 
-`start` starts a process; `stop`, `kill` and `lose_power` end it in different ways; `freeze` and
+`start` starts a process; `stop`, `kill` and `power_off` end it in different ways; `freeze` and
 `thaw` suspend and resume it. The data, the port and the drive persist.
 """
 
-import asyncio
-from collections.abc import Collection, Mapping
+import socket
+import sys
+import weakref
+from collections.abc import Callable, Collection, Mapping
 
-from suwi.broker.broker import Broker
-from suwi.env import Env, SystemClock, SystemRandom
+from suwi.env import SystemClock, SystemRandom
 from suwi.metadata.embedded import EmbeddedStore, EmbeddedView
-from suwi.model.broker_config import parse_broker_config
+from suwi.model.broker_config import BrokerConfig, parse_broker_config
 from suwi.model.ids import NodeId
-from suwi.testing.disk import Drive
+from suwi.sim.machine import Machine
+from suwi.sim.node import Node
+from suwi.testing.disk import Drive, DriveDisk
 from suwi.testing.loop import ClusterLoop
-from suwi.testing.ports import Reservation
-from suwi.testing.process import Process
+
+_HOST = "127.0.0.1"
 
 
-class Node:
+class Reservation:
+    """Keeps the port of a broker reserved, also while its process is not running.
+
+    While a broker is down its port must refuse connections, and no other process may get it, since
+    clients would connect to the wrong server. A socket that is bound but does not listen does both.
+    It must be bound first: Linux lets a second socket with SO_REUSEADDR bind and listen beside it,
+    but lets none bind beside one that listens.
+
+    `port` is 0, which is any free port, on systems that do not let two sockets share one.
+    """
+
+    def __init__(self) -> None:
+        self.port = 0
+        self._close: Callable[[], object] = lambda: None
+        if sys.platform == "linux":
+            bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            self._close = weakref.finalize(self, bound.close)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind((_HOST, 0))
+            self.port = bound.getsockname()[1]
+
+    def release(self) -> None:
+        self._close()
+
+
+class BrokerNode(Node[EmbeddedView, DriveDisk]):
     def __init__(
         self,
-        node_id: int,
+        number: int,
         loop: ClusterLoop,
         store: EmbeddedStore,
         path: str,
         settings: Mapping[str, str],
         brokers: int,
     ) -> None:
-        self.id = NodeId(node_id)
         self.path = path
         self.drive = Drive(path)
         self._reservation = Reservation()
         self.port = self._reservation.port
-        self.broker: Broker | None = None
-        """The broker of the current or last process."""
-        self._loop = loop
-        self._store = store
         self._settings = settings
-        self._brokers = brokers
-        self._process: Process | None = None
-        self._view: EmbeddedView | None = None
-        self._process_count = 0
-        self._watch: asyncio.Task[None] | None = None
+        machine = Machine(
+            loop, f"broker-{number}", self.drive, SystemClock(), lambda _: SystemRandom()
+        )
+        super().__init__(NodeId(number), machine, store.view, self._parse_config, brokers)
 
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and not self._process.revoked
-
-    @property
-    def is_frozen(self) -> bool:
-        return self._process is not None and self._process.frozen and self.is_running
-
-    # -- process -------------------------------------------------------------------------------
-
-    async def start(self) -> None:
-        """Start a process. Returns when the broker is in service; raises the error if it fails."""
-        if self.is_running:
-            raise RuntimeError(f"broker {self.id} is already running")
-        if self._process is not None:
-            await self._loop.release_sockets(self._process)
-        self._process_count += 1
-        self._process = process = Process(self.id, self._process_count)
-        disk = self.drive.disk(process)
-        env = Env(SystemClock(), disk, SystemRandom())
-        self._view = view = process.call(self._store.view)
-        process.on_revoke(view.kill)
-        process.on_revoke(disk.revoke)
-        self.broker = broker = process.call(self._make_broker, env, view)
-        starting = self._loop.create_task(broker.start(), context=process.context)
-        await asyncio.wait([starting])
-        if starting.cancelled():
-            raise RuntimeError(f"broker {self.id} was killed while it was starting")
-        error = starting.exception()
-        if error is not None:
-            await self.kill()
-            raise error
-        self.port = broker.listeners[0].port
-        self._watch = self._loop.create_task(self._end_after_failure(broker, process))
-
-    async def _end_after_failure(self, broker: Broker, process: Process) -> None:
-        """End the process of a broker that has stopped by itself."""
-        await broker.wait_failed()
-        await self._loop.kill(process)
-
-    def _make_broker(self, env: Env, view: EmbeddedView) -> Broker:
+    def _parse_config(self) -> BrokerConfig:
         properties = {
             "log.scrubber.io.max.bytes.per.second": "0",
             **self._settings,
             "node.id": str(self.id),
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "listeners": f"PLAINTEXT://{_HOST}:{self.port}",
             "log.dirs": self.path,
         }
-        return Broker(
-            env, parse_broker_config(properties).config, view, brokers_in_process=self._brokers
-        )
+        return parse_broker_config(properties).config
+
+    def _has_new_process(self) -> None:
+        assert self.view is not None
+        # First, because what `finally` blocks still write must not reach the store.
+        self.machine.incarnation.on_revoke(self.view.kill, first=True)
+
+    async def start(self) -> None:
+        if self.is_running:
+            raise RuntimeError(f"broker {self.id} is already running")
+        await super().start()
+        if not self.in_service.is_set():
+            raise RuntimeError(f"broker {self.id} was killed while it was starting")
+        assert self.broker is not None
+        self.port = self.broker.listeners[0].port
 
     async def stop(self, together_with: Collection[NodeId] = ()) -> bool:
-        """As SIGTERM: a controlled shutdown. Returns whether it was clean."""
-        process, broker = self._running_process(), self.broker
-        if process.frozen:
+        self._check_running()
+        if self.is_frozen:
             raise RuntimeError(f"broker {self.id} is paused: resume it first")
-        assert broker is not None
-        stopping = self._loop.create_task(broker.stop(together_with), context=process.context)
-        await asyncio.wait([stopping])
-        await self.kill()
-        return not stopping.cancelled() and stopping.result()
+        return await super().stop(together_with)
 
-    async def kill(self) -> None:
-        """As SIGKILL: written data stays; the session times out."""
-        self._stop_watching()
-        if self._process is not None:
-            await self._loop.kill(self._process)
+    def kill(self) -> None:
+        if self.is_running:
+            super().kill()
 
-    async def lose_power(self) -> None:
-        """Unsynced data is lost. Peers notice nothing; the session times out."""
-        self._stop_watching()
-        if self._process is not None:
-            await self._loop.cut_off(self._process)
-        self.drive.lose_power()
+    def freeze(self) -> None:
+        self._check_running()
+        super().freeze()
 
-    def _stop_watching(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-
-    async def freeze(self) -> None:
-        """As SIGSTOP: nothing is received or sent, and the session times out."""
-        assert self._view is not None
-        await self._loop.freeze(self._running_process())
-        self._view.suspend()
-
-    async def thaw(self) -> None:
-        """As SIGCONT."""
-        assert self._view is not None
-        process = self._running_process()
-        self._view.reconnect()
-        await self._loop.thaw(process)
+    def thaw(self) -> None:
+        self._check_running()
+        super().thaw()
 
     async def expire_session(self) -> None:
         """The metadata store expires the session, and the broker is notified."""
-        self._running_process()
-        assert self._view is not None
-        await self._view.expire()
+        self._check_running()
+        assert self.view is not None
+        await self.view.expire()
 
-    def _running_process(self) -> Process:
-        if self._process is None or self._process.revoked:
+    def _check_running(self) -> None:
+        if not self.is_running:
             raise RuntimeError(f"broker {self.id} is not running")
-        return self._process
 
-    async def end(self) -> None:
+    def end(self) -> None:
         """End the node for good."""
-        await self.kill()
+        self.kill()
         self._reservation.release()

@@ -1,12 +1,16 @@
-"""A scheduled callback, with what the loop needs to know about it at every step."""
+"""Scheduled callbacks (`SimHandle`), and which of those that are ready runs next (`Ready`)."""
 
 import asyncio
 import functools
+from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import Any
+from typing import Any, Literal
 
-from suwi.sim.incarnation import current
+from suwi.sim.incarnation import Incarnation, current
+from suwi.sim.random import SimRandom
+
+Schedule = Literal["random", "fifo"]
 
 
 class SimHandle(asyncio.TimerHandle):
@@ -79,3 +83,47 @@ class SimHandle(asyncio.TimerHandle):
 
 
 def _nothing() -> None: ...
+
+
+class Ready:
+    """The callbacks that are ready. With `random`, any task may run next; plain callbacks of one
+    process keep the order asyncio promises them. Without, all run in the order of their arrival.
+
+    `call_soon(a)` before `call_soon(b)` means a before b, and code may rely on it. That two tasks
+    wake in the order in which their futures were set is not guaranteed, and no code may rely on it.
+    """
+
+    def __init__(self, random: SimRandom | None) -> None:
+        self._is_fifo = random is None  # There is one queue then, so nothing to choose.
+        self._random = (random or SimRandom()).random
+        self._choices: list[SimHandle | deque[SimHandle]] = []
+        self._queues: dict[Incarnation | None, deque[SimHandle]] = {}
+
+    def __len__(self) -> int:
+        return len(self._choices)
+
+    def add(self, handle: SimHandle) -> None:
+        if handle.task is not None and not self._is_fifo:
+            self._choices.append(handle)
+            return
+        owner = None if self._is_fifo else handle.owner
+        queue = self._queues.get(owner)
+        if queue is None:
+            queue = self._queues[owner] = deque()
+        if not queue:
+            self._choices.append(queue)
+        queue.append(handle)
+
+    def pop(self) -> SimHandle:
+        choices = self._choices
+        chosen = int(self._random() * len(choices)) if len(choices) > 1 else 0
+        choice = choices[chosen]
+        if isinstance(choice, deque):
+            handle = choice.popleft()
+            if choice:
+                return handle
+        else:
+            handle = choice
+        choices[chosen] = choices[-1]
+        choices.pop()
+        return handle
