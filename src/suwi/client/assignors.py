@@ -65,20 +65,18 @@ def assign_cooperative_sticky(members: Subscriptions, partitions: Mapping[str, i
 def _balance(members: Subscriptions, partitions: Mapping[str, int]) -> Assignments:
     assigned: Assignments = {member: [] for member in members}
     owners = _owners(members)
+    free: list[tuple[TopicPartition, list[str]]] = []
     for topic, number in partitions.items():
         candidates = [member for member, wants in members.items() if topic in wants.topics]
         for partition in (_partition(topic, index) for index in range(number)):
             owner = owners.get(partition)
             if owner in candidates:
                 assigned[owner].append(partition)
-    given = {partition for each in assigned.values() for partition in each}
-    for topic, number in partitions.items():
-        candidates = [member for member, wants in members.items() if topic in wants.topics]
-        for partition in (_partition(topic, index) for index in range(number)):
-            if candidates and partition not in given:
-                assigned[min(candidates, key=lambda member: len(assigned[member]))].append(
-                    partition
-                )
+            elif candidates:
+                free.append((partition, candidates))
+    for partition, candidates in free:
+        poorest = min(candidates, key=lambda member: len(assigned[member]))
+        assigned[poorest].append(partition)
     while _move_one(members, assigned):
         pass
     return assigned

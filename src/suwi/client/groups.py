@@ -4,7 +4,6 @@
 group's coordinator, again where it has moved. Committed offsets are `group_offsets.py`'s.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -214,12 +213,11 @@ async def group_history(cluster: Cluster, group: str) -> GroupHistory:
 
     async def ask(coordinator: Coordinator) -> GroupHistory:
         link = await coordinator.link(ApiKey.DESCRIBE_GROUPS)
-        body = json.dumps({"group": group}).encode()
+        fields = {"group": group}
         try:
-            answer = await link.send(ApiKey.DESCRIBE_GROUP_HISTORY, 0, [body], timeout_s=_ANSWER_S)
+            found = await link.call_json(ApiKey.DESCRIBE_GROUP_HISTORY, fields, timeout_s=_ANSWER_S)
         except ConnectionLost as error:
             raise NoHistory(f"{error}; only Suwi's brokers keep the history of groups") from None
-        found = json.loads(bytes(answer))
         if found["error"]:
             raise coordinator.refused(found["error"])
         return GroupHistory(found["exists"], found["rebalances"], found["moves"], coordinator.node)
