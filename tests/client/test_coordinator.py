@@ -5,11 +5,10 @@ import asyncio
 import pytest
 
 from suwi.client.addresses import Address
-from suwi.client.cluster import Cluster
+from suwi.client.cluster import BrokerInfo, Cluster
 from suwi.client.coordinator import Coordinator
 from suwi.client.errors import Unreachable
 from suwi.client.settings import ClientSettings
-from suwi.client.topology import BrokerInfo
 from suwi.env import SystemRandom
 from suwi.model.ids import NodeId
 

@@ -5,9 +5,8 @@ from hypothesis import given
 
 from suwi.model.errors import InvalidRecord
 from suwi.records.batch import compute_crc, read_header
-from suwi.records.builder import build_batch
+from suwi.records.builder import build_batch, recompress
 from suwi.records.compression import Compression
-from suwi.records.convert import recompress
 from suwi.records.record import Record, iter_records
 from tests.records.strategies import codecs, record_lists
 

@@ -11,9 +11,8 @@ from suwi.cli.options import Target
 from suwi.cli.output import Failure, count_text, document, flush, names_text, say
 from suwi.cli.session import existing_topic, run
 from suwi.client.admin import Admin, Reassignment
-from suwi.client.cluster import Cluster
+from suwi.client.cluster import Cluster, TopicInfo
 from suwi.client.retry import Retry
-from suwi.client.topology import TopicInfo
 from suwi.metadata.placement import Site, extend
 from suwi.model.errors import (
     InvalidReplicationFactor,

@@ -17,9 +17,8 @@ from suwi.cli.output import (
     table,
 )
 from suwi.cli.session import existing_topic, run
-from suwi.client.cluster import Cluster
+from suwi.client.cluster import Cluster, TopicInfo
 from suwi.client.replicas import PartitionReplicas, describe_replicas
-from suwi.client.topology import TopicInfo
 from suwi.log.checkpoints import topic_id_text
 from suwi.model.ids import NO_NODE, NO_TOPIC_ID, NodeId
 

@@ -15,11 +15,10 @@ from suwi.cli.options import Target
 from suwi.cli.output import Failure, OutputClosed, OutputFailed, complain, flush
 from suwi.cli.unreachable import Access, ClosedAtFirstRequest, explain
 from suwi.client.addresses import Address, parse_addresses
-from suwi.client.cluster import Cluster
+from suwi.client.cluster import Cluster, TopicInfo
 from suwi.client.connection import ConnectionLost
 from suwi.client.errors import Unreachable, reason
 from suwi.client.settings import ClientSettings
-from suwi.client.topology import TopicInfo
 from suwi.client.versioned_connection import Connect
 from suwi.env import local_env
 from suwi.model.config_kinds import BadConfig, did_you_mean

@@ -25,9 +25,8 @@ from suwi.client.admin import (
     Resource,
     ResourceType,
 )
-from suwi.client.cluster import Cluster
+from suwi.client.cluster import Cluster, TopicInfo
 from suwi.client.offsets import EARLIEST, LATEST, FoundOffset, find_offsets
-from suwi.client.topology import TopicInfo
 from suwi.log.checkpoints import topic_id_text
 from suwi.model.errors import BrokerError, TopicAlreadyExists, UnknownTopicOrPartition
 from suwi.model.ids import NO_NODE, NO_TOPIC_ID, TopicPartition

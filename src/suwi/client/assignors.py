@@ -15,7 +15,7 @@ from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.wire.consumer_protocol import NO_GENERATION, Subscription
 
 Subscriptions: TypeAlias = Mapping[str, Subscription]
-"""By member id, in the order in which members take their turns."""
+"""By member id, in the order in which members get partitions."""
 Assignments: TypeAlias = dict[str, list[TopicPartition]]
 
 _GENERATION: Final = struct.Struct(">i")
@@ -30,7 +30,7 @@ class Assignor:
 
 
 def assign_range(members: Subscriptions, partitions: Mapping[str, int]) -> Assignments:
-    """Of each topic a range to each subscriber, the first ones one more."""
+    """Each subscriber gets a range of each topic; the first ones get one partition more."""
     assigned: Assignments = {member: [] for member in members}
     for topic, number in partitions.items():
         subscribers = [member for member, wants in members.items() if topic in wants.topics]
@@ -46,7 +46,8 @@ def assign_range(members: Subscriptions, partitions: Mapping[str, int]) -> Assig
 
 
 def assign_cooperative_sticky(members: Subscriptions, partitions: Mapping[str, int]) -> Assignments:
-    """Balanced, with as few changes as possible; what changes hands is free for one generation."""
+    """Balanced, with as few moves as possible. A partition that moves has no owner for one
+    generation."""
     assigned = _balance(members, partitions)
     claimed: dict[TopicPartition, list[str]] = {}
     for member, wants in members.items():
@@ -65,27 +66,25 @@ def assign_cooperative_sticky(members: Subscriptions, partitions: Mapping[str, i
 def _balance(members: Subscriptions, partitions: Mapping[str, int]) -> Assignments:
     assigned: Assignments = {member: [] for member in members}
     owners = _owners(members)
+    free: list[tuple[TopicPartition, list[str]]] = []
     for topic, number in partitions.items():
         candidates = [member for member, wants in members.items() if topic in wants.topics]
         for partition in (_partition(topic, index) for index in range(number)):
             owner = owners.get(partition)
             if owner in candidates:
                 assigned[owner].append(partition)
-    given = {partition for each in assigned.values() for partition in each}
-    for topic, number in partitions.items():
-        candidates = [member for member, wants in members.items() if topic in wants.topics]
-        for partition in (_partition(topic, index) for index in range(number)):
-            if candidates and partition not in given:
-                assigned[min(candidates, key=lambda member: len(assigned[member]))].append(
-                    partition
-                )
+            elif candidates:
+                free.append((partition, candidates))
+    for partition, candidates in free:
+        poorest = min(candidates, key=lambda member: len(assigned[member]))
+        assigned[poorest].append(partition)
     while _move_one(members, assigned):
         pass
     return assigned
 
 
 def _owners(members: Subscriptions) -> dict[TopicPartition, str]:
-    """Who owned what, according to the newest generation; two claims of one are none."""
+    """The owners in the newest generation; a partition that two members claim has none."""
     newest: dict[TopicPartition, tuple[int, str | None]] = {}
     for member, wants in members.items():
         generation = generation_of(wants)
@@ -99,7 +98,7 @@ def _owners(members: Subscriptions) -> dict[TopicPartition, str]:
 
 
 def generation_of(subscription: Subscription) -> int:
-    """Before v2 of the protocol Java's sticky assignors have it in their user data."""
+    """Before v2 of the protocol it is in the user data of Java's sticky assignors."""
     data = subscription.user_data
     if subscription.generation == NO_GENERATION and data and len(data) == _GENERATION.size:
         return int(_GENERATION.unpack(data)[0])
@@ -107,7 +106,7 @@ def generation_of(subscription: Subscription) -> int:
 
 
 def _move_one(members: Subscriptions, assigned: Assignments) -> bool:
-    """One partition from a member to one that has at least two less; whether there was any."""
+    """Move a partition from a member to one that has at least two less. False if there is none."""
     by_load = sorted(members, key=lambda member: len(assigned[member]))
     for rich in reversed(by_load):
         for poor in by_load:

@@ -10,6 +10,7 @@ A connection of `open_link` and `open_any_link` belongs to its caller.
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -17,14 +18,6 @@ from kio.schema.errors import ErrorCode
 from suwi.client.addresses import Address
 from suwi.client.errors import Unreachable, error_from
 from suwi.client.settings import ClientSettings
-from suwi.client.topology import (
-    BrokerInfo,
-    PartitionInfo,
-    TopicInfo,
-    broker_info,
-    topic_info,
-    with_newest_leaders,
-)
 from suwi.client.versioned_connection import Connect, VersionedConnection, connect_plain
 from suwi.env import Random
 from suwi.model.errors import (
@@ -33,8 +26,54 @@ from suwi.model.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from suwi.model.ids import NO_NODE, NodeId, TopicPartition
+from suwi.model.ids import (
+    NO_EPOCH,
+    NO_NODE,
+    NO_TOPIC_ID,
+    LeaderEpoch,
+    NodeId,
+    PartitionIndex,
+    TopicId,
+    TopicPartition,
+)
 from suwi.wire.versions import ApiKey
+
+
+class BrokerInfo(NamedTuple):
+    id: NodeId
+    address: Address
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    index: PartitionIndex
+    leader: NodeId = NO_NODE
+    """NO_NODE if there is none."""
+    leader_epoch: LeaderEpoch = NO_EPOCH
+    replicas: tuple[NodeId, ...] = ()
+    isr: tuple[NodeId, ...] = ()
+    offline: tuple[NodeId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    name: str
+    id: TopicId
+    """NO_TOPIC_ID if the broker is too old to have topic ids."""
+    is_internal: bool
+    partitions: tuple[PartitionInfo, ...]
+    """In order of their index."""
+
+    def partition(self, index: int) -> PartitionInfo:
+        """Raises `UnknownTopicOrPartition`."""
+        if not 0 <= index < len(self.partitions):
+            last = len(self.partitions) - 1
+            raise UnknownTopicOrPartition(
+                f"topic {self.name!r} has no partition {index}: "
+                + (f"its partitions are 0 to {last}" if last else "it has partition 0 only")
+            )
+        return self.partitions[index]
 
 
 class Place(NamedTuple):
@@ -81,17 +120,11 @@ class Cluster:
 
     async def link(self, node: NodeId) -> VersionedConnection:
         """A connection to a broker. Raises OSError, and `LeaderNotAvailable` if it is not live."""
-        broker = self.brokers.get(node)
-        if broker is None:
-            raise LeaderNotAvailable(f"broker {node} is not among the live brokers")
-        return await self._connect_to(broker.address)
+        return await self._connect_to(self._address(node))
 
     async def open_link(self, node: NodeId) -> VersionedConnection:
         """A connection of the caller's own to one broker; raises what `link` does."""
-        broker = self.brokers.get(node)
-        if broker is None:
-            raise LeaderNotAvailable(f"broker {node} is not among those that are alive")
-        return await VersionedConnection.open(broker.address, self._connect, self.settings)
+        return await VersionedConnection.open(self._address(node), self._connect, self.settings)
 
     async def open_any_link(self) -> VersionedConnection:
         """A connection of the caller's own to any reachable broker. Raises OSError."""
@@ -107,6 +140,11 @@ class Cluster:
             except OSError as error:
                 tried.append((address, error))
         raise Unreachable(tried)
+
+    def _address(self, node: NodeId) -> Address:
+        if node not in self.brokers:
+            raise LeaderNotAvailable(f"broker {node} is not among the live brokers")
+        return self.brokers[node].address
 
     def _candidates(self) -> Iterable[Address]:
         """Addresses with open connections, then the known brokers, then the bootstrap addresses."""
@@ -208,15 +246,15 @@ class Cluster:
     def _update(self, names: Sequence[str] | None, answer: Any) -> dict[str, ErrorCode]:
         self.id = getattr(answer, "cluster_id", None)
         self.controller = NodeId(getattr(answer, "controller_id", NO_NODE))
-        self.brokers = {b.id: b for b in (broker_info(entity) for entity in answer.brokers)}
+        self.brokers = {b.id: b for b in (_broker_info(entity) for entity in answer.brokers)}
         errors: dict[str, ErrorCode] = {}
         found: dict[str, TopicInfo] = {}
         for entity in answer.topics:
             if entity.error_code and not entity.partitions:
                 errors[entity.name] = entity.error_code
             else:
-                topic = topic_info(entity)
-                found[topic.name] = with_newest_leaders(topic, self._topics.get(topic.name))
+                topic = _topic_info(entity)
+                found[topic.name] = _with_newest_leaders(topic, self._topics.get(topic.name))
         for name in [*self._topics] if names is None else names:
             if name not in found:
                 self._topics.pop(name, None)
@@ -235,3 +273,43 @@ def _unknown_topic_text(name: str, code: ErrorCode) -> str | None:
     if code is ErrorCode.invalid_topic_exception:
         return f"{name!r} is not a valid topic name"
     return None
+
+
+def _broker_info(entity: Any) -> BrokerInfo:
+    return BrokerInfo(
+        NodeId(entity.node_id), Address(entity.host, entity.port), getattr(entity, "rack", None)
+    )
+
+
+def _topic_info(entity: Any) -> TopicInfo:
+    return TopicInfo(
+        entity.name,
+        getattr(entity, "topic_id", None) or NO_TOPIC_ID,
+        getattr(entity, "is_internal", False),
+        tuple(sorted(map(_partition_info, entity.partitions), key=lambda p: p.index)),
+    )
+
+
+def _partition_info(entity: Any) -> PartitionInfo:
+    return PartitionInfo(
+        PartitionIndex(entity.partition_index),
+        NodeId(entity.leader_id),
+        LeaderEpoch(getattr(entity, "leader_epoch", NO_EPOCH)),
+        tuple(NodeId(node) for node in entity.replica_nodes),
+        tuple(NodeId(node) for node in entity.isr_nodes),
+        tuple(NodeId(node) for node in getattr(entity, "offline_replicas", ())),
+    )
+
+
+def _with_newest_leaders(topic: TopicInfo, before: TopicInfo | None) -> TopicInfo:
+    """A broker with stale metadata may return the leader of an older epoch: keep the newer one."""
+    if before is None or before.id != topic.id:
+        return topic
+    known = {partition.index: partition for partition in before.partitions}
+    partitions = tuple(
+        known[p.index]
+        if p.index in known and known[p.index].leader_epoch > p.leader_epoch >= 0
+        else p
+        for p in topic.partitions
+    )
+    return TopicInfo(topic.name, topic.id, topic.is_internal, partitions)

@@ -6,8 +6,7 @@ if no broker responds. Works with Apache Kafka too, without what only Suwi's bro
 """
 
 import asyncio
-import json
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -15,12 +14,11 @@ from kio.schema.errors import ErrorCode
 
 from suwi.client.addresses import Address
 from suwi.client.admin import Admin, ClusterDescription
-from suwi.client.cluster import Cluster
+from suwi.client.cluster import Cluster, PartitionInfo
 from suwi.client.connection import ConnectionLost
 from suwi.client.errors import reason
 from suwi.client.group_lag import find_lags
 from suwi.client.groups import ListedGroup, committed_offsets, list_groups
-from suwi.client.topology import PartitionInfo
 from suwi.client.zookeeper_servers import ServerStatus, ask_servers, parse_connect
 from suwi.env import Clock
 from suwi.model.errors import BrokerError
@@ -151,7 +149,7 @@ async def read_status(
         topics = await cluster.topics()  # the broker is silent: from another one
     reader = _Reader(cluster, clock, timeout_s)
     placed = {TopicPartition(t.name, p.index): p for t in topics for p in t.partitions}
-    short = [tp for tp, info in placed.items() if len(info.isr) < len(info.replicas)]
+    short = {tp: info for tp, info in placed.items() if len(info.isr) < len(info.replicas)}
     found, adding = await asyncio.gather(
         reader.ask_brokers(list(placed.values())),
         reader.part("reassignments", _adding(cluster, short), {}),
@@ -173,12 +171,12 @@ async def read_status(
         len(placed),
         tuple(
             _partition(tp, info)
-            for tp, info in ((tp, placed[tp]) for tp in short)
+            for tp, info in short.items()
             if len(info.isr) < len(info.replicas) - len(adding.get(tp, ()))
         ),
         tuple(
             _partition(tp, info)
-            for tp, info in ((tp, placed[tp]) for tp in short)
+            for tp, info in short.items()
             if len(info.isr) < min(min_isrs.get(tp.topic, 0), len(info.replicas))
         ),
         tuple(_partition(tp, info) for tp, info in placed.items() if not is_led[tp]),
@@ -217,21 +215,20 @@ async def describe_events(cluster: Cluster) -> list[dict[str, Any]]:
     # A connection of its own: a broker that is not Suwi's closes it.
     link = await cluster.open_any_link()
     try:
-        answer = await link.send(ApiKey.DESCRIBE_EVENTS, 0, [b"{}"])
+        return list((await link.call_json(ApiKey.DESCRIBE_EVENTS, {}))["events"])
     finally:
         link.abort()
-    return list(json.loads(bytes(answer))["events"])
 
 
 async def _adding(
-    cluster: Cluster, short: Sequence[TopicPartition]
+    cluster: Cluster, short: Collection[TopicPartition]
 ) -> dict[TopicPartition, tuple[NodeId, ...]]:
     """The replicas that reassignments add."""
     reassignments = await Admin(cluster).reassignments() if short else {}
     return {tp: reassignment.adding_replicas for tp, reassignment in reassignments.items()}
 
 
-async def _min_isrs(cluster: Cluster, short: Sequence[TopicPartition]) -> dict[str, int]:
+async def _min_isrs(cluster: Cluster, short: Collection[TopicPartition]) -> dict[str, int]:
     names = list(dict.fromkeys(tp.topic for tp in short))
     values = await Admin(cluster).topic_settings(names, "min.insync.replicas")
     return {name: int(value) for name, value in values.items()}
@@ -316,7 +313,7 @@ class _Reader:
             # A connection of its own: a broker that is not Suwi's closes it.
             link = await self.cluster.open_link(node)
             sent_ms = self.clock.now_ms()
-            told = json.loads(bytes(await link.send(ApiKey.DESCRIBE_BROKER, 0, [b"{}"])))
+            told = await link.call_json(ApiKey.DESCRIBE_BROKER, {})
             between_ms = (sent_ms + self.clock.now_ms()) // 2
             await link.close()
             if told["stopping"]:

@@ -14,7 +14,7 @@ import ssl
 import struct
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -147,13 +147,21 @@ class PeerConnection(asyncio.BufferedProtocol):
         body = encode_request(api_key, version, fields)
         return self._read(api_key, version, await self.send(api_key, version, [body]))
 
+    async def _call_at_once(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
+        if self._lost is not None:
+            raise self._lost
+        answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        self._write(_Unsent(api_key, version, [encode_request(api_key, version, fields)], answer))
+        return self._read(api_key, version, await answer)
+
     @asynccontextmanager
-    async def alone(self) -> AsyncIterator["Exchange"]:
-        """Use the connection exclusively; requests made in the meantime are sent afterwards."""
+    async def alone(self) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
+        """Use the connection exclusively, with the function that it gives instead of `call`;
+        requests made in the meantime are sent afterwards."""
         assert self._held_back is None
         self._held_back = []
         try:
-            yield Exchange(self)
+            yield self._call_at_once
         finally:
             held_back, self._held_back = self._held_back, None
             for unsent in held_back:
@@ -320,20 +328,3 @@ class PeerConnection(asyncio.BufferedProtocol):
             self.abort()
         elif not pending.answer.done():
             pending.answer.set_result(frame[body_at:])
-
-
-class Exchange:
-    """Exclusive use of a connection; see `PeerConnection.alone`."""
-
-    def __init__(self, connection: PeerConnection) -> None:
-        self._connection = connection
-
-    async def call(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
-        """Send a request and return the response as kio's entity."""
-        connection = self._connection
-        if connection._lost is not None:
-            raise connection._lost
-        answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
-        body = encode_request(api_key, version, fields)
-        connection._write(_Unsent(api_key, version, [body], answer))
-        return connection._read(api_key, version, await answer)

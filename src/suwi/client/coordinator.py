@@ -1,4 +1,4 @@
-"""The coordinator of one group or transactional id: found, asked, and found again after it moved.
+"""Requests to the coordinator of one group or transactional id, wherever it moves.
 
 `call` asks once, `ask` again and again for as long as that may help; `asking` is for one
 question. A member's connection is its own: a JoinGroup that waits for other members
@@ -59,7 +59,7 @@ class Coordinator:
         at_most: int | None = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """Ask the coordinator once. Raises a `BrokerError` and OSError where there is none; the
+        """Ask the coordinator once. Raises a `BrokerError` and OSError if there is none; the
         caller passes its answer to `check`."""
         link = await self.link(api)
         try:
@@ -80,8 +80,8 @@ class Coordinator:
         return error_from(code, message)
 
     async def ask(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """Repeat what fails for reasons that may pass, until patience ends. Where no broker has
-        ever answered, the addresses are likely wrong: `Unreachable` at once."""
+        """Retry after transient errors, up to the retry timeout. If no broker has ever responded,
+        the addresses are likely wrong: raises `Unreachable` at once."""
         retry = Retry(self.cluster.settings, self.cluster.random)
         while True:
             try:
@@ -139,6 +139,6 @@ async def asking(
     question: Callable[[Coordinator], Awaitable[_T]],
     key_type: KeyType = KeyType.GROUP,
 ) -> _T:
-    """Ask a coordinator what may be asked twice. Raises a `BrokerError`, OSError."""
+    """Send an idempotent request, with retries. Raises a `BrokerError`, OSError."""
     coordinator = Coordinator(cluster, key, key_type, shares_connection=True)
     return await coordinator.ask(lambda: question(coordinator))

@@ -17,19 +17,19 @@ from suwi.model.ids import NO_TIMESTAMP, NodeId, Offset, TopicPartition
 
 _ONE_BATCH = ReadSettings(max_wait_ms=0, min_bytes=0, partition_bytes_max=16 * 1024)
 _AGES_S_MAX = 10.0
-"""For all partitions together: who asks how late a group is does not wait long for it."""
+"""The time limit for the timestamps of all partitions together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Of one partition; None is not known."""
+    """The lag of one partition; None means unknown."""
 
     committed: Offset | None
     """None: the group has committed nothing."""
     start: Offset | None
     end: Offset | None
     first_unread_ms: int | None = None
-    """The timestamp of the first record that was not read; None also where there is none."""
+    """The timestamp of the first unread record; None also if there is none."""
     problem: str | None = None
 
     @property
@@ -42,7 +42,7 @@ class Lag:
 async def find_lags(
     cluster: Cluster, committed: Mapping[TopicPartition, Offset | None], *, with_age: bool = True
 ) -> dict[TopicPartition, Lag]:
-    """The lag of each partition. Raises OSError where no broker can be reached."""
+    """The lag of each partition. Raises OSError if no broker can be reached."""
     lags: dict[TopicPartition, Lag] = {}
     known = []
     topics = {topic.name: topic for topic in await cluster.topics()} if committed else {}
@@ -76,7 +76,7 @@ async def find_lags(
 async def _timestamps(
     cluster: Cluster, positions: Mapping[TopicPartition, Offset]
 ) -> dict[TopicPartition, int]:
-    """Of the first records from these offsets on, as far as they can be had."""
+    """The timestamps of the first records from these offsets on, of those that can be read."""
     found: dict[TopicPartition, int] = {}
     by_leader: dict[NodeId, dict[TopicPartition, Wanted]] = {}
     for partition, offset in positions.items():
@@ -104,8 +104,8 @@ async def _ask_leader(
     wanted: dict[TopicPartition, Wanted],
     found: dict[TopicPartition, int],
 ) -> None:
-    """A leader always gives the first partition's batch, others where they are small enough: each
-    round gets on by one at least."""
+    """A leader always returns a batch of the first partition, and of others while they are small
+    enough, so each request makes progress."""
     while wanted:
         try:
             answers = await fetch_from(cluster, leader, wanted, _ONE_BATCH)
@@ -132,4 +132,4 @@ async def _ask_leader(
             else:
                 wanted[partition] = wanted[partition]._replace(offset=position)
         if wanted == before:
-            return  # Nothing came: they end where they begin.
+            return  # No records: the partitions have none from these offsets on.

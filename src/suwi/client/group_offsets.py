@@ -19,7 +19,7 @@ _BY_NAME_AT_MOST = 9  # from version 10 on topics have ids instead of names
 
 
 class Membership(NamedTuple):
-    """Who commits."""
+    """The member that commits."""
 
     member_id: str = ""
     generation: int = NO_GENERATION
@@ -55,8 +55,8 @@ async def commit_once(
     offsets: Mapping[TopicPartition, Offset],
     member: Membership = NO_MEMBER,
 ) -> None:
-    """Raises the error of the first partition that has one, and OSError: then it is not known
-    whether they are committed."""
+    """Raises the error of the first partition that has one. After OSError it is unknown whether
+    they are committed."""
     fields = {
         "group_id": coordinator.key,
         "generation_id_or_member_epoch": member.generation,

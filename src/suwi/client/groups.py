@@ -1,10 +1,9 @@
-"""Consumer groups, as an administrator sees them: listed, described, deleted, with their history.
+"""Administration of consumer groups: list, describe, delete them, and read their history.
 
 `list_groups` asks all brokers, since each knows the groups it coordinates; the others ask the
 group's coordinator, again where it has moved. Committed offsets are `group_offsets.py`'s.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -33,7 +32,7 @@ class ListedGroup(NamedTuple):
     name: str
     state: str
     type: str
-    """`classic` or `consumer`; empty where the broker is too old to say."""
+    """`classic` or `consumer`; empty if the broker is too old to report it."""
     protocol_type: str
     coordinator: NodeId
 
@@ -41,7 +40,7 @@ class ListedGroup(NamedTuple):
 class GroupList(NamedTuple):
     groups: list[ListedGroup]
     silent: dict[NodeId, str]
-    """Why a broker has not told of its groups."""
+    """The brokers that did not respond, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class GroupMember:
     client_id: str
     host: str
     partitions: tuple[TopicPartition, ...]
-    """Empty also where the members' protocol is not known here, as that of Kafka Connect."""
+    """Empty also if the members use another protocol than consumers, as Kafka Connect does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class GroupDescription:
     type: str
     protocol_type: str
     protocol: str
-    """How partitions are assigned; empty where there are no members."""
+    """How partitions are assigned; empty if there are no members."""
     members: tuple[GroupMember, ...]
     coordinator: NodeId
 
@@ -75,16 +74,16 @@ class GroupHistory(NamedTuple):
 
 
 class NoHistory(BrokerError):
-    """The broker does not know what is asked of it."""
+    """The broker does not serve the history of groups."""
 
 
-# -- looking ---------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------
 
 
 async def list_groups(
     cluster: Cluster, states: Sequence[str] = (), *, timeout_s: float = _ANSWER_S
 ) -> GroupList:
-    """All groups by name; one broker that does not answer keeps back only its own."""
+    """All groups by name. If a broker does not respond, only its own groups are missing."""
 
     async def ask(link: VersionedConnection, node: NodeId) -> list[ListedGroup]:
         fields = {"states_filter": list(states), "types_filter": []}
@@ -107,7 +106,7 @@ async def list_groups(
 
 
 async def describe_group(cluster: Cluster, group: str) -> GroupDescription | None:
-    """None where there is no such group. Raises a `BrokerError`, OSError."""
+    """None if there is no such group. Raises a `BrokerError`, OSError."""
     found = await _describe_classic(cluster, group)
     if found is None:
         try:
@@ -185,7 +184,7 @@ async def _describe_consumer(cluster: Cluster, group: str) -> GroupDescription |
 
 
 def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
-    """The bytes are the clients': what cannot be read is taken as nothing."""
+    """Empty if the bytes, which are a client's, cannot be decoded."""
     try:
         return decode_assignment(data).partitions
     except MalformedMessage:
@@ -210,16 +209,15 @@ async def committed_with_metadata(
 
 
 async def group_history(cluster: Cluster, group: str) -> GroupHistory:
-    """Raises `NoHistory` where the coordinator hangs up; a `BrokerError`, OSError."""
+    """Raises `NoHistory` if the coordinator closes the connection; a `BrokerError`, OSError."""
 
     async def ask(coordinator: Coordinator) -> GroupHistory:
         link = await coordinator.link(ApiKey.DESCRIBE_GROUPS)
-        body = json.dumps({"group": group}).encode()
+        fields = {"group": group}
         try:
-            answer = await link.send(ApiKey.DESCRIBE_GROUP_HISTORY, 0, [body], timeout_s=_ANSWER_S)
+            found = await link.call_json(ApiKey.DESCRIBE_GROUP_HISTORY, fields, timeout_s=_ANSWER_S)
         except ConnectionLost as error:
             raise NoHistory(f"{error}; only Suwi's brokers keep the history of groups") from None
-        found = json.loads(bytes(answer))
         if found["error"]:
             raise coordinator.refused(found["error"])
         return GroupHistory(found["exists"], found["rebalances"], found["moves"], coordinator.node)
@@ -231,7 +229,7 @@ async def group_history(cluster: Cluster, group: str) -> GroupHistory:
 
 
 async def delete_group(cluster: Cluster, group: str) -> None:
-    """Raises a `BrokerError`, such as the one of a group that has members; OSError."""
+    """Raises a `BrokerError`, for example if the group has members; OSError."""
 
     may_be_done = False
 
@@ -253,7 +251,7 @@ async def delete_group(cluster: Cluster, group: str) -> None:
 async def delete_offsets(
     cluster: Cluster, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, BrokerError | None]:
-    """What became of each. Raises the error of the whole request, OSError."""
+    """The error of each partition, if any. Raises the error of the whole request, OSError."""
     asked: dict[TopicPartition, dict[str, Any]] = {each: {} for each in sorted(partitions)}
     fields = {"group_id": group, "topics": request_topics(asked)}
 

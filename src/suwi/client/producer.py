@@ -8,14 +8,13 @@ Invariant: records of one partition are stored in the order of their `send`.
 
 import asyncio
 
-from suwi.client.cluster import Cluster
+from suwi.client.cluster import Cluster, TopicInfo
 from suwi.client.delivery import Delivery, OutgoingBatch, record_bytes
 from suwi.client.errors import is_transient
 from suwi.client.identity import Identities
 from suwi.client.partition_sender import PartitionSender, ProducerSettings
 from suwi.client.partitioner import StickyPartitions, partition_of_key
 from suwi.client.retry import Retry
-from suwi.client.topology import TopicInfo
 from suwi.env import Clock
 from suwi.model.errors import UnknownTopicOrPartition
 from suwi.model.ids import NO_NODE, NO_OFFSET, PartitionIndex, TopicPartition

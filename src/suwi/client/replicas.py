@@ -1,20 +1,17 @@
 """The state of every replica, from the brokers that have them (DescribeReplicas)."""
 
 import asyncio
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from suwi.client.cluster import Cluster
+from suwi.client.cluster import Cluster, PartitionInfo, TopicInfo
 from suwi.client.connection import ConnectionLost
 from suwi.client.errors import reason
-from suwi.client.topology import PartitionInfo, TopicInfo
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId
 from suwi.wire.versions import CLIENT_JSON_BYTES_MAX, ApiKey
 
-_VERSION = 0
 _TIMEOUT_S = 5.0
 # Limit of the topic names in one request; the rest is for quotes and commas.
 _NAMES_BYTES_MAX = CLIENT_JSON_BYTES_MAX // 2
@@ -51,11 +48,9 @@ async def _ask(cluster: Cluster, node: NodeId, topics: Sequence[str]) -> list[di
     try:
         link = await cluster.link(node)
         for names in _chunks(topics):
-            body = json.dumps({"topics": names}).encode()
-            answer = await link.send(
-                ApiKey.DESCRIBE_REPLICAS, _VERSION, [body], timeout_s=_TIMEOUT_S
-            )
-            states += json.loads(bytes(answer))["replicas"]
+            fields = {"topics": names}
+            told = await link.call_json(ApiKey.DESCRIBE_REPLICAS, fields, timeout_s=_TIMEOUT_S)
+            states += told["replicas"]
         return states
     except ConnectionLost as error:
         return f"{error}; only Suwi's brokers can describe their replicas"

@@ -246,8 +246,8 @@ class _SaslAuthentication:
             self._connection.abort()
 
     async def _authenticate(self, mechanism: ClientMechanism) -> int:
-        async with self._connection.alone() as exchange:
-            chosen = await exchange.call(
+        async with self._connection.alone() as call:
+            chosen = await call(
                 ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, {"mechanism": mechanism.name}
             )
             if chosen.error_code == UnsupportedSaslMechanism.code:
@@ -262,7 +262,7 @@ class _SaslAuthentication:
             token: bytes | None = mechanism.first()
             lifetime_ms = 0
             while token is not None:
-                answer = await exchange.call(
+                answer = await call(
                     ApiKey.SASL_AUTHENTICATE, _AUTHENTICATE_VERSION, {"auth_bytes": token}
                 )
                 if answer.error_code:

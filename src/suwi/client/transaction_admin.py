@@ -1,4 +1,4 @@
-"""Transactions, as an administrator sees them: listed, described, and ended by hand.
+"""Administration of transactions: list, describe and abort them.
 
 `list_transactions` asks all brokers, since each knows the transactional ids that it coordinates;
 `describe_transaction` asks the id's coordinator; `producers_of` and `write_abort_marker` ask the
@@ -44,7 +44,7 @@ class ListedTransaction(NamedTuple):
 class TransactionList(NamedTuple):
     transactions: list[ListedTransaction]
     silent: dict[NodeId, str]
-    """Why a broker has not told of its transactions."""
+    """The brokers that did not respond, with the reason."""
 
 
 class TransactionDescription(NamedTuple):
@@ -59,7 +59,7 @@ class TransactionDescription(NamedTuple):
 
 
 class PartitionProducer(NamedTuple):
-    """What a partition knows of a producer."""
+    """The state of a producer in a partition."""
 
     producer: Identity
     last_sequence: int
@@ -77,17 +77,17 @@ class OpenTransaction(NamedTuple):
 class HangingTransactions(NamedTuple):
     transactions: list[OpenTransaction]
     unread: dict[TopicPartition, str]
-    """Why a partition could not be looked at."""
+    """The partitions that could not be read, with the reason."""
 
 
 class StuckTransaction(NamedTuple):
-    """One that is decided, and that its coordinator cannot complete."""
+    """A transaction that is decided, but that its coordinator cannot complete."""
 
     decided: TransactionDescription
     partition: TopicPartition | None
-    """That has no marker yet; None if none of the partitions that were looked at."""
+    """A partition without a marker; None if all partitions that could be read have one."""
     producer: PartitionProducer | None
-    """What the partition knows, if it could be asked."""
+    """The producer's state in the partition, if that could be read."""
 
 
 async def list_transactions(
@@ -98,7 +98,8 @@ async def list_transactions(
     longer_than_ms: int = -1,
     pattern: str | None = None,
 ) -> TransactionList:
-    """All transactional ids by name; a broker that does not answer keeps back only its own."""
+    """All transactional ids by name. If a broker does not respond, only those it coordinates are
+    missing."""
     fields = {
         "state_filters": list(states),
         "producer_id_filters": list(producer_ids),
@@ -187,8 +188,8 @@ def _producer(found: Any) -> PartitionProducer:
 async def find_hanging(
     cluster: Cluster, partitions: Iterable[TopicPartition], silent_since_ms: int
 ) -> HangingTransactions:
-    """Open transactions without a write since a time, which no coordinator will ever end. Raises a
-    `BrokerError`, OSError; also if a broker does not tell of its transactions."""
+    """Open transactions without a write since `silent_since_ms` that no coordinator knows. Raises a
+    `BrokerError`, OSError; also if a broker does not list its transactions."""
     candidates: list[OpenTransaction] = []
     unread: dict[TopicPartition, str] = {}
     for partition, producers in sorted((await producers_of(cluster, partitions)).items()):

@@ -42,8 +42,8 @@ _TV2: Final = 2
 # The first versions of TV2; a request of an older version belongs to TV1.
 _TV2_FROM: Final = {ApiKey.PRODUCE: 12, ApiKey.END_TXN: 5, ApiKey.TXN_OFFSET_COMMIT: 5}
 _ADD_PARTITIONS_AT_MOST: Final = 3  # From version 4 on it is for brokers.
-# What cannot be mended by aborting: another producer has the id, or the coordinator's state of this
-# one is not what it must be.
+# After these errors an abort does not help: another producer has the id, or the coordinator's state
+# does not match this producer's.
 _FATAL: Final = frozenset(
     {
         ErrorCode.producer_fenced,
@@ -67,7 +67,7 @@ class State(Enum):
 
 
 class TransactionalProducer(Identities):
-    """As the `Identities` of its `Producer` it registers partitions and hears of failures."""
+    """It is the `Identities` of its `Producer`: it registers partitions and is told of failures."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class TransactionalProducer(Identities):
             raise InvalidTxnState(f"the producer is {self.state.name.lower()}")
 
     def _check_no_error(self) -> None:
-        """Raises the error after which the transaction can only be aborted, or nothing be done."""
+        """Raises the error that allows only to abort the transaction, or to close the producer."""
         if self._error is not None:
             raise self._error
 

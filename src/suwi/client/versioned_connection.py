@@ -5,6 +5,7 @@ common version, `send` sends an encoded one. Both have a timeout.
 """
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -105,6 +106,13 @@ class VersionedConnection:
         """Send an encoded request; returns the body of the response."""
         async with self._time_limit(timeout_s):
             return await self._connection.send(api, version, body)
+
+    async def call_json(
+        self, api: ApiKey, fields: Mapping[str, Any], *, timeout_s: float | None = None
+    ) -> Any:
+        """As `call`, for Suwi's own APIs, whose bodies are JSON."""
+        body = json.dumps(fields).encode()
+        return json.loads(bytes(await self.send(api, 0, [body], timeout_s=timeout_s)))
 
     async def send_unanswered(
         self, api: ApiKey, version: int, body: Sequence[bytes | bytearray | memoryview]

@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 LISTED_MAX: Final = 100
 """How many problems a broker describes; the metric counts all."""
+_REPORT: Final = "report the traceback in the broker's log; the broker tries again by itself"
 
 
 class ProblemKind(Enum):
@@ -45,18 +46,9 @@ class ProblemKind(Enum):
         "connections-refused",
         "close clients, or raise the limit of open files (ulimit -n) or max.connections",
     )
-    PARTITION_FAILED = (
-        "partition-failed",
-        "report the traceback in the broker's log; the broker tries again by itself",
-    )
-    COORDINATOR_FAILED = (
-        "coordinator-failed",
-        "report the traceback in the broker's log; the broker tries again by itself",
-    )
-    TASK_FAILING = (
-        "task-failing",
-        "report the traceback in the broker's log; the broker tries again by itself",
-    )
+    PARTITION_FAILED = "partition-failed", _REPORT
+    COORDINATOR_FAILED = "coordinator-failed", _REPORT
+    TASK_FAILING = "task-failing", _REPORT
     DAMAGED_BATCH = (
         "damaged-batch",
         "check the disk; another in-sync replica replaces it, without one: `suwi repair segments`",

@@ -32,17 +32,13 @@ KEYS_WITHOUT_EFFECT = {
 }
 """Dynamic keys of Kafka for what is not here. They are accepted here too, without effect."""
 
-STATIC_KEYS_WITHOUT_EFFECT = {
-    declared.name: declared
-    for declared in (
-        Key(
-            "leader.imbalance.per.broker.percentage",
-            int32(0),
-            10,
-            "Accepted without effect: preferred leaders are elected whatever their share is.",
-        ),
-    )
-}
+_IMBALANCE = Key(
+    "leader.imbalance.per.broker.percentage",
+    int32(0),
+    10,
+    "Accepted without effect: preferred leaders are elected whatever their share is.",
+)
+STATIC_KEYS_WITHOUT_EFFECT = {_IMBALANCE.name: _IMBALANCE}
 """As `KEYS_WITHOUT_EFFECT`, but Kafka reads them at the start only."""
 
 # Kafka's keys that are common in server.properties files and have no effect here. Each one that is

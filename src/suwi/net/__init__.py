@@ -15,8 +15,8 @@ from suwi.net.answers import (
     Promise,
     Reply,
 )
-from suwi.net.connection import ClientIdentity, Connection, Dispatch
-from suwi.net.dispatch import Dispatcher, Handler, Request
+from suwi.net.connection import Connection, Dispatch
+from suwi.net.dispatch import Dispatcher, Request
 from suwi.net.limits import Limits
 from suwi.net.listener import Budget, Listener
 
@@ -25,13 +25,11 @@ __all__ = [
     "Answer",
     "Budget",
     "Chunk",
-    "ClientIdentity",
     "CloseConnection",
     "Connection",
     "Dispatch",
     "Dispatcher",
     "Exclusive",
-    "Handler",
     "Later",
     "Limits",
     "Listener",

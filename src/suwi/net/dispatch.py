@@ -22,7 +22,6 @@ from suwi.security.principal import Principal
 from suwi.wire.codec import (
     LARGE_BYTES,
     encode_refusal,
-    encode_response,
     is_read_in_slices,
     read_request,
     reading_request,
@@ -38,22 +37,6 @@ _CLUSTER_AUTHORIZATION_FAILED: Final = 31
 _INVALID_REQUEST: Final = 42
 _CORRELATION_ID: Final = struct.Struct(">i")
 _ANSWERS: Final = (Reply, Later, Exclusive, NoReply)  # not a union, which is built on each call
-# Responses of Kafka's broker-only APIs to other clients, without the error code.
-_REFUSALS: Final[Mapping[int, Mapping[str, Any]]] = {
-    ApiKey.ALTER_PARTITION: {"throttle_time": 0, "topics": ()},
-    ApiKey.ENVELOPE: {"response_data": None},
-    ApiKey.BROKER_HEARTBEAT: {
-        "throttle_time": 0,
-        "is_caught_up": False,
-        "is_fenced": False,
-        "should_shut_down": False,
-    },
-    ApiKey.ALLOCATE_PRODUCER_IDS: {
-        "throttle_time": 0,
-        "producer_id_start": -1,
-        "producer_id_len": 0,
-    },
-}
 
 
 class Request:
@@ -296,11 +279,11 @@ def _for_peers(handler: Handler) -> Handler:
 
 def _refuse(request: Request) -> Reply:
     """CLUSTER_AUTHORIZATION_FAILED, if it is one of Kafka's APIs."""
-    fields = _REFUSALS.get(request.api_key)
-    if fields is None:
+    if not APIS[request.api_key].is_kafkas:
         raise CloseConnection(f"{APIS[request.api_key].name} is for brokers only")
-    refusal = {**fields, "error_code": _CLUSTER_AUTHORIZATION_FAILED}
-    return Reply([encode_response(request.api_key, request.version, refusal)])
+    body = encode_refusal(request.api_key, request.version, _CLUSTER_AUTHORIZATION_FAILED)
+    assert body is not None, "every response of a broker-only API has an error code"
+    return Reply([body])
 
 
 def _check_size(api_key: int, size_bytes: int, bytes_max: int) -> None:

@@ -1,7 +1,7 @@
 """Builds batches: for our own client, the coordinators, transaction markers and tests.
 
-`build_batch` encodes records, `build_marker` builds a transaction marker, `seal` completes any
-batch.
+`build_batch` encodes records, `build_marker` builds a transaction marker, `recompress` changes the
+codec of a batch, `seal` completes any batch.
 Invariant: batches built here pass `iter_records`, and their CRC is valid.
 """
 
@@ -18,6 +18,7 @@ from suwi.model.ids import (
     NO_TIMESTAMP,
 )
 from suwi.records.batch import (
+    CODEC_MASK,
     CONTROL_BIT,
     CRC_AT,
     HEADER,
@@ -29,8 +30,8 @@ from suwi.records.batch import (
     BatchHeader,
     compute_crc,
 )
-from suwi.records.compression import Compression, compress
-from suwi.records.record import Headers, MarkerType, Record, wrap_int64
+from suwi.records.compression import Buffer, Compression, compress
+from suwi.records.record import Headers, MarkerType, Record, records_section, wrap_int64
 
 _CRC = struct.Struct(">I")
 _MARKER_KEY = struct.Struct(">hh")
@@ -188,6 +189,26 @@ def seal(header: BatchHeader, section: bytes) -> bytearray:
     HEADER.pack_into(batch, 0, base_offset, len(batch) - LOG_OVERHEAD_BYTES, *rest)
     _CRC.pack_into(batch, CRC_AT, compute_crc(batch, 0, len(batch)))
     return batch
+
+
+def recompress(
+    batch: Buffer,
+    header: BatchHeader,
+    codec: Compression,
+    *,
+    compression_level: int | None = None,
+    decompressed_bytes: int | None = None,
+) -> bytearray:
+    """The same batch with its records compressed by `codec`; offsets, times, producer are kept.
+
+    For a `compression.type` other than `producer`. Records are not decoded: a client's batch must
+    have passed `validate_produced_records`. One that already has this codec is copied unchanged.
+    """
+    if header.codec is codec:
+        return bytearray(memoryview(batch)[: header.size_bytes])
+    section = records_section(batch, header, decompressed_bytes=decompressed_bytes)
+    attributes = header.attributes & ~CODEC_MASK | codec
+    return seal(header._replace(attributes=attributes), compress(codec, section, compression_level))
 
 
 def _encode_headers(headers: Headers) -> bytearray:

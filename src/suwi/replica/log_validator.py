@@ -16,8 +16,8 @@ from suwi.records.batch import (
     read_header,
     stamp,
 )
+from suwi.records.builder import recompress
 from suwi.records.compression import Compression
-from suwi.records.convert import recompress
 from suwi.records.validate import (
     BatchRules,
     validate_produced_batch,

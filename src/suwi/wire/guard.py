@@ -111,11 +111,13 @@ def structure_step(structure: Structure) -> Step:
 
 
 def _fixed_bytes(field: Field) -> int | None:
-    if field.is_array:
-        return None
-    if field.kafka_type == "uuid":
+    return None if field.is_array else _type_bytes(field.kafka_type)
+
+
+def _type_bytes(kafka_type: str) -> int | None:
+    if kafka_type == "uuid":
         return UUID_BYTES
-    layout = FIXED.get(field.kafka_type)
+    layout = FIXED.get(kafka_type)
     return None if layout is None else struct.calcsize(f">{layout}")
 
 
@@ -233,11 +235,8 @@ def item_step(field: Field, flexible: bool) -> tuple[Step, int, int | None]:
         least = _bytes_min(structure)
         fixed = None if structure.flexible or None in sizes else least
         return structure_step(structure), least, fixed
-    if field.kafka_type == "uuid":
-        return _skip_step(UUID_BYTES), UUID_BYTES, UUID_BYTES
-    layout = FIXED.get(field.kafka_type)
-    if layout is not None:
-        size_bytes = struct.calcsize(f">{layout}")
+    size_bytes = _type_bytes(field.kafka_type)
+    if size_bytes is not None:
         return _skip_step(size_bytes), size_bytes, size_bytes
     step = _text_step(field, flexible, nullable=False)
     if flexible:

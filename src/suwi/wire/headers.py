@@ -16,13 +16,6 @@ from suwi.wire.versions import APIS
 _START: Final = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
 _START_BYTES: Final = _START.size
 _CORRELATION_ID: Final = struct.Struct(">i")
-_CORRELATION_ID_AND_NO_TAGS: Final = struct.Struct(">ix")
-_TAGS_IN_RESPONSE: Final = frozenset(
-    (key, version)
-    for key, api in APIS.items()
-    for version in range(api.min_version, api.max_version + 1)
-    if api.response_header_has_tags(version)
-)
 _NEVER: Final = 1 << 15  # above every version
 _FLEXIBLE_FROM: Final = {
     key: _NEVER if api.flexible_from is None else api.flexible_from for key, api in APIS.items()
@@ -68,9 +61,8 @@ def read_request_header(frame: memoryview) -> RequestHeader:
 
 def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
     """Encode the header of a response."""
-    if (api_key, version) in _TAGS_IN_RESPONSE:
-        return _CORRELATION_ID_AND_NO_TAGS.pack(correlation_id)
-    return _CORRELATION_ID.pack(correlation_id)
+    start = _CORRELATION_ID.pack(correlation_id)
+    return start + b"\0" if APIS[api_key].response_header_has_tags(version) else start
 
 
 def request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:

@@ -166,9 +166,14 @@ class Api(NamedTuple):
     `wire.offset_commit`, or as JSON."""
 
     @property
+    def is_kafkas(self) -> bool:
+        """The others are Suwi's own."""
+        return self.key < _SUWI_APIS_FROM
+
+    @property
     def is_advertised(self) -> bool:
         """Suwi's own APIs are not advertised: other clients do not know them."""
-        return self.audience is Audience.CLIENTS and self.key < _SUWI_APIS_FROM
+        return self.audience is Audience.CLIENTS and self.is_kafkas
 
     @property
     def is_forwarded(self) -> bool:

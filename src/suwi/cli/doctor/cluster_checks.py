@@ -10,10 +10,9 @@ from suwi.cli.doctor.finding import ERROR, WARNING, Finding
 from suwi.cli.output import duration_text, size_text
 from suwi.cli.status import Wanted, problem_text, problems, read
 from suwi.client.admin import Admin
-from suwi.client.cluster import Cluster
+from suwi.client.cluster import Cluster, TopicInfo
 from suwi.client.cluster_status import ALIVE, ClusterStatus
 from suwi.client.replicas import PartitionReplicas, describe_replicas
-from suwi.client.topology import TopicInfo
 
 _CLOCK_MS_MAX = 500
 _FREE_MIN = 0.1
