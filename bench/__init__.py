@@ -6,6 +6,6 @@ affects all of them. Beside wall time the server's CPU time is measured, which h
 what else the machine does.
 
 `jobs` defines what is measured, `clients` the loads (each in its own process), `homes` and
-`servers` the systems under load, `goals` what they should reach; `report` and `chart` write
-`docs/benchmarks/`.
+`servers` the systems under load, `goals` what they should reach. `pages` and `overview` write
+`docs/benchmarks/`; `python -m bench --redraw` does so without a run.
 """

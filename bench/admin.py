@@ -4,41 +4,20 @@ In versions that Suwi and Apache Kafka both serve.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from bench.clients.sockets import Wire
-from bench.messages import CLIENT_ID, FETCH_VERSION, frame
-from suwi.wire.codec import encode_request, read_response
+from bench.messages import CLIENT_ID, FETCH_VERSION, frame, read, request
 from suwi.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
-from suwi.wire.headers import read_response_header, request_header
+from suwi.wire.headers import request_header
 from suwi.wire.versions import ApiKey
 
 _TOPIC, _BROKER = 2, 4
 _SET = 0
 _EARLIEST, _LATEST = -2, -1
 _TIMEOUT_MS = 120_000
-_VERSIONS: Final = {
-    ApiKey.METADATA: 12,
-    ApiKey.LIST_OFFSETS: 8,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: 4,
-    ApiKey.CREATE_TOPICS: 7,
-    ApiKey.DELETE_TOPICS: 5,
-    ApiKey.DESCRIBE_CONFIGS: 4,
-    ApiKey.DESCRIBE_LOG_DIRS: 4,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
-    ApiKey.DESCRIBE_CLUSTER: 1,
-    ApiKey.INIT_PRODUCER_ID: 4,
-}
-
 Topics = Mapping[str, int]
 """Names and numbers of partitions."""
-
-
-def request(api: ApiKey, fields: dict[str, Any]) -> bytes:
-    """A framed request."""
-    version = _VERSIONS[api]
-    header = request_header(api, version, 0, CLIENT_ID)
-    return frame(header + encode_request(api, version, fields))
 
 
 def describe_broker(node: int = 0) -> bytes:
@@ -125,12 +104,7 @@ class Admin(Wire):
         self.socket.settimeout(_TIMEOUT_MS / 1000)
 
     def call(self, api: ApiKey, fields: dict[str, Any]) -> Any:
-        return self._read(api, self.ask(request(api, fields)))
-
-    def _read(self, api: ApiKey, reply: bytes) -> Any:
-        version = _VERSIONS[api]
-        _, body_at = read_response_header(api, version, reply)
-        return read_response(api, version, reply, body_at)
+        return read(api, self.ask(request(api, fields)))
 
     def create(self, topics: Topics, *, replicas: list[int] | None = None, **config: str) -> None:
         """With `replicas`: all partitions on these brokers, led by the first."""
@@ -169,7 +143,7 @@ class Admin(Wire):
 
     def start_offset(self, topic: str) -> int:
         reply = self.ask(list_offsets({topic: 1}, _EARLIEST))
-        answer = self._read(ApiKey.LIST_OFFSETS, reply).topics[0].partitions[0]
+        answer = read(ApiKey.LIST_OFFSETS, reply).topics[0].partitions[0]
         _check([answer])
         return int(answer.offset)
 

@@ -1,36 +1,12 @@
 """Requests of group members, in versions that Suwi and Apache Kafka both serve."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
 
-from bench.messages import CLIENT_ID, frame
-from suwi.wire.codec import encode_request, read_response
-from suwi.wire.headers import read_response_header, request_header
+from bench.messages import read, request
 from suwi.wire.versions import ApiKey
 
-_VERSIONS: Final = {
-    ApiKey.FIND_COORDINATOR: 4,
-    ApiKey.JOIN_GROUP: 7,
-    ApiKey.SYNC_GROUP: 5,
-    ApiKey.HEARTBEAT: 4,
-    ApiKey.LEAVE_GROUP: 4,
-    ApiKey.OFFSET_COMMIT: 8,
-    ApiKey.OFFSET_FETCH: 8,
-    ApiKey.METADATA: 12,
-}
 PROTOCOL = "range"
 _SESSION_MS, _REBALANCE_MS = 30_000, 60_000
-
-
-def request(api: ApiKey, fields: dict[str, Any]) -> bytes:
-    version = _VERSIONS[api]
-    return frame(request_header(api, version, 0, CLIENT_ID) + encode_request(api, version, fields))
-
-
-def read(api: ApiKey, reply: bytes) -> Any:
-    version = _VERSIONS[api]
-    _, body_at = read_response_header(api, version, reply)
-    return read_response(api, version, reply, body_at)
 
 
 def find_coordinator(group: str) -> bytes:

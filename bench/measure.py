@@ -1,8 +1,10 @@
 """Figures: the measurements of one system in one job, over all repetitions."""
 
 import math
+import os
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -107,6 +109,18 @@ def take_turns(
                 figures[system].add({**metrics, **speed})
     print(f"{job}: {time.perf_counter() - started:.0f} s", file=sys.stderr)
     return list(figures.values())
+
+
+def warm_page_cache(size_bytes: int) -> None:
+    """Write this much and free it, just before a measurement needs that memory.
+
+    A virtual machine may return freed memory to its host after a second or two. Writing to a new
+    file then has to allocate every page, which costs several times as much as the write itself.
+    """
+    piece = bytes(1024 * 1024)
+    with tempfile.TemporaryFile(prefix="suwi-bench-") as file:
+        for position in range(0, size_bytes, len(piece)):
+            os.pwrite(file.fileno(), piece, position)
 
 
 def percentile(values: Iterable[float], share: float) -> float:

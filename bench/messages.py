@@ -2,9 +2,11 @@
 
 import struct
 import time
+from typing import Any, Final
 
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
+from suwi.wire.codec import encode_request, read_response
 from suwi.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
 from suwi.wire.headers import read_response_header, request_header
 from suwi.wire.produce import decode_produce_response, encode_produce_request
@@ -15,12 +17,44 @@ PRODUCE_VERSION = 9
 FETCH_VERSION = 12
 RECORD_BYTES_MAX = 1_000
 CLIENT_ID = "bench"
+# Versions that Suwi and Apache Kafka both serve.
+_VERSIONS: Final = {
+    ApiKey.METADATA: 12,
+    ApiKey.LIST_OFFSETS: 8,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: 4,
+    ApiKey.CREATE_TOPICS: 7,
+    ApiKey.DELETE_TOPICS: 5,
+    ApiKey.DESCRIBE_CONFIGS: 4,
+    ApiKey.DESCRIBE_LOG_DIRS: 4,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
+    ApiKey.DESCRIBE_CLUSTER: 1,
+    ApiKey.INIT_PRODUCER_ID: 4,
+    ApiKey.FIND_COORDINATOR: 4,
+    ApiKey.JOIN_GROUP: 7,
+    ApiKey.SYNC_GROUP: 5,
+    ApiKey.HEARTBEAT: 4,
+    ApiKey.OFFSET_COMMIT: 8,
+    ApiKey.OFFSET_FETCH: 8,
+}
 _NOT_READY = (3, 5, 6)  # unknown topic or partition, no leader, not the leader
 _SIZE = struct.Struct(">i")
 
 
 def frame(body: bytes) -> bytes:
     return _SIZE.pack(len(body)) + body
+
+
+def request(api: ApiKey, fields: dict[str, Any]) -> bytes:
+    """A framed request."""
+    version = _VERSIONS[api]
+    return frame(request_header(api, version, 0, CLIENT_ID) + encode_request(api, version, fields))
+
+
+def read(api: ApiKey, reply: bytes) -> Any:
+    """The entity of the reply to such a request."""
+    version = _VERSIONS[api]
+    _, body_at = read_response_header(api, version, reply)
+    return read_response(api, version, reply, body_at)
 
 
 def batch_of(size_bytes: int) -> tuple[bytes, int]:

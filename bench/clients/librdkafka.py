@@ -4,8 +4,8 @@ import time
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from bench import page_cache
 from bench.clients import Metrics, Options, client_main
+from bench.measure import warm_page_cache
 from bench.processes import Stopwatch
 
 _CHUNK = 1_000
@@ -20,7 +20,7 @@ def produce(options: Options) -> Metrics:
     producer.produce(topic, value, partition=0)  # connects and learns where to send
     assert producer.flush(_IDLE_S_MAX) == 0
     send, poll = producer.produce, producer.poll
-    page_cache.warm(total * len(value) * 5 // 4)
+    warm_page_cache(total * len(value) * 5 // 4)
     watch = Stopwatch(options["server_pids"])
     for number in range(total // _CHUNK):
         partition = number % options.get("partitions", 1)

@@ -3,9 +3,9 @@
 Nothing is encoded or decoded meanwhile, so that the client costs as little as possible in Python.
 """
 
-from bench import page_cache
 from bench.clients import Metrics, Options, client_main
 from bench.clients.sockets import Wire
+from bench.measure import warm_page_cache
 from bench.messages import base_offset, batch_of, produce_request
 from bench.processes import Stopwatch
 
@@ -22,7 +22,7 @@ def replay(options: Options) -> Metrics:
     with Wire(options["address"]) as wire:
         first = wire.first_produce(request) if options["checks"] else wire.ask(request)
         first_offset = base_offset(first) if options["checks"] else None
-        page_cache.warm(total * len(batch) * 5 // 4)
+        warm_page_cache(total * len(batch) * 5 // 4)
         watch = Stopwatch(options["server_pids"])
         _pump(wire, request * per_block, per_block, total, len(first) + 4)
         metrics = watch.stop()

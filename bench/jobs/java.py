@@ -6,10 +6,9 @@ consumer group; as long as Suwi serves none, a loop with `assign` replaces it.
 
 from pathlib import Path
 
-from bench import page_cache
 from bench.clients import Metrics
 from bench.clients.java import JavaClient
-from bench.measure import Figure, take_turns
+from bench.measure import Figure, take_turns, warm_page_cache
 from bench.processes import Stopwatch
 from bench.rig import Rig, Run
 from bench.servers import Server
@@ -42,7 +41,7 @@ def produce_once(
     server: Server, java: JavaClient, topic: str, payload: Path, record_bytes: int, records: int
 ) -> Metrics:
     warm_up = records // _WARM_UP_SHARE
-    page_cache.warm((records + warm_up) * record_bytes * 5 // 4)
+    warm_page_cache((records + warm_up) * record_bytes * 5 // 4)
     watch = Stopwatch(server.pids)
     metrics = java.produce(server.address, topic, records, warm_up, payload)
     metrics["mb_per_s"] = metrics["records_per_s"] * record_bytes / 1e6

@@ -9,16 +9,13 @@ from bench.clients import Metrics
 from bench.clients.sockets import Wire
 from bench.homes import Home, home
 from bench.measure import Figure, take_turns
-from bench.messages import batch_of, frame, produce_request
+from bench.messages import batch_of, produce_request, request
 from bench.plan import Plan
 from bench.processes import cpu_s, idle_cpu_percent, rss_mb
 from bench.servers import Server
-from suwi.wire.codec import encode_request
-from suwi.wire.headers import request_header
 from suwi.wire.versions import ApiKey
 
 JOB = "start to first acknowledged produce, then idle"
-_METADATA_VERSION = 9
 _TOPIC = "first"
 
 
@@ -41,7 +38,12 @@ def start_and_produce(place: Home, topic: str, batch_bytes: int = 1024) -> tuple
     As a client does: metadata, which creates the topic if necessary, until a produce is accepted.
     """
     produce = produce_request(topic, batch_of(batch_bytes)[0], -1)
-    metadata = frame(_metadata_request(topic))
+    asked = {
+        "topics": [{"name": topic, "topic_id": None}],
+        "allow_auto_topic_creation": True,
+        "include_topic_authorized_operations": False,
+    }
+    metadata = request(ApiKey.METADATA, asked)
     start = time.perf_counter()
     server = place.start()
     listening = time.perf_counter()
@@ -55,16 +57,3 @@ def start_and_produce(place: Home, topic: str, batch_bytes: int = 1024) -> tuple
         "listening_to_ack_ms": (acknowledged - listening) * 1000,
         "cpu_ms": cpu_s(server.pid) * 1000,
     }
-
-
-def _metadata_request(topic: str) -> bytes:
-    return request_header(ApiKey.METADATA, _METADATA_VERSION, 1, "bench") + encode_request(
-        ApiKey.METADATA,
-        _METADATA_VERSION,
-        {
-            "topics": [{"name": topic}],
-            "allow_auto_topic_creation": True,
-            "include_cluster_authorized_operations": False,
-            "include_topic_authorized_operations": False,
-        },
-    )
