@@ -28,7 +28,7 @@ from chaos.readers import Tail
 from chaos.record_checker import Reading, stored_in_spite_of_an_error, violations
 from chaos.report import Report, conclude
 from chaos.writer import FLUSH_S
-from suwi.cli.log_format import FieldFormatter
+from suwi.cli.output import FieldFormatter
 from suwi.testing import Cluster, NotInTime
 
 WRITERS = ("librdkafka", "librdkafka", "librdkafka-impatient", "aiokafka")

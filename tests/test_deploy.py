@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+from suwi.admin.server_properties import from_environment, from_file, parse_settings
 from suwi.cli.main import app
-from suwi.cli.properties import from_environment, from_file, parse_settings
 from suwi.env import local_env
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.listener_config import parse_listeners
@@ -92,8 +92,8 @@ def options_of(words: list[str]) -> tuple[set[str], int]:
     command: Any = get_command(app)
     depth = 0
     while hasattr(command, "commands"):
-        assert words[depth] in command.commands, words
-        command = command.commands[words[depth]]
+        command = command.get_command(None, words[depth])
+        assert command is not None, words
         depth += 1
     options = {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
     return options, depth
@@ -224,7 +224,7 @@ def rendered(template: Path, **facts: Any) -> str:
 
 
 def test_the_properties_that_ansible_writes_are_sound(tmp_path: Path) -> None:
-    from suwi.cli.doctor.config_checks import check_config
+    from suwi.admin.config_checks import check_config
 
     roles = DEPLOY / "ansible/roles/suwi"
     defaults = documents(roles / "defaults/main.yaml")[0]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.cli.reassign import move
+from suwi.admin.reassignment import move
 from suwi.client.admin import Admin, Resource, ResourceType
 from suwi.client.cluster import Cluster
 from suwi.client.connection import PeerConnection
@@ -183,7 +183,7 @@ def test_a_command_that_moves_replicas_goes_on_after_no_broker_could_be_reached(
     async def scenario(cluster: SimCluster, admin: Admin) -> None:
         late = NodeId(cut_off(cluster)[0])
         client: Cluster = cluster.client("mover")
-        moving = asyncio.create_task(move(client, {ORDERS: (NodeId(1), late)}, quiet=True))
+        moving = asyncio.create_task(move(client, {ORDERS: (NodeId(1), late)}, print))
         await until(lambda: now(cluster).is_reassigning)
         for node in cluster.nodes.values():
             node.kill()

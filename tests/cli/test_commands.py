@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from suwi.cli.properties import from_environment
+from suwi.admin.server_properties import from_environment
+from suwi.cli.main import COMMANDS
 from tests.broker_process import BrokerProcess
 from tests.cli.support import COMMAND, Suwi
 
@@ -166,6 +167,13 @@ def test_help_does_not_import_what_commands_need() -> None:
     assert ended.stderr == ""
     for name in "serve topics configs produce consume dump".split():
         assert name in ended.stdout
+
+
+def test_help_says_of_each_command_what_the_command_says_of_itself(suwi: Suwi) -> None:
+    for name, text in COMMANDS.items():
+        said = " ".join(suwi.ok(name, "--help").split())
+        assert text in said, name
+    assert "Did you mean 'topics'?" in suwi.misuse("topic")
 
 
 @pytest.mark.parametrize(

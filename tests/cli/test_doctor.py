@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from suwi.cli.doctor.cluster_checks import _CHECKS, Found
+from suwi.admin.cluster_checks import _CHECKS, Found
 from suwi.client.cluster_status import ALIVE, BrokerStatus, ClusterStatus, DiskStatus
 from suwi.testing import Cluster
 from tests.broker_process import BrokerProcess
@@ -55,8 +55,8 @@ def write(path: Path, **changes: str) -> Path:
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A directory that does not count as one for temporary files, although it is."""
-    monkeypatch.setattr("suwi.cli.doctor.config_checks._VOLATILE", ("/nowhere",))
-    monkeypatch.setattr("suwi.cli.doctor.config_checks._OPEN_FILES_MIN", 0)
+    monkeypatch.setattr("suwi.admin.config_checks._VOLATILE", ("/nowhere",))
+    monkeypatch.setattr("suwi.admin.config_checks._OPEN_FILES_MIN", 0)
     return tmp_path
 
 
@@ -115,7 +115,7 @@ def test_every_bad_key_is_named(suwi: Suwi, home: Path) -> None:
 def test_a_low_limit_of_open_files_is_found(
     suwi: Suwi, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("suwi.cli.doctor.config_checks._OPEN_FILES_MIN", 1 << 62)
+    monkeypatch.setattr("suwi.admin.config_checks._OPEN_FILES_MIN", 1 << 62)
     monkeypatch.setattr("resource.getrlimit", lambda _: (256, 1024))
     (found,) = findings(suwi, "--config", write(home / "server.properties"))
     assert found["problem"].startswith("this shell may open 1024 files")
@@ -144,7 +144,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def data(stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("suwi.cli.doctor.data_checks._FREE_MIN", 0)
+    monkeypatch.setattr("suwi.admin.data_checks._FREE_MIN", 0)
     copied = tmp_path / "data"
     shutil.copytree(stopped, copied)
     copied.chmod(0o700)
@@ -200,7 +200,7 @@ def test_leftovers_are_named(suwi: Suwi, data: Path) -> None:
 def test_space_permissions_and_identity(
     suwi: Suwi, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("suwi.cli.doctor.data_checks._FREE_MIN", 2)
+    monkeypatch.setattr("suwi.admin.data_checks._FREE_MIN", 2)
     data.chmod(0o755)
     (data / "meta.properties").unlink()
     identity, space, permissions = findings(suwi, "--data", data)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from suwi.cli.events import event_text
+from suwi.admin.event_text import event_text
 from suwi.metadata.cluster_events import (
     LOSS_UNKNOWN,
     RECORDS_LOST,

@@ -395,8 +395,9 @@ def test_nothing_is_said_of_groups_that_a_silent_broker_may_have(
         return GroupList([], {NodeId(2): "no response in time"})
 
     monkeypatch.setattr("suwi.cli.groups.list_groups", list_groups)
+    monkeypatch.setattr("suwi.admin.group_descriptions.list_groups", list_groups)
     result = suwi("groups", "describe")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "suwi: broker 2 has not told of its groups: no response in time\n"
+    assert result.stderr == "suwi: broker 2 has not reported its groups: no response in time\n"
     assert suwi.ok("groups", "delete", read, "--yes") == f"deleted {read}\n"
     assert "does not exist" in suwi.refusal("groups", "delete", read, "--yes")

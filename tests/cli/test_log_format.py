@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from suwi.cli.log_format import FieldFormatter
+from suwi.cli.output import FieldFormatter
 
 
 def line(**facts: object) -> str:

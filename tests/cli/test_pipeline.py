@@ -216,7 +216,7 @@ def test_a_missing_function_is_reported_before_spark_starts(
 
 
 def test_help_works_without_spark(suwi: Suwi) -> None:
-    loaded = "import sys; from suwi.cli.main import app; import suwi.cli.commands.pipeline; "
+    loaded = "import sys; from suwi.cli.main import app; import suwi.cli.pipeline; "
     check = "print([m for m in ('pyspark', 'pyarrow', 'yaml', 'suwi.spark') if m in sys.modules])"
     ran = subprocess.run(
         [sys.executable, "-c", loaded + check],
@@ -245,11 +245,11 @@ def test_metrics_have_an_address_and_a_port(
 ) -> None:
     given: list[RunOptions] = []
 
-    def run(_: str, options: RunOptions) -> int:
+    def run(_: object, options: RunOptions) -> int:
         given.append(options)
         return 0
 
-    monkeypatch.setattr("suwi.cli.pipeline.run", run)
+    monkeypatch.setattr("suwi.cli.pipeline._run", run)
     suwi.ok("pipeline", "run", file, "--metrics-port", 9100)
     suwi.ok("pipeline", "run", file, "--metrics-port", 9100, "--metrics-host", "0.0.0.0")
     found = [(options.metrics_host, options.metrics_port) for options in given]

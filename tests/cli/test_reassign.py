@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from suwi.cli.reassign import kept
+from suwi.admin.reassignment import kept
 from suwi.model.ids import NodeId
 from suwi.testing import Cluster
 from tests.cli.support import Suwi

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from suwi.cli.local_cluster import find_target
-from suwi.cli.options import DEFAULT_BROKER, DEFAULT_DATA
-from suwi.cli.status import Wanted, problems, sections
+from suwi.admin.cluster_health import HealthCriteria, problems
+from suwi.cli.cluster import DEFAULT_DATA, find_target
+from suwi.cli.session import DEFAULT_BROKER
+from suwi.cli.status import sections
 from suwi.client.cluster_status import ALIVE, BrokerStatus, ClusterStatus, DiskStatus
 from suwi.client.zookeeper_servers import ServerStatus, ask_servers, parse_connect
 from suwi.local_cluster.layout import ClusterState, Layout, write_state
@@ -30,7 +31,7 @@ from tests.testing.clients import send, until
 
 TOPIC = "water"
 _UNREACHABLE = 2
-WANTED = Wanted(lag_min=1000, timeout_s=5)
+WANTED = HealthCriteria(lag_min=1000, timeout_s=5)
 
 
 @pytest.fixture

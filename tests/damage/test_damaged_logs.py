@@ -30,7 +30,7 @@ def data(stopped: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def suwi(monkeypatch: pytest.MonkeyPatch) -> Suwi:
-    monkeypatch.setattr("suwi.cli.doctor.data_checks._FREE_MIN", 0)
+    monkeypatch.setattr("suwi.admin.data_checks._FREE_MIN", 0)
     return Suwi("")
 
 
@@ -117,7 +117,7 @@ def test_a_cut_segment_is_found_unless_it_was_not_synced(suwi: Suwi, data: Path)
 def test_long_checks_show_their_progress(
     suwi: Suwi, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("suwi.cli.doctor.log_checks._PROGRESS_EVERY_MS", 0)
+    monkeypatch.setattr("suwi.admin.log_checks._PROGRESS_EVERY_MS", 0)
     ended = suwi("doctor", "--data", data)
     assert ended.exit_code == 0
     assert "checked " in ended.stderr

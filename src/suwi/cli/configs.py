@@ -1,22 +1,26 @@
-"""Implementation of `suwi configs`."""
+"""`suwi configs`."""
 
 import contextlib
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
+from enum import StrEnum
+from typing import Annotated, Any
 
 import typer
 
-from suwi.cli.options import Target
-from suwi.cli.output import Failure, document, printable, say, show_each, table
-from suwi.cli.session import existing_topic, run
+from suwi.admin.failure import Failure
+from suwi.admin.text import printable
+from suwi.admin.topic_descriptions import existing_topic
+from suwi.cli.output import document, say, show_each, table
+from suwi.cli.session import DryRun, Json, on_cluster, pairs
 from suwi.client.admin import Admin, ConfigEntry, ConfigSource, Resource, ResourceType
 from suwi.client.cluster import Cluster
 from suwi.model.config_kinds import did_you_mean
 
-ALL_BROKERS = "all"
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
 
-_SOURCES = {
+_ALL_BROKERS = "all"
+_SOURCES: Mapping[int, str] = {
     ConfigSource.TOPIC: "topic",
     ConfigSource.BROKER: "broker",
     ConfigSource.ALL_BROKERS: "all brokers",
@@ -26,66 +30,123 @@ _SOURCES = {
 }
 
 
-def resource(kind: str, name: str) -> Resource:
-    if kind == "topic":
+class Kind(StrEnum):
+    TOPIC = "topic"
+    BROKER = "broker"
+    GROUP = "group"
+
+
+_Kind = Annotated[Kind, typer.Argument(metavar="topic|broker|group", help="The kind of resource.")]
+_Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="A topic's or a group's name, a broker's id, or `all` brokers."
+    ),
+]
+
+
+@app.command()
+@on_cluster
+async def describe(
+    cluster: Cluster,
+    kind: _Kind,
+    name: _Name,
+    keys: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY", help="Only these keys, in detail.")
+    ] = None,
+    all_: Annotated[
+        bool, typer.Option("--all", "-a", help="Show every key, including defaults.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show settings and their sources.
+
+    \b
+    suwi configs describe topic orders --all
+    """
+    of = await _resource(cluster, kind, name)
+    entries = await Admin(cluster).describe_configs(of, docs=bool(keys) or json)
+    entries.sort(key=lambda entry: entry.name)
+    if keys:
+        entries = _select(entries, keys)
+    elif not all_:
+        entries = [entry for entry in entries if _is_set(entry, kind)]
+    if json:
+        document([_fields(entry) for entry in entries])
+    elif keys:
+        show_each(entries, _show)
+    elif entries:
+        rows = [(entry.name, _value(entry), _source(entry.source)) for entry in entries]
+        table(("Key", "Value", "From"), rows)
+    else:
+        say(f"nothing is set for {_text(kind, name)}; --all shows every key with its default")
+
+
+@app.command("set")
+@on_cluster
+async def set_(
+    cluster: Cluster,
+    kind: _Kind,
+    name: _Name,
+    settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE", help="New values.")],
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Set keys. The change takes effect at once, without a restart.
+
+    \b
+    suwi configs set topic orders retention.ms=86400000
+    """
+    values: dict[str, str | None] = {**pairs(settings, "KEY=VALUE")}
+    of = await _resource(cluster, kind, name)
+    await Admin(cluster).alter_configs(of, values, validate_only=dry_run)
+    _report(_text(kind, name), values, dry_run=dry_run, json=json)
+
+
+@app.command()
+@on_cluster
+async def unset(
+    cluster: Cluster,
+    kind: _Kind,
+    name: _Name,
+    keys: Annotated[list[str], typer.Argument(metavar="KEY", help="Names of keys.")],
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Reset keys to their defaults.
+
+    \b
+    suwi configs unset topic orders retention.ms
+    """
+    of = await _resource(cluster, kind, name)
+    _select(await _all_keys(cluster, of), keys)  # brokers accept any name here
+    values: dict[str, str | None] = dict.fromkeys(keys)
+    await Admin(cluster).alter_configs(of, values, validate_only=dry_run)
+    _report(_text(kind, name), values, dry_run=dry_run, json=json)
+
+
+def _report(of: str, values: Mapping[str, str | None], *, dry_run: bool, json: bool) -> None:
+    if json:
+        document({"resource": of, "configs": values, "dry_run": dry_run})
+        return
+    for key, value in values.items():
+        done = f"{key} unset" if value is None else f"{key}={value}"
+        say(f"{'would change' if dry_run else 'changed'} {of}: {printable(done)}")
+
+
+async def _resource(cluster: Cluster, kind: Kind, name: str) -> Resource:
+    if kind is Kind.TOPIC:
+        await existing_topic(cluster, name)
         return Resource(ResourceType.TOPIC, name)
-    if kind == "group":
+    if kind is Kind.GROUP:
         return Resource(ResourceType.GROUP, name)
-    if name == ALL_BROKERS:
+    if name == _ALL_BROKERS:
         return Resource(ResourceType.BROKER, "")
     if not (name.isascii() and name.isdigit()):
         raise typer.BadParameter(
             f"{name!r} is not a broker: give its id, or `all`", param_hint="'NAME'"
         )
     return Resource(ResourceType.BROKER, name)
-
-
-def describe(
-    target: Target, of: Resource, keys: Sequence[str], *, everything: bool, json: bool
-) -> None:
-    async def work(cluster: Cluster) -> None:
-        await _check(cluster, of)
-        entries = await Admin(cluster).describe_configs(of, docs=bool(keys) or json)
-        entries.sort(key=lambda entry: entry.name)
-        if keys:
-            entries = _select(entries, keys)
-        elif not everything:
-            entries = [entry for entry in entries if _is_set(entry, of)]
-        if json:
-            document([_fields(entry) for entry in entries])
-        elif keys:
-            show_each(entries, _show)
-        elif entries:
-            rows = [(entry.name, _value(entry), _source(entry.source)) for entry in entries]
-            table(("Key", "Value", "From"), rows)
-        else:
-            say(f"nothing is set for {_text(of)}; --all shows every key with its default")
-
-    run(target, work)
-
-
-def alter(
-    target: Target, of: Resource, values: Mapping[str, str | None], *, dry_run: bool, json: bool
-) -> None:
-    async def work(cluster: Cluster) -> None:
-        await _check(cluster, of)
-        unset = [key for key, value in values.items() if value is None]
-        if unset:
-            _select(await _all_keys(cluster, of), unset)  # brokers accept any name here
-        await Admin(cluster).alter_configs(of, values, validate_only=dry_run)
-        if json:
-            document({"resource": _text(of), "configs": dict(values), "dry_run": dry_run})
-            return
-        for key, value in values.items():
-            done = f"{key} unset" if value is None else f"{key}={value}"
-            say(f"{'would change' if dry_run else 'changed'} {_text(of)}: {printable(done)}")
-
-    run(target, work)
-
-
-async def _check(cluster: Cluster, of: Resource) -> None:
-    if of.type is ResourceType.TOPIC:
-        await existing_topic(cluster, of.name)
 
 
 async def _all_keys(cluster: Cluster, of: Resource) -> list[ConfigEntry]:
@@ -100,20 +161,16 @@ async def _all_keys(cluster: Cluster, of: Resource) -> list[ConfigEntry]:
     raise Failure("no broker responds")
 
 
-def _text(of: Resource) -> str:
-    if of.type is ResourceType.TOPIC:
-        return f"topic {of.name}"
-    if of.type is ResourceType.GROUP:
-        return f"group {of.name}"
-    return f"broker {of.name}" if of.name else "all brokers"
+def _text(kind: Kind, name: str) -> str:
+    is_all = kind is Kind.BROKER and name == _ALL_BROKERS
+    return "all brokers" if is_all else f"{kind.value} {name}"
 
 
-def _is_set(entry: ConfigEntry, of: Resource) -> bool:
-    if of.type is ResourceType.TOPIC:
-        return entry.source == ConfigSource.TOPIC
-    if of.type is ResourceType.GROUP:
-        return entry.source == ConfigSource.GROUP
-    return entry.source != ConfigSource.DEFAULT
+def _is_set(entry: ConfigEntry, kind: Kind) -> bool:
+    if kind is Kind.BROKER:
+        return entry.source != ConfigSource.DEFAULT
+    own = ConfigSource.TOPIC if kind is Kind.TOPIC else ConfigSource.GROUP
+    return entry.source == own
 
 
 def _select(entries: Sequence[ConfigEntry], keys: Sequence[str]) -> list[ConfigEntry]:
@@ -131,7 +188,7 @@ def _value(entry: ConfigEntry) -> str:
 
 
 def _source(source: int) -> str:
-    return _SOURCES.get(ConfigSource(source), "unknown") if source in _SOURCES else "unknown"
+    return _SOURCES.get(source, "unknown")
 
 
 def _show(entry: ConfigEntry) -> None:

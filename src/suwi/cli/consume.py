@@ -1,32 +1,40 @@
-"""Implementation of `suwi consume`."""
+"""`suwi consume`: from given offsets, or as a member of a consumer group."""
 
 import asyncio
+import contextlib
 import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import typer
 
-from suwi.cli.json_records import record_fields
-from suwi.cli.options import Target
+from suwi.admin.failure import Failure
+from suwi.admin.json_records import record_fields
+from suwi.admin.text import bytes_text, parse_duration_ms, parse_time_ms, printable, time_text
+from suwi.admin.topic_descriptions import existing_topic
 from suwi.cli.output import (
-    Failure,
-    bytes_text,
     flush,
     is_terminal,
     json_line,
-    printable,
     say,
     stop_when_output_closes,
-    time_text,
     write,
 )
-from suwi.cli.session import existing_topic, run
-from suwi.cli.times import parse_duration_ms, parse_time_ms
+from suwi.cli.session import (
+    DEFAULT_BROKER,
+    OK,
+    Broker,
+    CommandConfig,
+    Target,
+    Topic,
+    run,
+)
 from suwi.client.cluster import Cluster
+from suwi.client.group_consumer import GroupConsumer, GroupSettings
 from suwi.client.offsets import EARLIEST, LATEST, FoundOffset, list_offsets
-from suwi.client.reader import Reader, ReadSettings
+from suwi.client.reader import Fetched, Reader, ReadSettings
 from suwi.env import SystemClock
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_OFFSET, Offset, TopicPartition
@@ -37,8 +45,116 @@ _OFFSET = re.compile(r"[+-]?\d+")
 _NEW_PARTITIONS_CHECK_S = 2.0
 
 
+def consume(
+    topic: Topic,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="NAME",
+            help="Read as a member of a consumer group, from where it left off, and commit.",
+        ),
+    ] = None,
+    instance_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --group: be a static member (group.instance.id), which a restart keeps.",
+        ),
+    ] = None,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", metavar="N", min=0, help="Default: all; repeatable."),
+    ] = None,
+    offset: Annotated[
+        str | None,
+        typer.Option(
+            "--offset",
+            "-o",
+            metavar="N",
+            help="Where to start: an offset, -N for the last N, earliest or latest.",
+        ),
+    ] = None,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Start with the oldest record.")
+    ] = False,
+    from_time: Annotated[
+        str | None,
+        typer.Option(
+            "--from-time",
+            "-t",
+            metavar="TIME",
+            help="Start at a time: 2026-01-31T12:00 (UTC), milliseconds, or 10m ago as 10m.",
+        ),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option("--count", "-n", metavar="N", min=1, help="Stop after N records."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="Wait for new records, or stop at the end.")
+    ] = True,
+    committed: Annotated[
+        bool, typer.Option("--committed", help="Skip aborted and open transactions.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per record.")] = False,
+    keys: Annotated[bool, typer.Option("--keys", "-k", help="Print keys.")] = False,
+    headers: Annotated[bool, typer.Option("--headers", help="Print headers.")] = False,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="Print times.")] = False,
+    offsets: Annotated[
+        bool, typer.Option("--offsets", help="Print partitions and offsets.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print all of that.")] = False,
+    broker: Broker = DEFAULT_BROKER,
+    command_config: CommandConfig = None,
+) -> None:
+    """Print records until Ctrl-C.
+
+    By default only new records are printed.
+
+    \b
+    suwi consume fruit --from-beginning --no-follow --keys
+    suwi consume fruit --partition 0 --offset 42 -n 1 --json
+    suwi consume fruit --group juicers --from-beginning
+    """
+    given = [o for o in (offset, from_time, "earliest" if from_beginning else None) if o]
+    if len(given) > 1:
+        raise typer.BadParameter("give one of --offset, --from-time and --from-beginning")
+    if group is not None and (partition or offset or from_time):
+        raise typer.BadParameter(
+            "a group assigns the partitions and knows the offsets; use --from-beginning at most, "
+            "or `suwi groups reset`",
+            param_hint="--group",
+        )
+    if instance_id is not None and group is None:
+        raise typer.BadParameter("requires --group", param_hint="--instance-id")
+    form = _RecordForm(
+        is_json=json,
+        offsets=offsets or verbose,
+        timestamps=timestamps or verbose,
+        headers=headers or verbose,
+        keys=keys or verbose,
+    )
+    read = ReadSettings(committed_only=committed)
+    start = _parse_start("earliest" if from_beginning else offset, from_time)
+
+    async def work(cluster: Cluster) -> None:
+        if group is None:
+            await _consume(cluster, topic, start, form, read, partition or [], count, follow)
+            return
+        settings = GroupSettings(
+            instance_id=instance_id,
+            offset_reset="earliest" if from_beginning else "latest",
+            read=read,
+        )
+        await _consume_in_group(cluster, topic, group, settings, form, count, follow)
+
+    run(Target(broker, command_config), work, interrupted=OK)
+
+
 @dataclass(frozen=True, slots=True)
-class Start:
+class _Start:
     """The start position: a timestamp, EARLIEST, LATEST, or an offset."""
 
     time: int = LATEST
@@ -46,20 +162,20 @@ class Start:
     """A negative offset counts from the end."""
 
 
-def parse_start(offset: str | None, time: str | None) -> Start:
+def _parse_start(offset: str | None, time: str | None) -> _Start:
     if time is not None:
-        return Start(time=_parse_time(time))
+        return _Start(time=_parse_time(time))
     match offset:
         case None | "latest":
-            return Start()
+            return _Start()
         case "earliest":
-            return Start(time=EARLIEST)
+            return _Start(time=EARLIEST)
     if not _OFFSET.fullmatch(offset) or len(offset) > 19:
         raise typer.BadParameter(
             f"{offset!r}: give a number, -N for the last N, earliest or latest",
             param_hint="--offset",
         )
-    return Start(offset=int(offset))
+    return _Start(offset=int(offset))
 
 
 def _parse_time(text: str) -> int:
@@ -78,7 +194,7 @@ def _parse_time(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordForm:
+class _RecordForm:
     """Which parts of a record are printed, and how."""
 
     is_json: bool
@@ -108,49 +224,50 @@ class RecordForm:
         write(head + (b"null" if record.value is None else record.value) + b"\n")
 
 
-def consume(
-    target: Target,
+# -- from given offsets ----------------------------------------------------------------------------
+
+
+async def _consume(
+    cluster: Cluster,
     topic: str,
-    start: Start,
-    form: RecordForm,
-    *,
+    start: _Start,
+    form: _RecordForm,
+    settings: ReadSettings,
     partitions: Sequence[int],
     count: int | None,
     follow: bool,
-    committed: bool,
 ) -> None:
-    async def work(cluster: Cluster) -> None:
-        info = await existing_topic(cluster, topic)
-        chosen = [info.partition(index).index for index in dict.fromkeys(partitions)]
-        if start.offset is not None and start.offset >= 0 and not chosen:
-            if len(info.partitions) > 1:
-                raise Failure(f"--offset {start.offset}: give the --partition as well")
-            chosen = [info.partitions[0].index]
-        partitions_to_read = [
-            TopicPartition(topic, index)
-            for index in chosen or [partition.index for partition in info.partitions]
-        ]
-        ends = await list_offsets(
-            cluster, dict.fromkeys(partitions_to_read, LATEST), committed_only=committed
-        )
-        positions = await _positions(cluster, start, ends)
-        if follow and start == Start() and sys.stderr.isatty():
-            sys.stderr.write("waiting for new records; --from-beginning shows earlier ones\n")
-        reader = Reader(cluster, positions, ReadSettings(committed_only=committed))
-        new_partitions = None if chosen else _NewPartitions(cluster, topic, partitions_to_read)
-        async with reader, stop_when_output_closes():
-            if follow:
-                await _follow(reader, form, count, new_partitions)
-            else:
-                await _print_to_end(reader, form, count, ends)
-
-    run(target, work, interrupted=0)
+    info = await existing_topic(cluster, topic)
+    chosen = [info.partition(index).index for index in dict.fromkeys(partitions)]
+    if start.offset is not None and start.offset >= 0 and not chosen:
+        if len(info.partitions) > 1:
+            raise Failure(f"--offset {start.offset}: give the --partition as well")
+        chosen = [info.partitions[0].index]
+    partitions_to_read = [
+        TopicPartition(topic, index)
+        for index in chosen or [partition.index for partition in info.partitions]
+    ]
+    ends = await list_offsets(
+        cluster,
+        dict.fromkeys(partitions_to_read, LATEST),
+        committed_only=settings.committed_only,
+    )
+    positions = await _positions(cluster, start, ends)
+    if follow and start == _Start() and sys.stderr.isatty():
+        sys.stderr.write("waiting for new records; --from-beginning shows earlier ones\n")
+    reader = Reader(cluster, positions, settings)
+    new_partitions = None if chosen else _NewPartitions(cluster, topic, partitions_to_read)
+    async with reader, stop_when_output_closes():
+        if follow:
+            await _follow(reader, form, count, new_partitions)
+        else:
+            await _print_to_end(reader, form, count, ends)
 
 
 async def _positions(
-    cluster: Cluster, start: Start, ends: dict[TopicPartition, FoundOffset]
+    cluster: Cluster, start: _Start, ends: dict[TopicPartition, FoundOffset]
 ) -> dict[TopicPartition, Offset]:
-    if start == Start():
+    if start == _Start():
         return {tp: end.offset for tp, end in ends.items()}
     if start.offset is None:
         found = await list_offsets(cluster, dict.fromkeys(ends, start.time))
@@ -201,7 +318,7 @@ class _NewPartitions:
 
 
 async def _follow(
-    reader: Reader, form: RecordForm, count: int | None, new_partitions: _NewPartitions | None
+    reader: Reader, form: _RecordForm, count: int | None, new_partitions: _NewPartitions | None
 ) -> None:
     """Print records until `count` are printed."""
     printed = 0
@@ -218,7 +335,7 @@ async def _follow(
 
 
 async def _print_to_end(
-    reader: Reader, form: RecordForm, count: int | None, ends: dict[TopicPartition, FoundOffset]
+    reader: Reader, form: _RecordForm, count: int | None, ends: dict[TopicPartition, FoundOffset]
 ) -> None:
     """Print records until `count` are printed, or each partition is read to its end."""
     for tp, found in ends.items():
@@ -239,3 +356,66 @@ async def _print_to_end(
             if fetched.next_offset >= end:
                 del reader.positions[tp]
         flush()
+
+
+# -- as a member of a group ------------------------------------------------------------------------
+
+
+async def _consume_in_group(
+    cluster: Cluster,
+    topic: str,
+    group: str,
+    settings: GroupSettings,
+    form: _RecordForm,
+    count: int | None,
+    follow: bool,
+) -> None:
+    """The records that were printed are committed before the next ones are read."""
+    info = await existing_topic(cluster, topic)
+    partitions = [TopicPartition(topic, partition.index) for partition in info.partitions]
+    ends = await list_offsets(
+        cluster,
+        dict.fromkeys(partitions, LATEST),
+        committed_only=settings.read.committed_only,
+    )
+    left = count
+    async with (
+        GroupConsumer(cluster, group, [topic], settings) as consumer,
+        stop_when_output_closes(),
+    ):
+        while left is None or left > 0:
+            printed, offsets = _print_fetched(await consumer.poll(), form, left)
+            left = None if left is None else left - printed
+            if offsets:
+                # In a rebalance another member reads these records again.
+                with contextlib.suppress(BrokerError):
+                    await consumer.commit(offsets)
+            if not follow and _is_at_end(consumer, {p: e.offset for p, e in ends.items()}):
+                return
+
+
+def _print_fetched(
+    fetched: list[Fetched], form: _RecordForm, count: int | None
+) -> tuple[int, dict[TopicPartition, Offset]]:
+    """How many records were printed, and the offsets after them."""
+    printed = 0
+    offsets: dict[TopicPartition, Offset] = {}
+    for each in fetched:
+        for record in each.records:
+            if printed == count:
+                break
+            form.show(each.partition, record)
+            printed += 1
+            offsets[each.partition] = Offset(record.offset + 1)
+        else:
+            if each.records:
+                offsets[each.partition] = each.next_offset
+    flush()
+    return printed, offsets
+
+
+def _is_at_end(consumer: GroupConsumer, ends: dict[TopicPartition, Offset]) -> bool:
+    """Whether this member has read what it owns up to the end that was there at the start."""
+    if not consumer.is_stable or len(consumer.positions) < len(consumer.assignment):
+        return False
+    return all(at >= ends.get(partition, Offset(0)) for partition, at in consumer.positions.items())

@@ -1,94 +1,87 @@
-"""The work of `suwi groups list`, `describe` and `delete`."""
+"""`suwi groups`."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+import csv
+import io
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 from kio.schema.errors import ErrorCode
 
-from suwi.cli.options import Target
-from suwi.cli.output import (
-    Failure,
-    complain,
-    count_text,
-    document,
-    duration_text,
-    printable,
-    say,
-    show_each,
-    table,
+from suwi.admin.group_descriptions import (
+    GroupWithLag,
+    PartitionLag,
+    Scope,
+    committed_in,
+    describe_groups,
+    unknown_group,
 )
-from suwi.cli.session import confirm_deletion, existing_topic, run
+from suwi.admin.offset_reset import Goal, OffsetChange, Reset, ResetPlan, apply_reset, plan_reset
+from suwi.admin.text import (
+    count_text,
+    duration_text,
+    parse_duration_ms,
+    parse_time_ms,
+    printable,
+    time_text,
+)
+from suwi.cli.output import complain, document, or_dash, say, show_each, table
+from suwi.cli.session import Json, States, Yes, confirm_deletion, on_cluster, read_text
 from suwi.client.cluster import Cluster
-from suwi.client.group_lag import Lag, find_lags
 from suwi.client.groups import (
-    GroupDescription,
-    GroupMember,
+    GroupHistory,
     ListedGroup,
     committed_offsets,
     delete_group,
     delete_offsets,
     describe_group,
+    group_history,
     list_groups,
 )
 from suwi.env import SystemClock
-from suwi.model.config_kinds import did_you_mean
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId, Offset, PartitionIndex, TopicPartition
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
 
 _REFUSALS = {
     ErrorCode.non_empty_group: "it has members; stop them first",
     ErrorCode.group_subscribed_to_topic: "its members are subscribed to the topic",
     ErrorCode.group_id_not_found: "there is no such group",
 }
-
-
-class Scope(NamedTuple):
-    """Part of what a group reads: a topic, or some partitions of it."""
-
-    topic: str
-    partitions: tuple[int, ...] | None
-    """None: all of them."""
-
-
-def parse_scope(text: str) -> Scope:
-    """`orders`, or `orders:0,1`."""
-    topic, colon, numbers = text.partition(":")
-    if topic and not colon:
-        return Scope(topic, None)
-    words = numbers.split(",")
-    if topic and all(word.isascii() and word.isdigit() for word in words):
-        return Scope(topic, tuple(dict.fromkeys(map(int, words))))
-    raise typer.BadParameter(
-        f"{text!r}: give a topic, or partitions of it: orders:0,1", param_hint="--topic"
-    )
+_MOVED = "coordinator moved"
+_Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
 
 
 # -- list ------------------------------------------------------------------------------------------
 
 
-def list_all(target: Target, states: Sequence[str], *, json: bool) -> None:
-    async def work(cluster: Cluster) -> int:
-        groups, silent = await list_groups(cluster, states)
-        if json:
-            document([_listed(group) for group in groups])
-        elif groups:
-            rows = [
-                (g.name, g.state, g.type or "-", g.protocol_type or "-", g.coordinator)
-                for g in groups
-            ]
-            table(("Group", "State", "Type", "Protocol", "Coordinator"), rows)
-        elif not silent:
-            say("there are no groups" + (" in this state" if states else " yet"))
-        return _report_silent(silent)
+@app.command("list")
+@on_cluster
+async def list_(cluster: Cluster, state: States = None, json: Json = False) -> int:
+    """List all groups, with their state and the broker that coordinates each.
 
-    run(target, work)
+    \b
+    suwi groups list
+    suwi groups list --state Stable --state Empty
+    """
+    groups, silent = await list_groups(cluster, state or [])
+    if json:
+        document([_listed(group) for group in groups])
+    elif groups:
+        rows = [
+            (g.name, g.state, g.type or "-", g.protocol_type or "-", g.coordinator) for g in groups
+        ]
+        table(("Group", "State", "Type", "Protocol", "Coordinator"), rows)
+    elif not silent:
+        say("there are no groups" + (" in this state" if state else " yet"))
+    return _report_silent(silent)
 
 
 def _report_silent(silent: Mapping[NodeId, str]) -> int:
     """The exit code: groups of a broker that does not respond are not known."""
     for node, why in silent.items():
-        complain(f"broker {node} has not told of its groups: {why}")
+        complain(f"broker {node} has not reported its groups: {why}")
     return int(bool(silent))
 
 
@@ -102,260 +95,473 @@ def _listed(group: ListedGroup) -> dict[str, Any]:
     }
 
 
-async def unknown_group(cluster: Cluster, name: str) -> Failure:
-    names = [group.name for group in (await list_groups(cluster)).groups]
-    return Failure(f"group {name!r} does not exist{did_you_mean(name, names)}")
-
-
 # -- describe --------------------------------------------------------------------------------------
 
 
-def describe(target: Target, names: Sequence[str], *, json: bool) -> None:
-    async def work(cluster: Cluster) -> int:
-        wanted = list(dict.fromkeys(names))
-        silent: dict[NodeId, str] = {}
-        if not wanted:
-            groups, silent = await list_groups(cluster)
-            wanted = [group.name for group in groups]
-        described = []
-        for name in wanted:
-            group = await describe_group(cluster, name)
-            if group is not None:
-                described.append(await _described(cluster, group))
-            elif names:
-                raise await unknown_group(cluster, name)
-        if json:
-            document(described)
-        elif described:
-            show_each(described, _show)
-        elif not silent:
-            say("there are no groups yet")
-        return _report_silent(silent)
+@app.command()
+@on_cluster
+async def describe(
+    cluster: Cluster,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="GROUP", help="Default: all groups.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Show members, who reads which partition, and how far behind the group is.
 
-    run(target, work)
+    Lag is what was written and not committed as read, in records; LagTime is how old the first
+    unread record is.
 
-
-async def _described(cluster: Cluster, group: GroupDescription) -> dict[str, Any]:
-    committed = await committed_offsets(cluster, group.name)
-    owners = {partition: m for m in group.members for partition in m.partitions}
-    wanted: dict[TopicPartition, Offset | None] = {
-        partition: committed.get(partition) for partition in sorted({*committed, *owners})
-    }
-    lags = await find_lags(cluster, wanted)
-    now_ms = SystemClock().now_ms()
-    return {
-        "group": group.name,
-        "state": group.state,
-        "type": group.type,
-        "protocol_type": group.protocol_type,
-        "protocol": group.protocol,
-        "coordinator": group.coordinator,
-        "members": [_member_fields(member) for member in group.members],
-        "partitions": [
-            _partition_fields(partition, lag, owners.get(partition), now_ms)
-            for partition, lag in lags.items()
-        ],
-        "lag": sum(lag.records or 0 for lag in lags.values()),
-    }
+    \b
+    suwi groups describe billing
+    suwi groups describe billing --json
+    """
+    groups, silent = await describe_groups(cluster, names or [], SystemClock().now_ms())
+    if json:
+        document(groups)
+    elif groups:
+        show_each(groups, _show)
+    elif not silent:
+        say("there are no groups yet")
+    return _report_silent(silent)
 
 
-def _member_fields(member: GroupMember) -> dict[str, Any]:
-    return {
-        "member_id": member.id,
-        "instance_id": member.instance_id,
-        "client_id": member.client_id,
-        "host": member.host,
-        "partitions": [{"topic": p.topic, "partition": p.partition} for p in member.partitions],
-    }
-
-
-def _partition_fields(
-    partition: TopicPartition, lag: Lag, owner: GroupMember | None, now_ms: int
-) -> dict[str, Any]:
-    age_ms = None
-    if lag.records == 0:
-        age_ms = 0
-    elif lag.first_unread_ms is not None:
-        age_ms = max(0, now_ms - lag.first_unread_ms)
-    return {
-        "topic": partition.topic,
-        "partition": partition.partition,
-        "current_offset": lag.committed,
-        "start_offset": lag.start,
-        "end_offset": lag.end,
-        "lag": lag.records,
-        "lag_ms": age_ms,
-        "member_id": owner.id if owner else None,
-        "client_id": owner.client_id if owner else None,
-        "host": owner.host if owner else None,
-        "instance_id": owner.instance_id if owner else None,
-        "problem": lag.problem,
-    }
-
-
-def _show(group: dict[str, Any]) -> None:
-    protocol = f"{group['protocol'] or 'none'} ({group['type']} protocol)"
-    if group["protocol_type"] not in ("", "consumer"):
-        protocol += f", {group['protocol_type']}"  # Kafka Connect, for example
-    say(f"Group        {printable(group['group'])}")
-    say(f"State        {group['state']}")
+def _show(group: GroupWithLag) -> None:
+    protocol = f"{group.protocol or 'none'} ({group.type} protocol)"
+    if group.protocol_type not in ("", "consumer"):
+        protocol += f", {group.protocol_type}"  # Kafka Connect, for example
+    say(f"Group        {printable(group.group)}")
+    say(f"State        {group.state}")
     say(f"Protocol     {printable(protocol)}")
-    say(f"Coordinator  broker {group['coordinator']}")
-    say(f"Members      {len(group['members'])}")
-    say(f"Lag          {count_text(group['lag'], 'record')}")
-    if group["partitions"]:
+    say(f"Coordinator  broker {group.coordinator}")
+    say(f"Members      {len(group.members)}")
+    say(f"Lag          {count_text(group.lag, 'record')}")
+    if group.partitions:
         say()
         table(
             "Topic Partition CurrentOffset EndOffset Lag LagTime ClientId Host".split(),
-            [_row(partition) for partition in group["partitions"]],
+            map(_lag_row, group.partitions),
             numbers="Partition CurrentOffset EndOffset Lag LagTime",
         )
-    if group["members"]:
+    if group.members:
         say()
         table(
             "MemberId ClientId Host InstanceId Partitions".split(),
             [
-                (
-                    member["member_id"],
-                    member["client_id"],
-                    member["host"],
-                    member["instance_id"] or "-",
-                    len(member["partitions"]),
-                )
-                for member in group["members"]
+                (m.member_id, m.client_id, m.host, m.instance_id or "-", len(m.partitions))
+                for m in group.members
             ],
             numbers="Partitions",
         )
-    for partition in group["partitions"]:
-        if partition["problem"]:
-            place = f"{partition['topic']}-{partition['partition']}"
-            say(f"{place}: {printable(partition['problem'])}")
-        elif _has_lost(partition):
+    for each in group.partitions:
+        if each.problem:
+            say(f"{each.topic}-{each.partition}: {printable(each.problem)}")
+        elif each.has_lost_records:
             say(
-                f"{partition['topic']}-{partition['partition']}: begins at "
-                f"{partition['start_offset']}; records from {partition['current_offset']} on were "
-                "deleted before they were read"
+                f"{each.topic}-{each.partition}: begins at {each.start_offset}; records from "
+                f"{each.current_offset} on were deleted before they were read"
             )
 
 
-def _has_lost(partition: Mapping[str, Any]) -> bool:
-    offset, start = partition["current_offset"], partition["start_offset"]
-    return offset is not None and start is not None and offset < start
-
-
-def _row(partition: Mapping[str, Any]) -> tuple[object, ...]:
-    lag_ms = partition["lag_ms"]
+def _lag_row(each: PartitionLag) -> tuple[object, ...]:
     return (
-        partition["topic"],
-        partition["partition"],
-        _or_dash(partition["current_offset"]),
-        _or_dash(partition["end_offset"]),
-        _or_dash(partition["lag"]),
-        "-" if lag_ms is None else duration_text(lag_ms) if lag_ms else "0",
-        _or_dash(partition["client_id"]),
-        _or_dash(partition["host"]),
+        each.topic,
+        each.partition,
+        or_dash(each.current_offset),
+        or_dash(each.end_offset),
+        or_dash(each.lag),
+        "-" if each.lag_ms is None else duration_text(each.lag_ms) if each.lag_ms else "0",
+        or_dash(each.client_id),
+        or_dash(each.host),
     )
 
 
-def _or_dash(value: object) -> object:
-    return "-" if value is None else value
+# -- reset -----------------------------------------------------------------------------------------
+
+
+@app.command()
+@on_cluster
+async def reset(
+    cluster: Cluster,
+    name: _Name,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC[:0,1]",
+            help="A topic, or partitions of it; repeatable.",
+        ),
+    ] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="All topics that the group has offsets of.")
+    ] = False,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="To the first record there is.")
+    ] = False,
+    to_latest: Annotated[
+        bool, typer.Option("--to-latest", help="To the end: only new records.")
+    ] = False,
+    to_current: Annotated[
+        bool,
+        typer.Option("--to-current", help="To the committed offset; to the end if there is none."),
+    ] = False,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", metavar="N", min=0, help="To an offset.")
+    ] = None,
+    shift_by: Annotated[
+        int | None,
+        typer.Option("--shift-by", metavar="N", help="By so many records, back if negative."),
+    ] = None,
+    to_datetime: Annotated[
+        str | None,
+        typer.Option(
+            "--to-datetime",
+            metavar="TIME",
+            help="To the first record at or after a time: 2026-01-31T12:00:00.000, in UTC.",
+        ),
+    ] = None,
+    by_duration: Annotated[
+        str | None,
+        typer.Option(
+            "--by-duration",
+            metavar="TIME",
+            help="To the first record since so long ago: 90m, 2h, or Kafka's PT1H30M.",
+        ),
+    ] = None,
+    from_file: Annotated[
+        str | None,
+        typer.Option(
+            "--from-file", metavar="CSV", help="To offsets in lines of topic,partition,offset."
+        ),
+    ] = None,
+    execute: Annotated[
+        bool,
+        typer.Option(
+            "--execute/--dry-run", help="Do it, or only show what would change (the default)."
+        ),
+    ] = False,
+    export: Annotated[
+        bool, typer.Option("--export", help="Print lines of topic,partition,offset.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Let a group go on elsewhere. Shows what would change; --execute does it.
+
+    The group must have no members. An offset that a partition does not have becomes the nearest
+    that it has.
+
+    \b
+    suwi groups reset billing --all-topics --to-earliest
+    suwi groups reset billing --topic orders:0,1 --shift-by -100 --execute
+    suwi groups reset billing --topic orders --to-datetime 2026-01-31T12:00 --execute
+    suwi groups reset billing --topic orders --by-duration 2h --export > offsets.csv
+    suwi groups reset billing --from-file offsets.csv --execute
+    """
+    if all_topics and topic:
+        raise typer.BadParameter("goes without --topic", param_hint="--all-topics")
+    if not (all_topics or topic or from_file):
+        raise typer.BadParameter("say what to reset: --topic TOPIC[:0,1] or --all-topics")
+    wanted = _parse_reset(
+        name,
+        {
+            "--to-earliest": to_earliest or None,
+            "--to-latest": to_latest or None,
+            "--to-current": to_current or None,
+            "--to-offset": to_offset,
+            "--shift-by": shift_by,
+            "--to-datetime": to_datetime,
+            "--by-duration": by_duration,
+            "--from-file": from_file,
+        },
+    )
+    plan = await plan_reset(cluster, name, [_parse_scope(text) for text in topic or []], wanted)
+    for note in plan.notes:
+        complain(note)
+    if execute:
+        await apply_reset(cluster, plan)
+    if json:
+        document([_change_fields(*each, execute) for each in plan.changes.items()])
+    elif export:
+        for place, change in plan.changes.items():
+            say(f"{place.topic},{place.partition},{change.after}")
+    else:
+        _show_plan(plan, execute=execute)
+
+
+def _parse_scope(text: str) -> Scope:
+    """`orders`, or `orders:0,1`."""
+    topic, colon, numbers = text.partition(":")
+    if topic and not colon:
+        return Scope(topic, None)
+    words = numbers.split(",")
+    if topic and all(word.isascii() and word.isdigit() for word in words):
+        return Scope(topic, tuple(dict.fromkeys(map(int, words))))
+    raise typer.BadParameter(
+        f"{text!r}: give a topic, or partitions of it: orders:0,1", param_hint="--topic"
+    )
+
+
+def _parse_reset(group: str, options: Mapping[str, str | int | None]) -> Reset:
+    """Exactly one of the options must be given."""
+    given = [(option, value) for option, value in options.items() if value is not None]
+    if len(given) != 1:
+        what = "say where to" if not given else "only one can be"
+        raise typer.BadParameter(f"{what}: one of {', '.join(options)}")
+    ((option, value),) = given
+    match option:
+        case "--to-offset" | "--shift-by":
+            return Reset(Goal.OFFSET if option == "--to-offset" else Goal.SHIFT, int(value or 0))
+        case "--to-datetime":
+            time_ms = parse_time_ms(str(value))
+            if time_ms is None:
+                raise typer.BadParameter(
+                    f"{value!r}: give it as 2026-01-31T12:00:00.000, in UTC, or with +02:00",
+                    param_hint=option,
+                )
+            return Reset(Goal.TIME, time_ms)
+        case "--by-duration":
+            duration_ms = parse_duration_ms(str(value))
+            if duration_ms is None:
+                raise typer.BadParameter(
+                    f"{value!r}: give it as 90m, 2h, 1d, or in Kafka's form: P1DT2H30M",
+                    param_hint=option,
+                )
+            return Reset(Goal.TIME, max(0, SystemClock().now_ms() - duration_ms))
+        case "--from-file":
+            return Reset(Goal.GIVEN, offsets=_read_offsets(group, str(value)))
+    return Reset(Goal(option.removeprefix("--to-")))
+
+
+def _read_offsets(group: str, path: str) -> dict[TopicPartition, Offset]:
+    """Lines of `topic,partition,offset`, or of `group,topic,partition,offset`: then only those of
+    this group."""
+    offsets = {}
+    for number, row in enumerate(csv.reader(io.StringIO(read_text(path, "--from-file"))), 1):
+        if not row:
+            continue
+        try:
+            *named, topic, partition, offset = (word.strip() for word in row)
+            if len(named) > 1 or int(partition) < 0 or int(offset) < 0:
+                raise ValueError
+        except ValueError:
+            raise typer.BadParameter(
+                f"{path}, line {number}: {','.join(row)!r}: give it as topic,partition,offset",
+                param_hint="--from-file",
+            ) from None
+        if named in ([], [group]):
+            offsets[TopicPartition(topic, PartitionIndex(int(partition)))] = Offset(int(offset))
+    if not offsets:
+        raise typer.BadParameter(f"{path} has no offset of {group}", param_hint="--from-file")
+    return offsets
+
+
+def _change_fields(place: TopicPartition, change: OffsetChange, execute: bool) -> dict[str, Any]:
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        "current_offset": change.before,
+        "new_offset": change.after,
+        "dry_run": not execute,
+    }
+
+
+def _show_plan(plan: ResetPlan, *, execute: bool) -> None:
+    rows = []
+    for place, (before, after) in plan.changes.items():
+        by = "-" if before is None else f"{after - before:+d}" if after != before else "0"
+        rows.append((place.topic, place.partition, or_dash(before), after, by))
+    table(
+        "Topic Partition CurrentOffset NewOffset Change".split(),
+        rows,
+        numbers="Partition CurrentOffset NewOffset Change",
+    )
+    partitions, group = count_text(len(rows), "partition"), printable(plan.group)
+    if execute:
+        say(f"reset {partitions} of group {group}")
+        return
+    creates = "" if plan.exists else f"; group {group} does not exist yet and would be created"
+    say(f"nothing was changed: --execute resets {partitions}{creates}")
 
 
 # -- delete ----------------------------------------------------------------------------------------
 
 
-def delete(
-    target: Target, names: Sequence[str], *, is_sure: bool, if_exists: bool, json: bool
-) -> None:
-    async def work(cluster: Cluster) -> int:
-        groups, silent = await list_groups(cluster)
-        known, wanted = {group.name for group in groups}, []
-        for name in dict.fromkeys(names):
-            # The list lacks the groups of a silent broker: ask the coordinator of this one.
-            if name in known or (silent and await describe_group(cluster, name) is not None):
-                wanted.append(name)
-            elif not if_exists:
-                raise await unknown_group(cluster, name)
-        if not is_sure and wanted:
-            what = f"group {wanted[0]}" if len(wanted) == 1 else f"{len(wanted)} groups"
-            confirm_deletion(f"deleting {', '.join(wanted)}", f"Delete {what} with all offsets?")
-        deleted, failed = [], 0
-        for name in wanted:
-            try:
-                await delete_group(cluster, name)
-            except BrokerError as error:
-                complain(f"group {name!r} was not deleted: {refusal(error)}")
-                failed = 1
-                continue
-            deleted.append({"group": name})
-            if not json:
-                say(f"deleted {printable(name)}")
-        if json:
-            document(deleted)
-        return failed
+@app.command()
+@on_cluster
+async def delete(
+    cluster: Cluster,
+    names: Annotated[list[str], typer.Argument(metavar="GROUP", help="Names of groups.")],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC[:0,1]",
+            help="Only the offsets of this topic, or of partitions of it; repeatable.",
+        ),
+    ] = None,
+    yes: Yes = False,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="Do not fail if a group does not exist.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Delete groups with all their offsets, or only a group's offsets of some topics.
 
-    run(target, work)
+    A group that has members cannot be deleted, nor its offsets of topics that they read.
+
+    \b
+    suwi groups delete billing
+    suwi groups delete billing --topic orders:0,1 --yes
+    """
+    if not topic:
+        return await _delete_groups(cluster, names, yes=yes, if_exists=if_exists, json=json)
+    if len(names) > 1:
+        raise typer.BadParameter("goes with one group", param_hint="--topic")
+    scopes = [_parse_scope(text) for text in topic]
+    return await _delete_offsets(cluster, names[0], scopes, yes=yes, json=json)
 
 
-def delete_topics_offsets(
-    target: Target, name: str, scopes: Sequence[Scope], *, is_sure: bool, json: bool
-) -> None:
-    async def work(cluster: Cluster) -> int:
-        if await describe_group(cluster, name) is None:
+async def _delete_groups(
+    cluster: Cluster, names: list[str], *, yes: bool, if_exists: bool, json: bool
+) -> int:
+    groups, silent = await list_groups(cluster)
+    known, wanted = {group.name for group in groups}, []
+    for name in dict.fromkeys(names):
+        # The list lacks the groups of a silent broker: ask the coordinator of this one.
+        if name in known or (silent and await describe_group(cluster, name) is not None):
+            wanted.append(name)
+        elif not if_exists:
             raise await unknown_group(cluster, name)
-        committed = await committed_offsets(cluster, name)
-        wanted = _chosen(committed, scopes)
-        if not is_sure:
-            what = count_text(len(wanted), "offset")
-            confirm_deletion(f"deleting offsets of {name}", f"Delete {what} of group {name}?")
-        results = await delete_offsets(cluster, name, wanted)
-        failed = 0
-        for partition, error in results.items():
-            if error is not None:
-                complain(f"{partition}: the offset was not deleted: {refusal(error)}")
-                failed = 1
-            elif not json:
-                say(f"deleted the offset {committed[partition]} of {partition}")
-        if json:
-            document(
-                [
-                    {"topic": p.topic, "partition": p.partition, "offset": committed[p]}
-                    for p, error in results.items()
-                    if error is None
-                ]
-            )
-        return failed
-
-    run(target, work)
+    if not yes and wanted:
+        what = f"group {wanted[0]}" if len(wanted) == 1 else f"{len(wanted)} groups"
+        confirm_deletion(f"deleting {', '.join(wanted)}", f"Delete {what} with all offsets?")
+    deleted, failed = [], 0
+    for name in wanted:
+        try:
+            await delete_group(cluster, name)
+        except BrokerError as error:
+            complain(f"group {name!r} was not deleted: {_refusal(error)}")
+            failed = 1
+            continue
+        deleted.append({"group": name})
+        if not json:
+            say(f"deleted {printable(name)}")
+    if json:
+        document(deleted)
+    return failed
 
 
-def _chosen(
-    committed: Mapping[TopicPartition, Offset], scopes: Sequence[Scope]
-) -> list[TopicPartition]:
-    """What the group has offsets for."""
-    chosen: dict[TopicPartition, None] = {}
-    for topic, partitions in scopes:
-        if partitions is None:
-            found = [place for place in committed if place.topic == topic]
-        else:
-            asked = (TopicPartition(topic, PartitionIndex(p)) for p in partitions)
-            found = [place for place in asked if place in committed]
-        if not found:
-            raise Failure(f"the group has no offset of {topic}")
-        chosen |= dict.fromkeys(found)
-    return list(chosen)
+async def _delete_offsets(
+    cluster: Cluster, name: str, scopes: list[Scope], *, yes: bool, json: bool
+) -> int:
+    if await describe_group(cluster, name) is None:
+        raise await unknown_group(cluster, name)
+    committed = await committed_offsets(cluster, name)
+    wanted = committed_in(committed, scopes)
+    if not yes:
+        what = count_text(len(wanted), "offset")
+        confirm_deletion(f"deleting offsets of {name}", f"Delete {what} of group {name}?")
+    deleted, failed = [], 0
+    for place, error in (await delete_offsets(cluster, name, wanted)).items():
+        if error is not None:
+            complain(f"{place}: the offset was not deleted: {_refusal(error)}")
+            failed = 1
+            continue
+        deleted.append({**place._asdict(), "offset": committed[place]})
+        if not json:
+            say(f"deleted the offset {committed[place]} of {place}")
+    if json:
+        document(deleted)
+    return failed
 
 
-async def partitions_in(cluster: Cluster, scopes: Iterable[Scope]) -> list[TopicPartition]:
-    """All partitions meant, which must exist."""
-    chosen: dict[TopicPartition, None] = {}
-    for name, numbers in scopes:
-        topic = await existing_topic(cluster, name)
-        wanted = range(len(topic.partitions)) if numbers is None else numbers
-        for number in wanted:
-            chosen[TopicPartition(name, topic.partition(number).index)] = None
-    return list(chosen)
-
-
-def refusal(error: BrokerError) -> str:
+def _refusal(error: BrokerError) -> str:
     return _REFUSALS.get(error.code) or error.message or error.code.name.replace("_", " ")
+
+
+# -- history ---------------------------------------------------------------------------------------
+
+
+@app.command()
+@on_cluster
+async def history(
+    cluster: Cluster,
+    name: _Name,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="Only the last N.")
+    ] = None,
+    members: Annotated[
+        bool, typer.Option("--members", help="Also how long each member stood still.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show why the group rebalanced: what triggered it, by whom, and how long it took.
+
+    Pause is from the trigger until the assignment was there, StoodStill how long the member that
+    waited longest had none. The coordinator keeps the last 100 in its memory: they are lost when it
+    stops, or when another broker takes over.
+
+    \b
+    suwi groups history billing --limit 10
+    """
+    found = await group_history(cluster, name)
+    if not found.exists and not found.rebalances:
+        raise await unknown_group(cluster, name)
+    entries = _history_entries(found)
+    entries = entries if limit is None else entries[-limit:]
+    if json:
+        document({"group": name, "coordinator": found.coordinator, "history": entries})
+        return
+    if not entries:
+        say(f"group {printable(name)} has not rebalanced since broker {found.coordinator}")
+        say("coordinates it; histories are kept in memory and lost with the process")
+        return
+    table(
+        "Time Trigger ClientId Host Generation Members Pause StoodStill Reason".split(),
+        map(_history_row, entries),
+        numbers="Members Pause StoodStill",
+    )
+    if members:
+        _show_pauses(entries)
+
+
+def _history_entries(history: GroupHistory) -> list[dict[str, Any]]:
+    """Rebalances and moves of the coordinator, the oldest first."""
+    entries = [{"at_ms": rebalance["began_ms"], **rebalance} for rebalance in history.rebalances]
+    entries += [
+        {"at_ms": move["at_ms"], "trigger": _MOVED, "to_broker": history.coordinator}
+        for move in history.moves
+    ]
+    return sorted(entries, key=lambda entry: int(entry["at_ms"]))
+
+
+def _history_row(entry: dict[str, Any]) -> tuple[object, ...]:
+    if "to_broker" in entry:
+        moved = f"to broker {entry['to_broker']}; no rebalance"
+        return (time_text(entry["at_ms"]), _MOVED, *"------", moved)
+    pause_ms, still_ms = entry["pause_ms"], entry["stood_still_ms"].values()
+    to = entry["to_generation"]
+    return (
+        time_text(entry["at_ms"]),
+        entry["trigger"],
+        entry["client_id"] or "-",
+        entry["host"] or "-",
+        f"{entry['from_generation']} -> {'...' if to is None else to}",
+        "-" if pause_ms is None else entry["members"],
+        "goes on" if pause_ms is None else duration_text(pause_ms),
+        duration_text(max(still_ms)) if still_ms else "-",
+        entry["reason"] or "-",
+    )
+
+
+def _show_pauses(entries: list[dict[str, Any]]) -> None:
+    rows = [
+        (time_text(entry["at_ms"]), member, duration_text(still_ms))
+        for entry in entries
+        for member, still_ms in entry.get("stood_still_ms", {}).items()
+    ]
+    if rows:
+        say()
+        table(("Time", "MemberId", "StoodStill"), rows, numbers="StoodStill")

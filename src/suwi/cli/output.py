@@ -1,4 +1,4 @@
-"""The output of commands: tables and lines for people, JSON for scripts, errors on stderr.
+"""The output of commands: tables and lines for people, JSON for scripts, errors and logs on stderr.
 
 Invariant: foreign bytes, such as those of records, reach a terminal only as printable characters.
 """
@@ -6,35 +6,35 @@ Invariant: foreign bytes, such as those of records, reach a terminal only as pri
 import asyncio
 import io
 import json
+import logging
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TypeAlias, TypeVar
+
+from suwi.admin.failure import Failure
+from suwi.admin.text import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions
     from rich.table import Table
 
 T = TypeVar("T")
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-# Control characters could manipulate the terminal.
-_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
-    ord("\n"): "\\n",
-    ord("\r"): "\\r",
-    ord("\t"): "\\t",
-}
 _WIDTH_WITHOUT_TERMINAL = 10_000
-NAMED_MAX = 5
-"""How many of many things are shown by name."""
-
-
-class Failure(Exception):
-    """A command failed; the text gives the reason and what to do."""
+LOG_LEVELS = ("debug", "info", "warning", "error")
+_STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class OutputFailed(Failure):
@@ -47,6 +47,16 @@ class OutputClosed(Exception):
 
 def say(text: str = "") -> None:
     write(f"{text}\n".encode("utf-8", "backslashreplace"))
+
+
+def say_at_once(text: str) -> None:
+    """For a line after which nothing may follow for a while."""
+    say(text)
+    flush()
+
+
+def ignore(_: str) -> None:
+    """In the place of `say_at_once`, if the output is JSON."""
 
 
 def write(data: bytes) -> None:
@@ -123,12 +133,23 @@ def complain(text: str) -> None:
 
 def document(value: Any) -> None:
     """Print one JSON document."""
-    say(json.dumps(value, indent=2, ensure_ascii=False))
+    say(json.dumps(_plain(value), indent=2, ensure_ascii=False))
 
 
 def json_line(value: Any) -> None:
     """Print one JSON object of many, on one line."""
-    say(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    say(json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":")))
+
+
+def _plain(value: Any) -> Any:
+    """Named tuples and data classes as objects with their fields."""
+    if is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    elif hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: str = "") -> None:
@@ -136,12 +157,13 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: 
     from rich.console import Console
     from rich.measure import Measurement
 
-    drawn = drawn_table(columns, rows, numbers=numbers)
+    drawn = _drawn_table(columns, rows, numbers)
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=is_terminal(), highlight=False, markup=False)
     if is_terminal():
         # A narrow terminal wraps the lines, but nothing is left out.
-        console.width = max(console.width, Measurement.get(console, _wide(console), drawn).minimum)
+        wide = console.options.update(width=_WIDTH_WITHOUT_TERMINAL)
+        console.width = max(console.width, Measurement.get(console, wide, drawn).minimum)
     else:
         console.width = _WIDTH_WITHOUT_TERMINAL  # no terminal: do not wrap
     console.print(drawn)
@@ -149,10 +171,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: 
         say(line.rstrip())
 
 
-def drawn_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: str = ""
-) -> "Table":
-    """The same table as a rich object, for callers that render it themselves."""
+def _drawn_table(columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: str) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
@@ -170,10 +189,6 @@ def drawn_table(
     return drawn
 
 
-def _wide(console: "Console") -> "ConsoleOptions":
-    return console.options.update(width=_WIDTH_WITHOUT_TERMINAL)
-
-
 def show_each(items: Iterable[T], show: Callable[[T], None]) -> None:
     """Show one after the other, with an empty line between them."""
     for number, item in enumerate(items):
@@ -182,51 +197,73 @@ def show_each(items: Iterable[T], show: Callable[[T], None]) -> None:
         show(item)
 
 
-def printable(text: str) -> str:
-    return text.translate(_ESCAPES)
+def or_dash(value: object) -> object:
+    """A cell of a table; what is not known or does not exist is a dash."""
+    return "-" if value is None else value
 
 
-def bytes_text(data: bytes | None) -> str:
-    """Bytes as text; invalid UTF-8 is escaped."""
-    return "null" if data is None else data.decode("utf-8", "backslashreplace")
+# -- output that is updated ------------------------------------------------------------------------
+
+Part: TypeAlias = "str | tuple[str, Sequence[Sequence[object]], str]"
+"""A line; or a table: its columns, its rows, and the columns that are numbers."""
 
 
-def size_text(size_bytes: int) -> str:
-    size = float(size_bytes)
-    for unit in _UNITS:
-        if size < 1024 or unit == _UNITS[-1]:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    raise AssertionError
+def show_parts(parts: Iterable[Part]) -> None:
+    for part in parts:
+        if isinstance(part, str):
+            say(printable(part))
+        else:
+            table(part[0].split(), part[1], numbers=part[2])
 
 
-def time_text(timestamp: int) -> str:
-    """A record's timestamp, in UTC."""
-    try:
-        time = _EPOCH + timedelta(milliseconds=timestamp)
-    except OverflowError:
-        return f"{timestamp} ms"
-    if timestamp < 0:
-        return "none" if timestamp == -1 else f"{timestamp} ms"
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+async def redraw(read: Callable[[], Awaitable[Iterable[Part]]], period_s: float) -> NoReturn:
+    """Update one view on the terminal until Ctrl-C."""
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(highlight=False, markup=False)
+    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
+        while True:
+            drawn = [
+                Text(printable(part))
+                if isinstance(part, str)
+                else _drawn_table(part[0].split(), part[1], part[2])
+                for part in [*await read(), "", "Ctrl-C to stop"]
+            ]
+            live.update(Group(*drawn), refresh=True)
+            await asyncio.sleep(period_s)
 
 
-def duration_text(duration_ms: int) -> str:
-    """About how long, in one unit."""
-    if duration_ms < 1000:
-        return f"{duration_ms} ms"
-    for unit_ms, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min")):
-        if duration_ms >= unit_ms:
-            return f"{duration_ms / unit_ms:.1f} {unit}"
-    return f"{duration_ms / 1000:.1f} s"
+# -- log lines -------------------------------------------------------------------------------------
 
 
-def count_text(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+class FieldFormatter(logging.Formatter):
+    """Time, level, logger and message, then the fields as key=value."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        facts = {k: value for k, value in vars(record).items() if k not in _STANDARD_FIELDS}
+        fields_text = "".join(f" {key}={_word(value)}" for key, value in facts.items())
+        name = record.name.removeprefix("suwi.")
+        line = f"{time} {record.levelname.lower()} {name}: {record.getMessage()}{fields_text}"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
 
 
-def names_text(names: Sequence[object]) -> str:
-    """The first names, and how many more there are."""
-    more = len(names) - NAMED_MAX
-    named = ", ".join(map(str, names[:NAMED_MAX]))
-    return f"{named} and {more} more" if more > 0 else named
+def _word(value: object) -> str:
+    """A field's value as one word; quoted if it has spaces, quotes or unprintable characters."""
+    if not isinstance(value, str):
+        return json.dumps(value, default=str)
+    is_word = value.isprintable() and not any(c in value for c in ' ="')
+    return value if is_word and value else json.dumps(value)
+
+
+def set_up_logging(level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(FieldFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    if level.upper() != "DEBUG":
+        # It has lines for every attempt; `metadata.zookeeper_connection` has one for every change.
+        logging.getLogger("kazoo").setLevel(logging.ERROR)

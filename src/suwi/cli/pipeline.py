@@ -1,90 +1,136 @@
-"""Implementation of `suwi pipeline`: terminal output and exit codes.
+"""`suwi pipeline`: runs what `suwi.spark.pipeline` does, and shows it on the terminal.
 
-The work itself is done in `suwi.spark.pipeline`, which needs the extra `spark`.
+Modules that need the extra `spark` are imported by the commands that use them.
 """
 
 import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
-from suwi.cli.log_format import set_up_logging
-from suwi.cli.output import complain, count_text, document, printable, say, table, time_text
-from suwi.cli.pipeline_progress import Progress
-from suwi.cli.session import guarded
-from suwi.cli.times import parse_time_ms
+from suwi.admin.text import count_text, parse_time_ms, printable, time_text
+from suwi.cli.output import LOG_LEVELS, complain, document, say, set_up_logging, table
+from suwi.cli.session import Json, Yes, guarded
 from suwi.env import local_env
 
 if TYPE_CHECKING:
     from suwi.spark.pipeline.checkpoint import Checkpoint, Extent
+    from suwi.spark.pipeline.progress import Watch
     from suwi.spark.pipeline.spec import Pipeline
+    from suwi.spark.pipeline.steps import Between
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
 
 _DONE, _FAILED, _MISTAKE, _REFUSED = 0, 1, 2, 3
+_RETRIES = 10
+_PROGRESS_EVERY_MS = 10_000
+_PROGRESS_WIDTH = 160
+
+_File = Annotated[str, typer.Argument(metavar="FILE", help="The pipeline, as YAML.")]
+_Master = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Spark master. Default: from the file, or local[*]."),
+]
+_SENT_BY_SPARK = (".py", ".zip", ".egg", ".jar")
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    master: str | None = None
-    once: bool = False
-    from_beginning: bool = False
-    new_checkpoint: bool = False
-    retries: int = 10
-    metrics_host: str = "127.0.0.1"
-    metrics_port: int | None = None
-    py_files: list[str] = field(default_factory=list)
-    log_level: str = "warning"
+def _check_py_files(paths: list[str] | None) -> list[str] | None:
+    for path in paths or []:
+        if not path.lower().endswith(_SENT_BY_SPARK):
+            # Spark would send the file, but not add it to the Python path.
+            hint = ". A wheel is a zip: copy it to a .zip file" * path.endswith(".whl")
+            raise typer.BadParameter(f"{path}: Spark takes {', '.join(_SENT_BY_SPARK)}{hint}")
+    return paths
 
 
-@dataclass(frozen=True, slots=True)
-class BackfillOptions:
-    start: str
-    end: str
-    dry_run: bool
+_PyFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--py-files",
+        metavar="PATH",
+        callback=_check_py_files,
+        help="Python code for executors, as .py or .zip; repeatable.",
+    ),
+]
+_Retries = Annotated[
+    int, typer.Option(metavar="N", min=0, help="How often to restart after consecutive failures.")
+]
+
+
+def _check_log_level(level: str) -> str:
+    if level.lower() not in LOG_LEVELS:
+        raise typer.BadParameter(f"{level}: allowed: {', '.join(LOG_LEVELS)}")
+    return level
+
+
+_LogLevel = Annotated[
+    str,
+    typer.Option(metavar="LEVEL", callback=_check_log_level, help="debug, info, warning or error."),
+]
+
+
+# -- run -------------------------------------------------------------------------------------------
+
+
+@app.command()
+def run(
+    file: _File,
+    master: _Master = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Process the available records, then exit.")
+    ] = False,
+    from_beginning: Annotated[
+        bool,
+        typer.Option(
+            "--from-beginning",
+            help="Start at the earliest records; refused if there is a checkpoint.",
+        ),
+    ] = False,
+    new_checkpoint: Annotated[
+        bool,
+        typer.Option("--new-checkpoint", help="Set the checkpoint aside and start a new one."),
+    ] = False,
+    retries: _Retries = _RETRIES,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT", min=0, max=65535, help="Serve Prometheus metrics on this port."
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option(metavar="HOST", help="The address of the metrics.")
+    ] = "127.0.0.1",
+    py_files: _PyFiles = None,
+    log_level: _LogLevel = "warning",
+) -> None:
+    """Run a pipeline, until Ctrl-C or SIGTERM.
+
+    \b
+    suwi pipeline run orders.yaml --once
+    suwi pipeline run orders.yaml --master spark://host:7077
+
+    Exit code: 0 when done or stopped by SIGTERM, 1 after a permanent failure, 2 for errors in the
+    file, 3 when refused, 4 if records were deleted before they were read, 130 after Ctrl-C.
+    """
+    set_up_logging(log_level)
+    options = RunOptions(
+        master, once, from_beginning, new_checkpoint, retries, metrics_host, metrics_port, py_files
+    )
+    _with_pipeline(file, lambda pipeline: _run(pipeline, options))
+
+
+class RunOptions(NamedTuple):
     master: str | None
+    once: bool
+    from_beginning: bool
+    new_checkpoint: bool
     retries: int
-    py_files: list[str]
-    json: bool
-
-
-def check(file: str, *, deep: bool, master: str | None) -> int:
-    def work(pipeline: "Pipeline") -> int:
-        if deep:
-            from suwi.spark.pipeline.checks import check_deeply
-            from suwi.spark.spark_session import close_session
-
-            spark = _session(pipeline, master)
-            try:
-                problems = check_deeply(pipeline, spark)
-            finally:
-                close_session(spark)
-            for line, text in problems:
-                _print_problem(file, line, text)
-            if problems:
-                return _MISTAKE
-        say(f"{file}: no mistakes found")
-        return _DONE
-
-    return _with_pipeline(file, work)
-
-
-def show(file: str, *, once: bool, from_beginning: bool) -> int:
-    def work(pipeline: "Pipeline") -> int:
-        from suwi.spark.pipeline.script import script
-        from suwi.spark.pipeline.steps import Variation
-
-        say(script(pipeline, Variation(once=once, from_beginning=from_beginning)).rstrip("\n"))
-        return _DONE
-
-    return _with_pipeline(file, work)
-
-
-def run(file: str, options: RunOptions) -> int:
-    set_up_logging(options.log_level)
-    return _with_pipeline(file, lambda pipeline: _run(pipeline, options))
+    metrics_host: str
+    metrics_port: int | None
+    py_files: list[str] | None
 
 
 def _run(pipeline: "Pipeline", options: RunOptions) -> int:
@@ -101,7 +147,7 @@ def _run(pipeline: "Pipeline", options: RunOptions) -> int:
     check_function(pipeline, has_session=False)
     with Progress(pipeline.name) as progress:
         progress.say("starting Spark")
-        spark = _session(pipeline, options.master, options.py_files)
+        spark = _session(pipeline, options.master, options.py_files or [])
         try:
             if _complain_of_settings(pipeline, spark):
                 return _MISTAKE
@@ -154,7 +200,7 @@ def _session_text(pipeline: "Pipeline", spark: Any) -> str:
     return f"Spark {spark.version} on {master}, {partitions} shuffle partitions{where}"
 
 
-def _run_with_metrics(runner: Any, options: RunOptions, progress: Progress) -> int:
+def _run_with_metrics(runner: Any, options: RunOptions, progress: "Progress") -> int:
     host, port, server = options.metrics_host, options.metrics_port, None
     if port is not None:
         from suwi.spark.pipeline.metrics import MetricsServer, PipelineCollector
@@ -168,9 +214,6 @@ def _run_with_metrics(runner: Any, options: RunOptions, progress: Progress) -> i
     finally:
         if server is not None:
             server.close()
-
-
-# -- checkpoints -----------------------------------------------------------------------------------
 
 
 def _checkpoint(pipeline: "Pipeline") -> "Checkpoint":
@@ -227,10 +270,216 @@ def _duplicates_text(pipeline: "Pipeline") -> str:
     return "what is read again will be written again"
 
 
-def reset(file: str, *, dry_run: bool, is_confirmed: bool, json: bool) -> int:
-    return _with_pipeline(
-        file,
-        lambda pipeline: _reset(pipeline, dry_run=dry_run, is_confirmed=is_confirmed, json=json),
+class Progress:
+    """On stderr: one line that is overwritten on a terminal, otherwise a line every 10 seconds.
+
+    Permanent lines are never overwritten.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._is_terminal = sys.stderr.isatty()
+        self._width = 0
+        self._shown_ms = 0
+        self._shown = ""
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._clear()
+
+    def say(self, text: str) -> None:
+        """Print a permanent line."""
+        self._clear()
+        prefix = "" if text.startswith(self._name) else f"{self._name}: "
+        sys.stderr.write(f"{prefix}{printable(text)}\n")
+        sys.stderr.flush()
+
+    def show(self, watches: "list[Watch]") -> None:
+        text = " · ".join(watch.line() for watch in watches)
+        if self._is_terminal:
+            self._clear()
+            text = text[:_PROGRESS_WIDTH]
+            sys.stderr.write(text)
+            self._width = len(text)
+            sys.stderr.flush()
+            return
+        now_ms = local_env().clock.now_ms()
+        if now_ms - self._shown_ms >= _PROGRESS_EVERY_MS and text != self._shown:
+            self._shown_ms, self._shown = now_ms, text
+            self.say(text)
+
+    def _clear(self) -> None:
+        if self._width:
+            sys.stderr.write("\r" + " " * self._width + "\r")
+            self._width = 0
+
+
+# -- check and show --------------------------------------------------------------------------------
+
+
+@app.command()
+def check(
+    file: _File,
+    deep: Annotated[
+        bool,
+        typer.Option("--deep", help="Also check topics with the brokers, and SQL with Spark."),
+    ] = False,
+    master: _Master = None,
+) -> None:
+    """Show every error in a pipeline file, with its line."""
+
+    def work(pipeline: "Pipeline") -> int:
+        if deep:
+            from suwi.spark.pipeline.checks import check_deeply
+            from suwi.spark.spark_session import close_session
+
+            spark = _session(pipeline, master)
+            try:
+                problems = check_deeply(pipeline, spark)
+            finally:
+                close_session(spark)
+            for line, text in problems:
+                _print_problem(file, line, text)
+            if problems:
+                return _MISTAKE
+        say(f"{file}: no mistakes found")
+        return _DONE
+
+    _with_pipeline(file, work)
+
+
+@app.command()
+def show(
+    file: _File,
+    once: Annotated[bool, typer.Option("--once", help="As `run --once`.")] = False,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="As `run --from-beginning`.")
+    ] = False,
+) -> None:
+    """Print the pipeline as an equivalent Python program.
+
+    \b
+    suwi pipeline show orders.yaml > orders.py
+    python orders.py
+
+    It has no secrets: it looks them up when it runs, as the pipeline does.
+    """
+
+    def work(pipeline: "Pipeline") -> int:
+        from suwi.spark.pipeline.script import script
+        from suwi.spark.pipeline.steps import Variation
+
+        say(script(pipeline, Variation(once=once, from_beginning=from_beginning)).rstrip("\n"))
+        return _DONE
+
+    _with_pipeline(file, work)
+
+
+# -- backfill --------------------------------------------------------------------------------------
+
+
+@app.command()
+def backfill(
+    file: _File,
+    start: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="As 2026-01-31T12:00:00Z; included.")
+    ],
+    end: Annotated[str, typer.Option("--to", metavar="TIME", help="Not included.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be read; read nothing.")
+    ] = False,
+    master: _Master = None,
+    retries: _Retries = _RETRIES,
+    py_files: _PyFiles = None,
+    json: Json = False,
+    log_level: _LogLevel = "warning",
+) -> None:
+    """Process the records of a time range again.
+
+    The checkpoint is neither read nor changed. A Delta table gets the same range only once, however
+    often the command is run; rows that the stream wrote are duplicated unless the sink has keys.
+    """
+    set_up_logging(log_level)
+
+    def work(pipeline: "Pipeline") -> int:
+        from suwi.spark.pipeline.checkpoint import ask_between
+        from suwi.spark.pipeline.spec import TableSource
+        from suwi.spark.pipeline.steps import Between
+
+        between = Between(_instant_ms(start, "--from"), _instant_ms(end, "--to"))
+        if between.start_ms >= between.end_ms:
+            raise typer.BadParameter("must be later than --from", param_hint="--to")
+        if isinstance(pipeline.source, TableSource):
+            complain("a range of time is for topics: backfill the pipeline that reads them")
+            return _REFUSED
+        extents = ask_between(pipeline.source, between)
+        total = sum(one.end - one.start for one in extents)
+        if json:
+            document({"offsets": total, "partitions": [one.as_json() for one in extents]})
+        else:
+            rows = [(one.partition, one.start, one.end, one.end - one.start) for one in extents]
+            table(("PARTITION", "FROM", "TO", "OFFSETS"), rows, numbers="FROM TO OFFSETS")
+            first, last = time_text(between.start_ms), time_text(between.end_ms)
+            say(f"{count_text(total, 'offset')} from {first} to {last}")
+        return _DONE if dry_run else _backfill(pipeline, between, master, retries, py_files)
+
+    _with_pipeline(file, work)
+
+
+def _backfill(
+    pipeline: "Pipeline",
+    between: "Between",
+    master: str | None,
+    retries: int,
+    py_files: list[str] | None,
+) -> int:
+    from suwi.spark.pipeline.running import Backfill, NotForBatches
+    from suwi.spark.spark_session import close_session
+
+    with Progress(pipeline.name) as progress:
+        try:
+            job = Backfill(pipeline, between)
+        except NotForBatches as error:
+            complain(str(error))
+            return _REFUSED
+        progress.say("starting Spark")
+        spark = _session(pipeline, master, py_files or [])
+        try:
+            return asyncio.run(job.run(spark, retries, progress.say))
+        finally:
+            close_session(spark)
+
+
+def _instant_ms(text: str, option: str) -> int:
+    """Milliseconds since 1970, from such a number or from ISO 8601; UTC if no zone is given."""
+    time_ms = int(text) if text.isdecimal() else parse_time_ms(text)
+    if time_ms is None:
+        raise typer.BadParameter(
+            f"{text!r}: as 2026-01-31T12:00:00Z, or in milliseconds since 1970", param_hint=option
+        )
+    return time_ms
+
+
+# -- reset -----------------------------------------------------------------------------------------
+
+
+@app.command()
+def reset(
+    file: _File,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would happen; change nothing.")
+    ] = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Discard the progress of a pipeline: the next run starts anew.
+
+    The checkpoint is set aside, not deleted. Tables and topics are not changed.
+    """
+    _with_pipeline(
+        file, lambda pipeline: _reset(pipeline, dry_run=dry_run, is_confirmed=yes, json=json)
     )
 
 
@@ -289,67 +538,11 @@ def _print_extents(extents: "list[Extent]", columns: tuple[str, ...]) -> None:
     )
 
 
-# -- backfill --------------------------------------------------------------------------------------
+# -- every command ---------------------------------------------------------------------------------
 
 
-def backfill(file: str, options: BackfillOptions, log_level: str) -> int:
-    set_up_logging(log_level)
-    return _with_pipeline(file, lambda pipeline: _backfill(pipeline, options))
-
-
-def _backfill(pipeline: "Pipeline", options: BackfillOptions) -> int:
-    from suwi.spark.pipeline.checkpoint import ask_between
-    from suwi.spark.pipeline.running import Backfill, NotForBatches
-    from suwi.spark.pipeline.spec import TableSource
-    from suwi.spark.pipeline.steps import Between
-
-    between = Between(_instant_ms(options.start, "--from"), _instant_ms(options.end, "--to"))
-    if between.start_ms >= between.end_ms:
-        raise typer.BadParameter("must be later than --from", param_hint="--to")
-    if isinstance(pipeline.source, TableSource):
-        complain("a range of time is for topics: backfill the pipeline that reads them")
-        return _REFUSED
-    extents = ask_between(pipeline.source, between)
-    total = sum(one.end - one.start for one in extents)
-    if options.json:
-        document({"offsets": total, "partitions": [one.as_json() for one in extents]})
-    else:
-        rows = [(one.partition, one.start, one.end, one.end - one.start) for one in extents]
-        table(("PARTITION", "FROM", "TO", "OFFSETS"), rows, numbers="FROM TO OFFSETS")
-        start, end = time_text(between.start_ms), time_text(between.end_ms)
-        say(f"{count_text(total, 'offset')} from {start} to {end}")
-    if options.dry_run:
-        return _DONE
-    from suwi.spark.spark_session import close_session
-
-    with Progress(pipeline.name) as progress:
-        try:
-            job = Backfill(pipeline, between)
-        except NotForBatches as error:
-            complain(str(error))
-            return _REFUSED
-        progress.say("starting Spark")
-        spark = _session(pipeline, options.master, options.py_files)
-        try:
-            return asyncio.run(job.run(spark, options.retries, progress.say))
-        finally:
-            close_session(spark)
-
-
-def _instant_ms(text: str, option: str) -> int:
-    """Milliseconds since 1970, from such a number or from ISO 8601; UTC if no zone is given."""
-    time_ms = int(text) if text.isdecimal() else parse_time_ms(text)
-    if time_ms is None:
-        raise typer.BadParameter(
-            f"{text!r}: as 2026-01-31T12:00:00Z, or in milliseconds since 1970", param_hint=option
-        )
-    return time_ms
-
-
-# -- helpers ---------------------------------------------------------------------------------------
-
-
-def _with_pipeline(file: str, work: "Callable[[Pipeline], int]") -> int:
+def _with_pipeline(file: str, work: "Callable[[Pipeline], int]") -> NoReturn:
+    """Read the file, do the work and exit."""
     try:
         import yaml  # noqa: F401 - fail early if it is missing
 
@@ -357,17 +550,17 @@ def _with_pipeline(file: str, work: "Callable[[Pipeline], int]") -> int:
         from suwi.spark.pipeline.reading import read_pipeline
     except ImportError as error:
         complain(f"pipelines need the extra `spark`: pip install suwi[spark] ({error.name})")
-        return _FAILED
+        raise typer.Exit(_FAILED) from None
     try:
         pipeline = read_pipeline(file)
     except BadPipeline as bad:
         for line, text in bad.problems:
             _print_problem(file, line, text)
-        return _MISTAKE
+        raise typer.Exit(_MISTAKE) from None
     except OSError as error:
         complain(f"{file}: {error.strerror}")
-        return _MISTAKE
-    return guarded(lambda: _run_reporting_errors(work, pipeline))
+        raise typer.Exit(_MISTAKE) from None
+    raise typer.Exit(guarded(lambda: _run_reporting_errors(work, pipeline)))
 
 
 def _run_reporting_errors(work: "Callable[[Pipeline], int]", pipeline: "Pipeline") -> int:

@@ -1,16 +1,22 @@
-"""Implementation of `suwi produce`."""
+"""`suwi produce`."""
 
+import asyncio
 import os
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
 
-from suwi.cli.json_records import BadLine, GivenRecord, parse_record
-from suwi.cli.lines import lines
-from suwi.cli.options import Target
-from suwi.cli.output import Failure, complain, count_text, document, say
-from suwi.cli.session import existing_topic, is_input_a_terminal, run
+import typer
+
+from suwi.admin.failure import Failure
+from suwi.admin.json_records import BadLine, GivenRecord, parse_record
+from suwi.admin.text import count_text
+from suwi.admin.topic_descriptions import existing_topic
+from suwi.cli.output import complain, document, say
+from suwi.cli.session import Topic, is_input_a_terminal, on_cluster, pairs
 from suwi.client.cluster import Cluster
 from suwi.client.delivery import Delivered, Delivery
 from suwi.client.errors import reason
@@ -21,11 +27,108 @@ from suwi.model.errors import BrokerError
 from suwi.records.compression import Compression
 
 _STDIN = 0
+_CHUNK_BYTES = 64 * 1024
 _ESCAPES = {"\\t": "\t", "\\n": "\n", "\\0": "\0", "\\\\": "\\"}
 
 
+class Codec(StrEnum):
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+class Acks(StrEnum):
+    ALL = "all"
+    ONE = "1"
+    NONE = "0"
+
+
+@on_cluster
+async def produce(
+    cluster: Cluster,
+    topic: Topic,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Read lines from a file, not stdin."),
+    ] = None,
+    key_separator: Annotated[
+        str | None,
+        typer.Option("--key-separator", "-k", metavar="TEXT", help="Text between key and value."),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header", "-H", metavar="NAME=VALUE", help="Header of every record; repeatable."
+        ),
+    ] = None,
+    partition: Annotated[
+        int | None,
+        typer.Option("--partition", "-p", metavar="N", min=0, help="Default: by the key."),
+    ] = None,
+    compression: Annotated[
+        Codec, typer.Option("--compression", "-z", help="Compression of the batches.")
+    ] = Codec.NONE,
+    acks: Annotated[
+        Acks,
+        typer.Option(
+            "--acks", help="Required acknowledgements: all in-sync replicas, the leader, none."
+        ),
+    ] = Acks.ALL,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout", min=0.1, metavar="SECONDS", help="Time limit to deliver a record."
+        ),
+    ] = 30,
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="Lines are JSON, as `suwi consume --json` prints them."),
+    ] = False,
+) -> int:
+    """Write records, one per line of stdin.
+
+    \b
+    echo apple | suwi produce fruit
+    suwi produce fruit --file fruit.txt --key-separator '\\t'
+
+    \b
+    With --json a line looks like this; all fields but the value are optional:
+    {"key": "k", "value": "v", "headers": {"h": "1"}, "partition": 0, "timestamp": 0}
+    """
+    if json and key_separator is not None:
+        raise typer.BadParameter("JSON lines have their own keys", param_hint="--key-separator")
+    if key_separator == "":
+        raise typer.BadParameter("it is empty", param_hint="--key-separator")
+    form = _LineForm(key_separator, pairs(header, "--header"), partition, is_json=json)
+    settings = ProducerSettings(
+        acks=-1 if acks is Acks.ALL else int(acks),
+        codec=Compression[compression.upper()],
+        delivery_timeout_s=timeout,
+        request_timeout_s=min(timeout, ProducerSettings().request_timeout_s),
+    )
+    if file is None and sys.stdin is None:
+        raise Failure("stdin is closed: name a file with --file")
+    info = await existing_topic(cluster, topic)
+    if partition is not None:
+        info.partition(partition)
+    fd = _STDIN if file is None else _open(file)
+    if file is None and is_input_a_terminal():
+        sys.stderr.write("one record per line; Ctrl-D ends the input\n")
+    tally = _Tally()
+    async with Producer(cluster, SystemClock(), settings) as producer:
+        line_error = await _send_lines(fd, producer, topic, form, tally)
+    tally.finish()
+    _report(topic, tally, is_json=json)
+    problems = [problem for problem in (tally.problem, line_error) if problem is not None]
+    for problem in problems:
+        complain(problem)
+    return int(bool(problems))
+
+
 @dataclass(slots=True)
-class LineForm:
+class _LineForm:
     """How a line is parsed to a record."""
 
     key_separator: str | None
@@ -88,45 +191,6 @@ class _Tally:
         self.partitions[index] = (count + 1, min(first, offset), max(last, offset))
 
 
-def produce(
-    target: Target,
-    topic: str,
-    form: LineForm,
-    *,
-    path: str | None,
-    codec: str,
-    acks: int,
-    timeout_s: float,
-) -> None:
-    settings = ProducerSettings(
-        acks=acks,
-        codec=Compression[codec.upper()],
-        delivery_timeout_s=timeout_s,
-        request_timeout_s=min(timeout_s, ProducerSettings().request_timeout_s),
-    )
-
-    async def work(cluster: Cluster) -> int:
-        if path is None and sys.stdin is None:
-            raise Failure("stdin is closed: name a file with --file")
-        info = await existing_topic(cluster, topic)
-        if form.partition is not None:
-            info.partition(form.partition)
-        fd = _STDIN if path is None else _open(path)
-        if path is None and is_input_a_terminal():
-            sys.stderr.write("one record per line; Ctrl-D ends the input\n")
-        tally = _Tally()
-        async with Producer(cluster, SystemClock(), settings) as producer:
-            line_error = await _send_lines(fd, producer, topic, form, tally)
-        tally.finish()
-        _report(topic, tally, form.is_json)
-        for problem in (tally.problem, line_error):
-            if problem is not None:
-                complain(problem)
-        return 1 if tally.problem or line_error else 0
-
-    run(target, work)
-
-
 def _open(path: str) -> int:
     try:
         # A file named by the user is not a file of the broker.
@@ -136,11 +200,11 @@ def _open(path: str) -> int:
 
 
 async def _send_lines(
-    fd: int, producer: Producer, topic: str, form: LineForm, tally: _Tally
+    fd: int, producer: Producer, topic: str, form: _LineForm, tally: _Tally
 ) -> str | None:
     """Send every line up to the first invalid one. Returns its error."""
     number = 0
-    async for line in lines(fd):
+    async for line in _lines(fd):
         number += 1
         if tally.problem is not None:
             return None
@@ -160,7 +224,7 @@ async def _send_lines(
     return None
 
 
-def _report(topic: str, tally: _Tally, is_json: bool) -> None:
+def _report(topic: str, tally: _Tally, *, is_json: bool) -> None:
     found = sorted(tally.partitions.items())
     if is_json:
         document(
@@ -183,3 +247,37 @@ def _report(topic: str, tally: _Tally, is_json: bool) -> None:
     ]
     positions_text = f": {', '.join(positions)}" if positions else ""
     say(f"wrote {count_text(tally.records, 'record')}{positions_text}")
+
+
+# -- input -----------------------------------------------------------------------------------------
+
+
+async def _lines(fd: int) -> AsyncIterator[bytes]:
+    """Each line of a file, pipe or terminal without its line end, which the last one may lack.
+    The event loop is not blocked, and no thread is used."""
+    rest = b""
+    while chunk := await _read(fd):
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            yield line
+    if rest:
+        yield rest
+
+
+async def _read(fd: int) -> bytes:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    try:
+        loop.add_reader(fd, _set, ready)
+    except (PermissionError, ValueError, OSError):
+        return os.read(fd, _CHUNK_BYTES)  # a regular file is always ready
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+    return os.read(fd, _CHUNK_BYTES)
+
+
+def _set(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)

@@ -1,12 +1,14 @@
-"""Implementation of `suwi repair`, for the files of a stopped broker."""
+"""`suwi repair`, for the files of a stopped broker."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Annotated
 
 import typer
 
-from suwi.cli.output import Failure, say
+from suwi.admin.failure import Failure
+from suwi.cli.output import say
 from suwi.cli.session import guarded
 from suwi.env import AlreadyLocked, Disk, local_env
 from suwi.log import names
@@ -19,25 +21,62 @@ from suwi.log.checkpoints import (
 from suwi.log.log_repair import log_repairs
 from suwi.model.ids import TopicId, TopicPartition
 
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
 
-def repair_partition_metadata(directory: str, topic_id: str) -> None:
+_Directory = Annotated[
+    str, typer.Argument(metavar="DIR", help="A partition's directory, such as data/orders-0.")
+]
+
+
+@app.command("partition-metadata")
+def partition_metadata(
+    directory: _Directory,
+    topic_id: Annotated[
+        str,
+        typer.Option(
+            metavar="ID", help="The topic's id, as the broker and `suwi topics describe` print it."
+        ),
+    ],
+) -> None:
+    """Set the topic of a partition whose partition.metadata is unreadable.
+
+    A broker keeps such a partition offline, because the records may belong to a deleted topic of
+    the same name. Inspect them with `suwi dump` first.
+    """
     wanted = parse_topic_id(topic_id)
     if wanted is None:
         raise typer.BadParameter(
             f"{topic_id!r} is not a topic id: 22 characters of base 64", param_hint="--topic-id"
         )
-
-    def job() -> None:
-        _repair(local_env().disk, os.path.abspath(directory), wanted)
-
-    raise typer.Exit(guarded(job))
+    disk, path = local_env().disk, os.path.abspath(directory)
+    raise typer.Exit(guarded(lambda: _repair_partition_metadata(disk, path, wanted)))
 
 
-def repair_segments(directory: str, *, give_up: bool) -> None:
-    def job() -> int:
-        return _repair_segments(local_env().disk, os.path.abspath(directory), give_up=give_up)
+def _repair_partition_metadata(disk: Disk, directory: str, wanted: TopicId) -> None:
+    with _locked(disk, directory):
+        path = f"{directory}/{names.PARTITION_METADATA}"
+        found = read_topic_id(disk, path)
+        if found is not None and found != wanted:
+            raise Failure(f"{directory} belongs to the topic {topic_id_text(found)}: unchanged")
+        write_topic_id(disk, path, wanted, sync=True)
+    say(f"{directory} belongs to the topic {topic_id_text(wanted)}")
 
-    raise typer.Exit(guarded(job))
+
+@app.command("segments")
+def segments(
+    directory: _Directory,
+    give_up: Annotated[
+        bool, typer.Option("--give-up", help="Give up the damaged records. They cannot come back.")
+    ] = False,
+) -> None:
+    """Find the damaged and missing records of a partition, and give them up on request.
+
+    Not needed while another broker has an in-sync replica: a started broker then replaces its
+    damaged one. Otherwise fetches of the damaged offsets fail until they are given up; from then on
+    consumers skip them. All other records stay, with their offsets.
+    """
+    disk, path = local_env().disk, os.path.abspath(directory)
+    raise typer.Exit(guarded(lambda: _repair_segments(disk, path, give_up=give_up)))
 
 
 def _repair_segments(disk: Disk, directory: str, *, give_up: bool) -> int:
@@ -79,13 +118,3 @@ def _locked(disk: Disk, directory: str) -> Iterator[TopicPartition]:
         yield partition
     finally:
         lock.release()
-
-
-def _repair(disk: Disk, directory: str, wanted: TopicId) -> None:
-    with _locked(disk, directory):
-        path = f"{directory}/{names.PARTITION_METADATA}"
-        found = read_topic_id(disk, path)
-        if found is not None and found != wanted:
-            raise Failure(f"{directory} belongs to the topic {topic_id_text(found)}: unchanged")
-        write_topic_id(disk, path, wanted, sync=True)
-    say(f"{directory} belongs to the topic {topic_id_text(wanted)}")

@@ -1,4 +1,4 @@
-"""Implementation of `suwi serve`: reads settings, runs one or more brokers, stops them cleanly."""
+"""`suwi serve`: reads settings, runs one or more brokers, stops them cleanly."""
 
 import asyncio
 import contextlib
@@ -9,15 +9,12 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
 
 from suwi import __version__
-from suwi.broker.broker import Broker, BrokerFailed
-from suwi.broker.in_process import CannotStartBroker, configs_of, start_all, stop_all
-from suwi.cli.log_format import set_up_logging
-from suwi.cli.metadata_stores import CannotStart, open_stores, reason_of
-from suwi.cli.options import LOG_LEVELS
-from suwi.cli.properties import (
+from suwi.admin.server_properties import (
     Setting,
     combine,
     from_environment,
@@ -25,6 +22,10 @@ from suwi.cli.properties import (
     from_options,
     parse_settings,
 )
+from suwi.broker.broker import Broker, BrokerFailed
+from suwi.broker.in_process import CannotStartBroker, configs_of, start_all, stop_all
+from suwi.cli.metadata_stores import CannotStart, open_stores, reason_of
+from suwi.cli.output import LOG_LEVELS, complain, set_up_logging
 from suwi.controller.registration import IdInUse
 from suwi.env import Env, local_env
 from suwi.env.problems import ProblemKind
@@ -68,20 +69,76 @@ class BrokersFailed(Exception):
 
 
 def serve(
-    *,
-    listen: str | None,
-    data: str | None,
-    config: str | None,
-    settings: list[str],
-    brokers: int,
-    zookeeper: str | None,
-    node_id: int | None,
-    insecure: bool,
-    adopt: bool,
-    metrics: tuple[str, int] | None,
-    log_level: str,
-) -> int:
-    """Run brokers until a signal stops them. Returns the exit code of the process."""
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Address to listen on. Default: 127.0.0.1:9092"),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Data directory. Default: ./suwi-data"),
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A server.properties with Kafka's keys."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Set one of Kafka's keys; repeatable."),
+    ] = None,
+    brokers: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=99,
+            help="Number of brokers in this process, on consecutive ports. Default: 1",
+            show_default=False,
+        ),
+    ] = 1,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT,...[/PATH]",
+            help="The ZooKeeper ensemble of the cluster that this broker belongs to.",
+        ),
+    ] = None,
+    node_id: Annotated[
+        int | None,
+        typer.Option("--id", metavar="N", min=0, help="The id of this broker in its cluster."),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            show_default=False,
+            help="Allow plain-text listeners that other machines can reach.",
+        ),
+    ] = False,
+    adopt: Annotated[
+        bool,
+        typer.Option(help="Adopt topics that Apache Kafka wrote to the data directory."),
+    ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT", min=0, max=65535, help="Serve Prometheus metrics on this port."
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option(metavar="HOST", help="The address of the metrics.")
+    ] = "127.0.0.1",
+    log_level: Annotated[
+        str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
+    ] = "info",
+) -> None:
+    """Start one or more brokers. They run until Ctrl-C or SIGTERM.
+
+    No configuration is required. Settings have Kafka's names and come from --config, then the
+    environment (SUWI_LOG_RETENTION_MS or KAFKA_LOG_RETENTION_MS for log.retention.ms), then --set,
+    --zookeeper, --id, --listen and --data; later sources override earlier ones.
+
+    With --zookeeper, the process is one broker of a cluster: start one with each --id.
+    """
     env = local_env()
     try:
         if log_level.lower() not in LOG_LEVELS:
@@ -90,7 +147,7 @@ def serve(
         broker_config = _configure(
             env,
             config,
-            settings,
+            settings or [],
             {"--zookeeper": zookeeper, "--id": node_id, "--listen": listen, "--data": data},
         )
         if not insecure:
@@ -100,8 +157,9 @@ def serve(
             if adopt:
                 raise BadConfig("--adopt works with one broker only")
             configs = configs_of(broker_config, brokers)
-        if metrics is not None:
-            _check_metrics_ports(metrics[1], brokers)
+        metrics = None if metrics_port is None else (metrics_host, metrics_port)
+        if metrics_port is not None:
+            _check_metrics_ports(metrics_port, brokers)
         asyncio.run(_run(env, broker_config.log_dirs, configs, metrics, adopt=adopt))
     except (
         BadConfig,
@@ -115,15 +173,14 @@ def serve(
         StoreRolledBack,
         UnsupportedFeature,
     ) as error:
-        return _complain(str(error))
+        _fail(str(error))
     except OSError as error:
-        return _complain(reason_of(error))
-    return 0
+        _fail(reason_of(error))
 
 
-def _complain(message: str) -> int:
-    sys.stderr.write(f"suwi: {message}\n")
-    return 1
+def _fail(message: str) -> NoReturn:
+    complain(message)
+    raise typer.Exit(1)
 
 
 def _configure(

@@ -1,90 +1,135 @@
-"""Implementation of `suwi topics`."""
+"""`suwi topics`."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
 
-from suwi.cli.options import Target
+import typer
+
+from suwi.admin.failure import Failure
+from suwi.admin.reassignment import change_replication_factor
+from suwi.admin.text import count_text, printable, size_text
+from suwi.admin.topic_descriptions import (
+    PartitionDescription,
+    ReplicaDescriptions,
+    TopicDescription,
+    describe_topics,
+    describe_topics_replicas,
+    existing_topic,
+    id_text,
+    summary,
+    unknown_topic,
+)
 from suwi.cli.output import (
-    Failure,
+    Part,
     complain,
-    count_text,
     document,
-    printable,
+    flush,
+    ignore,
+    is_terminal,
+    json_line,
+    or_dash,
+    redraw,
     say,
+    say_at_once,
     show_each,
-    size_text,
+    show_parts,
+    stop_when_output_closes,
     table,
 )
-from suwi.cli.reassign import change_replication_factor
-from suwi.cli.session import confirm_deletion, existing_topic, run, unknown_topic
-from suwi.client.admin import (
-    Admin,
-    ConfigSource,
-    CreatedTopic,
-    ReplicaSize,
-    Resource,
-    ResourceType,
+from suwi.cli.session import (
+    DEFAULT_BROKER,
+    INTERRUPTED,
+    OK,
+    Broker,
+    CommandConfig,
+    DryRun,
+    Json,
+    Target,
+    Topic,
+    Yes,
+    confirm_deletion,
+    on_cluster,
+    pairs,
+    run,
 )
+from suwi.client.admin import Admin, CreatedTopic, Resource, ResourceType
 from suwi.client.cluster import Cluster, TopicInfo
-from suwi.client.offsets import EARLIEST, LATEST, FoundOffset, find_offsets
-from suwi.log.checkpoints import topic_id_text
 from suwi.model.errors import BrokerError, TopicAlreadyExists, UnknownTopicOrPartition
-from suwi.model.ids import NO_NODE, NO_TOPIC_ID, TopicPartition
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
 
 _DEFAULT = -1
+_NO_TOPICS = "there are no topics yet; `suwi topics create NAME` creates one"
+_REPLICA_COLUMNS = "Replica Role Epoch LogStart LastStable HighWatermark LogEnd LagTime InSync"
+_REPLICA_NUMBERS = "Replica Epoch LogStart LastStable HighWatermark LogEnd LagTime"
+_PERIOD_S = 0.5
+
+_Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of topics.")]
 
 
-class NewTopics(NamedTuple):
-    names: Sequence[str]
-    partitions: int | None
-    replication_factor: int | None
-    configs: dict[str, str]
-    if_not_exists: bool
-    dry_run: bool
+# -- create and list -------------------------------------------------------------------------------
 
 
-class Changes(NamedTuple):
-    partitions: int | None
-    replication_factor: int | None
-    values: dict[str, str | None]
+@app.command()
+@on_cluster
+async def create(
+    cluster: Cluster,
+    names: _Names,
+    partitions: Annotated[
+        int | None,
+        typer.Option("--partitions", "-p", metavar="N", min=1, help="Default: the broker's."),
+    ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(
+            "--replication-factor", "-r", metavar="N", min=1, help="Default: the broker's."
+        ),
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", "-c", metavar="KEY=VALUE", help="A setting; repeatable."),
+    ] = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Do not fail if the topic exists.")
+    ] = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> int:
+    """Create topics.
 
-
-# -- create ----------------------------------------------------------------------------------------
-
-
-def create(target: Target, new: NewTopics, *, json: bool) -> None:
-    async def work(cluster: Cluster) -> int:
-        admin = Admin(cluster)
-        created: list[CreatedTopic] = []
-        failed = 0
-        for name in new.names:
-            try:
-                created.append(
-                    await admin.create_topic(
-                        name,
-                        partitions=new.partitions or _DEFAULT,
-                        replication_factor=new.replication_factor or _DEFAULT,
-                        configs=new.configs,
-                        validate_only=new.dry_run,
-                    )
+    \b
+    suwi topics create orders --partitions 3 --config retention.ms=86400000
+    """
+    configs = pairs(config, "--config")
+    created: list[CreatedTopic] = []
+    failed = 0
+    for name in names:
+        try:
+            created.append(
+                await Admin(cluster).create_topic(
+                    name,
+                    partitions=partitions or _DEFAULT,
+                    replication_factor=replication_factor or _DEFAULT,
+                    configs=configs,
+                    validate_only=dry_run,
                 )
-            except TopicAlreadyExists:
-                if not new.if_not_exists:
-                    complain(f"topic {name!r} already exists")
-                    failed = 1
-                elif not json:
-                    say(f"{printable(name)} already exists")
-            except BrokerError as error:
-                complain(f"{printable(name)}: {error.message}")
+            )
+        except TopicAlreadyExists:
+            if not if_not_exists:
+                complain(f"topic {name!r} already exists")
                 failed = 1
-            else:
-                if not json:
-                    say(_created_text(created[-1], new.dry_run))
-        if json:
-            document([_created_fields(topic) for topic in created])
-        return failed
-
-    run(target, work)
+            elif not json:
+                say(f"{printable(name)} already exists")
+        except BrokerError as error:
+            complain(f"{printable(name)}: {error.message}")
+            failed = 1
+        else:
+            if not json:
+                say(_created_text(created[-1], dry_run))
+    if json:
+        document([_created_fields(topic) for topic in created])
+    return failed
 
 
 def _created_text(topic: CreatedTopic, dry_run: bool) -> str:
@@ -98,186 +143,254 @@ def _created_text(topic: CreatedTopic, dry_run: bool) -> str:
 def _created_fields(topic: CreatedTopic) -> dict[str, Any]:
     return {
         "topic": topic.name,
-        "topic_id": _id_text(topic.id),
+        "topic_id": id_text(topic.id),
         "partition_count": topic.partition_count,
         "replication_factor": topic.replication_factor,
     }
 
 
-def _id_text(topic_id: Any) -> str | None:
-    return None if topic_id == NO_TOPIC_ID else topic_id_text(topic_id)
+@app.command("list")
+@on_cluster
+async def list_(
+    cluster: Cluster,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
+    json: Json = False,
+) -> None:
+    """List all topics."""
+    topics = [summary(t) for t in await cluster.topics() if internal or not t.is_internal]
+    if json:
+        document(topics)
+    elif topics:
+        table(
+            ("Topic", "Partitions", "ReplicationFactor"),
+            [(t.topic, t.partition_count, t.replication_factor) for t in topics],
+            numbers="Partitions ReplicationFactor",
+        )
+    else:
+        say(_NO_TOPICS)
 
 
-# -- list and describe -----------------------------------------------------------------------------
+# -- describe --------------------------------------------------------------------------------------
 
 
-def list_all(target: Target, *, internal: bool, json: bool) -> None:
+@app.command()
+def describe(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="TOPIC", help="Default: all topics.")
+    ] = None,
+    replicas: Annotated[
+        bool, typer.Option("--replicas", help="Show the state and the lag of each replica.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="With --replicas: update until Ctrl-C.")
+    ] = False,
+    json: Json = False,
+    broker: Broker = DEFAULT_BROKER,
+    command_config: CommandConfig = None,
+) -> None:
+    """Show settings, leaders, replicas and offsets.
+
+    Without a name: of all topics except internal ones.
+    """
+    if follow and not replicas:
+        raise typer.BadParameter("requires --replicas", param_hint="--follow")
+
     async def work(cluster: Cluster) -> None:
-        topics = [t for t in await cluster.topics() if internal or not t.is_internal]
-        if json:
-            document([_summary(topic) for topic in topics])
-        elif topics:
-            table(
-                ("Topic", "Partitions", "ReplicationFactor"),
-                [(t.name, len(t.partitions), _replication_factor(t)) for t in topics],
-                numbers="Partitions ReplicationFactor",
-            )
-        else:
-            say("there are no topics yet; `suwi topics create NAME` creates one")
-
-    run(target, work)
-
-
-def _summary(topic: TopicInfo) -> dict[str, Any]:
-    return {
-        "topic": topic.name,
-        "topic_id": _id_text(topic.id),
-        "partition_count": len(topic.partitions),
-        "replication_factor": _replication_factor(topic),
-        "is_internal": topic.is_internal,
-    }
-
-
-def _replication_factor(topic: TopicInfo) -> int:
-    return max((len(partition.replicas) for partition in topic.partitions), default=0)
-
-
-def describe(target: Target, names: Sequence[str], *, json: bool) -> None:
-    async def work(cluster: Cluster) -> None:
-        if names:
-            topics = [await existing_topic(cluster, name) for name in dict.fromkeys(names)]
-        else:
-            topics = [topic for topic in await cluster.topics() if not topic.is_internal]
-        partitions = {topic.name: [p.index for p in topic.partitions] for topic in topics}
-        sizes = await Admin(cluster).replica_sizes(partitions) if topics else {}
-        described = [await _describe(cluster, topic, sizes) for topic in topics]
+        if replicas:
+            await _describe_replicas(cluster, names or [], follow=follow, json=json)
+            return
+        described = await describe_topics(cluster, names or [])
         if json:
             document(described)
-            return
-        show_each(described, _show)
+        else:
+            show_each(described, _show)
 
-    run(target, work)
-
-
-async def _describe(
-    cluster: Cluster, topic: TopicInfo, sizes: Mapping[TopicPartition, Sequence[ReplicaSize]]
-) -> dict[str, Any]:
-    configs = await Admin(cluster).describe_configs(Resource(ResourceType.TOPIC, topic.name))
-    led = [
-        TopicPartition(topic.name, partition.index)
-        for partition in topic.partitions
-        if partition.leader != NO_NODE
-    ]
-    starts = await find_offsets(cluster, dict.fromkeys(led, EARLIEST))
-    usable = [tp for tp, start in starts.items() if not isinstance(start, BrokerError)]
-    ends = await find_offsets(cluster, dict.fromkeys(usable, LATEST))
-    partitions = []
-    for partition in topic.partitions:
-        tp = TopicPartition(topic.name, partition.index)
-        start = starts.get(tp)
-        replicas = sizes.get(tp, [])
-        on_leader = [r.size_bytes for r in replicas if r.node == partition.leader]
-        partitions.append(
-            {
-                "partition": partition.index,
-                "leader": None if partition.leader == NO_NODE else partition.leader,
-                "leader_epoch": partition.leader_epoch,
-                "replicas": list(partition.replicas),
-                "isr": list(partition.isr),
-                "offline_replicas": list(partition.offline),
-                "start_offset": _offset(start),
-                "end_offset": _offset(ends.get(tp)),
-                "size_bytes": on_leader[0] if on_leader else None,
-                "problem": str(start) if isinstance(start, BrokerError) else None,
-            }
-        )
-    own = {c.name: c.value for c in configs if c.source == ConfigSource.TOPIC}
-    return {**_summary(topic), "configs": own, "partitions": partitions}
+    run(Target(broker, command_config), work, interrupted=OK if replicas else INTERRUPTED)
 
 
-def _offset(found: FoundOffset | BrokerError | None) -> int | None:
-    return found.offset if isinstance(found, FoundOffset) else None
-
-
-def _show(topic: dict[str, Any]) -> None:
-    configs = ", ".join(f"{key}={value}" for key, value in topic["configs"].items())
-    say(f"Topic              {topic['topic']}")
-    say(f"TopicId            {topic['topic_id'] or 'unknown'}")
-    say(f"PartitionCount     {topic['partition_count']}")
-    say(f"ReplicationFactor  {topic['replication_factor']}")
+def _show(topic: TopicDescription) -> None:
+    configs = ", ".join(f"{key}={value}" for key, value in topic.configs.items())
+    say(f"Topic              {topic.topic}")
+    say(f"TopicId            {topic.topic_id or 'unknown'}")
+    say(f"PartitionCount     {topic.partition_count}")
+    say(f"ReplicationFactor  {topic.replication_factor}")
     say(f"Configs            {printable(configs) or 'none'}")
     say()
-    columns = "Partition Leader Replicas Isr StartOffset EndOffset Size"
     table(
-        columns.split(),
-        [_row(partition) for partition in topic["partitions"]],
+        "Partition Leader Replicas Isr StartOffset EndOffset Size".split(),
+        map(_row, topic.partitions),
         numbers="Partition StartOffset EndOffset Size",
     )
-    for partition in topic["partitions"]:
-        if partition["problem"] is not None:
-            say(f"partition {partition['partition']}: {printable(partition['problem'])}")
+    for partition in topic.partitions:
+        if partition.problem is not None:
+            say(f"partition {partition.partition}: {printable(partition.problem)}")
 
 
-def _row(partition: dict[str, Any]) -> tuple[object, ...]:
-    size_bytes = partition["size_bytes"]
+def _row(partition: PartitionDescription) -> tuple[object, ...]:
     return (
-        partition["partition"],
-        "none" if partition["leader"] is None else partition["leader"],
-        ",".join(str(node) for node in partition["replicas"]),
-        ",".join(str(node) for node in partition["isr"]),
-        "-" if partition["start_offset"] is None else partition["start_offset"],
-        "-" if partition["end_offset"] is None else partition["end_offset"],
-        "-" if size_bytes is None else size_text(size_bytes),
+        partition.partition,
+        "none" if partition.leader is None else partition.leader,
+        ",".join(map(str, partition.replicas)),
+        ",".join(map(str, partition.isr)),
+        or_dash(partition.start_offset),
+        or_dash(partition.end_offset),
+        "-" if partition.size_bytes is None else size_text(partition.size_bytes),
+    )
+
+
+# -- describe --replicas ---------------------------------------------------------------------------
+
+
+async def _describe_replicas(
+    cluster: Cluster, names: Sequence[str], *, follow: bool, json: bool
+) -> None:
+    async def read() -> Iterator[Part]:
+        return _replica_parts(await describe_topics_replicas(cluster, names))
+
+    if follow and is_terminal() and not json:
+        await redraw(read, _PERIOD_S)
+    elif follow:
+        async with stop_when_output_closes():
+            await _print_changes(cluster, names, json=json)
+    found = await describe_topics_replicas(cluster, names)
+    if json:
+        document(found)
+    elif found:
+        show_parts(_replica_parts(found))
+    else:
+        say(_NO_TOPICS)
+
+
+async def _print_changes(cluster: Cluster, names: Sequence[str], *, json: bool) -> None:
+    """Print the replicas whenever they change, for a file or another program."""
+    shown: list[object] = []
+    while True:
+        found = await describe_topics_replicas(cluster, names)
+        without_times = [
+            each._replace(replicas=[{**r, "lag_ms": None} for r in each.replicas]) for each in found
+        ]
+        if without_times != shown:
+            shown = [*without_times]
+            if json:
+                json_line(found)
+            else:
+                show_parts(_replica_parts(found))
+                say()
+            flush()
+        await asyncio.sleep(_PERIOD_S)
+
+
+def _replica_parts(found: Sequence[ReplicaDescriptions]) -> Iterator[Part]:
+    for number, partition in enumerate(found):
+        if number:
+            yield ""
+        yield _title(partition)
+        yield _REPLICA_COLUMNS, list(map(_replica_row, partition.replicas)), _REPLICA_NUMBERS
+
+
+def _title(partition: ReplicaDescriptions) -> str:
+    leader = partition.leader
+    led = "has no leader" if leader is None else f"led by {leader}"
+    epochs = next((r["epochs"] for r in partition.replicas if r["node"] == leader), None)
+    history = "".join(f", {epoch} from {start}" for epoch, start in epochs or ())
+    isr = ",".join(map(str, partition.isr)) or "none"
+    name = f"{partition.topic}-{partition.partition}"
+    return f"{name} {led}, in sync {isr}" + (f"; epochs{history[1:]}" if history else "")
+
+
+def _replica_row(replica: Mapping[str, Any]) -> tuple[object, ...]:
+    if replica["problem"] is not None:
+        in_sync = f"{replica['in_sync']}: {replica['problem']}"
+        return (replica["node"], replica["role"], *"------", in_sync)
+    lag_ms = "unknown" if replica["lag_ms"] is None else f"{replica['lag_ms']} ms"
+    return (
+        replica["node"],
+        replica["role"],
+        replica["leader_epoch"],
+        replica["log_start"],
+        replica["last_stable"],
+        replica["high_watermark"],
+        replica["log_end"],
+        "-" if replica["role"] == "leader" else lag_ms,
+        replica["in_sync"],
     )
 
 
 # -- alter and delete ------------------------------------------------------------------------------
 
 
-def alter(
-    target: Target,
-    name: str,
-    wanted: Changes,
-    *,
-    dry_run: bool,
-    json: bool,
+@app.command()
+@on_cluster
+async def alter(
+    cluster: Cluster,
+    name: Topic,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions", "-p", metavar="N", min=1, help="The new number of partitions."
+        ),
+    ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(
+            "--replication-factor",
+            "-r",
+            metavar="N",
+            min=1,
+            help="The new number of replicas of each partition.",
+        ),
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", "-c", metavar="KEY=VALUE", help="Set a key; repeatable."),
+    ] = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="KEY", help="Reset a key to its default; repeatable."),
+    ] = None,
+    dry_run: DryRun = False,
+    json: Json = False,
 ) -> None:
-    partitions, factor, values = wanted
-
-    async def work(cluster: Cluster) -> None:
-        admin = Admin(cluster)
-        topic = await existing_topic(cluster, name)
-        resource = Resource(ResourceType.TOPIC, name)
+    """Add partitions to a topic, or change its settings or its number of replicas."""
+    values: dict[str, str | None] = {**pairs(config, "--config")}
+    for key in unset or []:
+        if key in values:
+            raise typer.BadParameter(f"{key} is both set and unset", param_hint="--unset")
+        values[key] = None
+    if partitions is None and replication_factor is None and not values:
+        raise typer.BadParameter(
+            "give a change: --partitions, --replication-factor, --config or --unset"
+        )
+    topic, admin = await existing_topic(cluster, name), Admin(cluster)
+    if partitions is not None:
+        _refuse_fewer(topic, partitions)
+    # All changes are validated before any is made, so that an error leaves all unchanged.
+    for validate_only in (True,) if dry_run else (True, False):
         if partitions is not None:
-            _refuse_fewer(topic, partitions)
-        # All changes are validated before any is made, so that an error leaves all unchanged.
-        for validate_only in (True,) if dry_run else (True, False):
-            if partitions is not None:
-                await admin.add_partitions(name, partitions, validate_only=validate_only)
-            if values:
-                await admin.alter_configs(resource, values, validate_only=validate_only)
-            if factor is not None:
-                await change_replication_factor(
-                    cluster, name, factor, dry_run=validate_only, quiet=json
-                )
-        if json:
-            document(
-                {
-                    "topic": name,
-                    "partition_count": partitions or len(topic.partitions),
-                    "replication_factor": factor or _replication_factor(topic),
-                    "configs": values,
-                    "dry_run": dry_run,
-                }
+            await admin.add_partitions(name, partitions, validate_only=validate_only)
+        if values:
+            resource = Resource(ResourceType.TOPIC, name)
+            await admin.alter_configs(resource, values, validate_only=validate_only)
+        if replication_factor is not None:
+            tell = ignore if json else say_at_once
+            await change_replication_factor(
+                cluster, name, replication_factor, tell, dry_run=validate_only
             )
-            return
-        verb = "would change" if dry_run else "changed"
-        changes = [] if partitions is None else [count_text(partitions, "partition")]
-        changes += [] if factor is None else [f"replication factor {factor}"]
-        changes += [f"{k} unset" if v is None else f"{k}={v}" for k, v in values.items()]
-        say(f"{verb} {name}: {printable(', '.join(changes))}")
-
-    run(target, work)
+    if json:
+        document(
+            {
+                "topic": name,
+                "partition_count": partitions or len(topic.partitions),
+                "replication_factor": replication_factor or summary(topic).replication_factor,
+                "configs": values,
+                "dry_run": dry_run,
+            }
+        )
+        return
+    changes = [] if partitions is None else [count_text(partitions, "partition")]
+    changes += [] if replication_factor is None else [f"replication factor {replication_factor}"]
+    changes += [f"{k} unset" if v is None else f"{k}={v}" for k, v in values.items()]
+    say(f"{'would change' if dry_run else 'changed'} {name}: {printable(', '.join(changes))}")
 
 
 def _refuse_fewer(topic: TopicInfo, wanted: int) -> None:
@@ -288,29 +401,33 @@ def _refuse_fewer(topic: TopicInfo, wanted: int) -> None:
         raise Failure(f"{topic.name} has {count_text(has, 'partition')} already")
 
 
-def delete(
-    target: Target, names: Sequence[str], *, is_confirmed: bool, if_exists: bool, json: bool
+@app.command()
+@on_cluster
+async def delete(
+    cluster: Cluster,
+    names: _Names,
+    yes: Yes = False,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="Do not fail if a topic does not exist.")
+    ] = False,
+    json: Json = False,
 ) -> None:
-    async def work(cluster: Cluster) -> int:
-        known = {topic.name: topic for topic in await cluster.topics()}
-        wanted = [name for name in dict.fromkeys(names) if name in known]
-        missing = [name for name in dict.fromkeys(names) if name not in known]
-        if missing and not if_exists:
-            raise Failure(unknown_topic(missing[0], list(known), can_create=False))
-        if not is_confirmed and wanted:
-            what = f"topic {wanted[0]}" if len(wanted) == 1 else f"{len(wanted)} topics"
-            question = f"Delete {what} with all records?"
-            confirm_deletion(f"deleting {', '.join(wanted)}", question)
-        for name in wanted:
-            try:
-                await Admin(cluster).delete_topic(name)
-            except UnknownTopicOrPartition:
-                if not if_exists:
-                    raise
-            if not json:
-                say(f"deleted {name}")
-        if json:
-            document([{"topic": name, "topic_id": _id_text(known[name].id)} for name in wanted])
-        return 0
-
-    run(target, work)
+    """Delete topics with all their records."""
+    known = {topic.name: topic for topic in await cluster.topics()}
+    wanted = [name for name in dict.fromkeys(names) if name in known]
+    missing = [name for name in dict.fromkeys(names) if name not in known]
+    if missing and not if_exists:
+        raise Failure(unknown_topic(missing[0], list(known), can_create=False))
+    if not yes and wanted:
+        what = f"topic {wanted[0]}" if len(wanted) == 1 else f"{len(wanted)} topics"
+        confirm_deletion(f"deleting {', '.join(wanted)}", f"Delete {what} with all records?")
+    for name in wanted:
+        try:
+            await Admin(cluster).delete_topic(name)
+        except UnknownTopicOrPartition:
+            if not if_exists:
+                raise
+        if not json:
+            say(f"deleted {name}")
+    if json:
+        document([{"topic": name, "topic_id": id_text(known[name].id)} for name in wanted])

@@ -1,83 +1,120 @@
-"""Implementation of `suwi users`."""
+"""`suwi users`."""
 
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from enum import StrEnum
+from typing import Annotated
 
 import typer
 
-from suwi.cli.options import Target
-from suwi.cli.output import Failure, document, printable, say, table
-from suwi.cli.session import is_input_a_terminal, run
+from suwi.admin.failure import Failure
+from suwi.admin.text import printable
+from suwi.cli.output import document, say, table
+from suwi.cli.session import Json, is_input_a_terminal, on_cluster, prompting, read_text
 from suwi.client.cluster import Cluster
 from suwi.client.users import Users
-from suwi.env import local_env
 from suwi.model.config_kinds import did_you_mean
-from suwi.security.scram import MECHANISMS
+from suwi.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISMS
 
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
+
+_ITERATIONS = 8192
 _FROM_STDIN = "-"
 
 
-class NewUser(NamedTuple):
-    name: str
-    mechanisms: Sequence[str]
-    iterations: int
-    password_file: str | None
+class Mechanism(StrEnum):
+    SHA_256 = "SCRAM-SHA-256"
+    SHA_512 = "SCRAM-SHA-512"
 
 
-def add(target: Target, new: NewUser) -> None:
-    password = _password(new)
-
-    async def work(cluster: Cluster) -> None:
-        users = Users(cluster)
-        existing = await users.describe([new.name])
-        mechanisms = [MECHANISMS[name] for name in new.mechanisms]
-        await users.set(new.name, password, mechanisms, new.iterations)
-        what = "changed the password of" if existing else "added"
-        say(f"{what} {printable(new.name)}: {', '.join(new.mechanisms)}")
-
-    run(target, work)
+_Name = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
+_Mechanisms = Annotated[
+    list[Mechanism] | None,
+    typer.Option("--mechanism", "-m", help="Only this mechanism; repeatable. Default: both."),
+]
 
 
-def list_users(target: Target, *, json: bool) -> None:
-    async def work(cluster: Cluster) -> None:
-        users = await Users(cluster).describe()
-        if json:
-            document([{"user": user.name, "mechanisms": user.iterations} for user in users])
-        elif not users:
-            say("no users yet; `suwi users add NAME` adds one")
-        else:
-            rows = [
-                (user.name, mechanism, iterations)
-                for user in users
-                for mechanism, iterations in user.iterations.items()
-            ]
-            table(("user", "mechanism", "iterations"), rows, numbers="iterations")
+@app.command()
+@on_cluster
+async def add(
+    cluster: Cluster,
+    name: _Name,
+    password_file: Annotated[
+        str | None,
+        typer.Option(
+            "--password-file",
+            metavar="FILE",
+            help="Read the password from the first line of a file; `-`: from standard input. "
+            "Default: ask for it.",
+        ),
+    ] = None,
+    mechanism: _Mechanisms = None,
+    iterations: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=ITERATIONS_MIN,
+            max=ITERATIONS_MAX,
+            help="Hash iterations: more makes guessing and authentication slower.",
+        ),
+    ] = _ITERATIONS,
+) -> None:
+    """Add a user, or give it a new password.
 
-    run(target, work)
+    \b
+    suwi users add alice
+    suwi users add alice --password-file /run/secrets/alice
+
+    Only a salted hash of the password is sent and stored. An eavesdropper could still guess the
+    password from it: use TLS if the broker is on another machine.
+    """
+    password = _password(name, password_file)
+    mechanisms: Sequence[Mechanism] = mechanism or list(Mechanism)
+    users = Users(cluster)
+    existing = await users.describe([name])
+    await users.set(name, password, [MECHANISMS[each] for each in mechanisms], iterations)
+    what = "changed the password of" if existing else "added"
+    say(f"{what} {printable(name)}: {', '.join(mechanisms)}")
 
 
-def remove(target: Target, name: str, mechanisms: Sequence[str]) -> None:
-    async def work(cluster: Cluster) -> None:
-        users = Users(cluster)
-        found = await users.describe([name])
-        if not found:
-            known = [user.name for user in await users.describe()]
-            raise Failure(f"user {name!r} does not exist{did_you_mean(name, known)}")
-        chosen = mechanisms or list(found[0].iterations)
-        await users.remove(name, [MECHANISMS[mechanism] for mechanism in chosen])
-        say(f"removed {printable(name)}: {', '.join(chosen)}")
+@app.command(name="list")
+@on_cluster
+async def list_(cluster: Cluster, json: Json = False) -> None:
+    """List the users and their SASL mechanisms."""
+    users = await Users(cluster).describe()
+    if json:
+        document([{"user": user.name, "mechanisms": user.iterations} for user in users])
+    elif not users:
+        say("no users yet; `suwi users add NAME` adds one")
+    else:
+        rows = [(user.name, *each) for user in users for each in user.iterations.items()]
+        table(("user", "mechanism", "iterations"), rows, numbers="iterations")
 
-    run(target, work)
+
+@app.command()
+@on_cluster
+async def remove(cluster: Cluster, name: _Name, mechanism: _Mechanisms = None) -> None:
+    """Remove a user. Its open connections stay until they must re-authenticate."""
+    users = Users(cluster)
+    found = await users.describe([name])
+    if not found:
+        known = [user.name for user in await users.describe()]
+        raise Failure(f"user {name!r} does not exist{did_you_mean(name, known)}")
+    chosen: Sequence[str] = mechanism or list(found[0].iterations)
+    await users.remove(name, [MECHANISMS[each] for each in chosen])
+    say(f"removed {printable(name)}: {', '.join(chosen)}")
 
 
-def _password(new: NewUser) -> str:
-    if new.password_file is not None:
-        password = _read_password(new.password_file)
+def _password(name: str, path: str | None) -> str:
+    if path == _FROM_STDIN:
+        password = _first_line_of_stdin()
+    elif path is not None:
+        password = _first_line(read_text(path, "--password-file"))
     elif is_input_a_terminal():
-        password = typer.prompt(
-            f"Password of {printable(new.name)}", hide_input=True, confirmation_prompt=True
-        )
+        with prompting():
+            password = typer.prompt(
+                f"Password of {printable(name)}", hide_input=True, confirmation_prompt=True
+            )
     else:
         raise typer.BadParameter(
             "there is no terminal to ask for the password", param_hint="--password-file"
@@ -87,17 +124,16 @@ def _password(new: NewUser) -> str:
     return password
 
 
-def _read_password(path: str) -> str:
+def _first_line_of_stdin() -> str:
+    if sys.stdin is None:
+        raise typer.BadParameter("-: stdin is closed", param_hint="--password-file")
     try:
-        if path == _FROM_STDIN and sys.stdin is None:
-            raise OSError("stdin is closed")
-        if path == _FROM_STDIN:
-            data = sys.stdin.buffer.read()
-        else:
-            data = local_env().disk.read_bytes(path)
-        return data.decode().split("\n")[0].removesuffix("\r")
-    except OSError as error:
-        problem = error.strerror or str(error)
+        return _first_line(sys.stdin.buffer.read().decode())
     except UnicodeDecodeError:
-        problem = "not a text file in UTF-8"
-    raise typer.BadParameter(f"{path}: {problem}", param_hint="--password-file")
+        raise typer.BadParameter(
+            "-: not a text file in UTF-8", param_hint="--password-file"
+        ) from None
+
+
+def _first_line(text: str) -> str:
+    return text.split("\n")[0].removesuffix("\r")
