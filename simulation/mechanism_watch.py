@@ -88,7 +88,7 @@ class MechanismWatch(Checker):
         self._errors: dict[NodeId, int] = {}
         """How many calls of each broker's disk had failed when it was last looked at."""
         self._world: World | None = None
-        self._offsets: dict[Shard, int] = {}
+        self._offsets: dict[Shard[Any], int] = {}
         """How many offsets of the group whose offsets expire each coordinator had."""
         cluster.on_end.append(self._on_end)
         cluster.simulation.add_checker(self._after_step)

@@ -8,8 +8,7 @@ marker goes only after all records of its transaction (hazard T16).
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from suwi.coordinator.record import Codec
-from suwi.coordinator.record_facts import RecordFacts
+from suwi.coordinator.record import Codec, RecordFacts
 from suwi.log.partition_log import PartitionLog
 from suwi.records.batch import batches
 from suwi.records.record import Marker, MarkerType, iter_records, read_marker

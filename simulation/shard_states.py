@@ -6,7 +6,7 @@ the shard that serves: no member has longer than its session. Both say what is w
 
 from typing import Any
 
-from suwi.coordinator.decision import TimerKey
+from suwi.coordinator.event import TimerKey
 from suwi.coordinator.timers import Timers
 from suwi.group.classic_group import ClassicGroup, ClassicState
 from suwi.group.coordinator_shard import GroupCoordinatorShard

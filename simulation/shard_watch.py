@@ -9,12 +9,13 @@ its session (hazard G27).
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 from simulation.checkers.facts import Broken
 from simulation.shard_log import LogRecord, compacted, read, replay
 from simulation.shard_states import broken_timer, difference
 from suwi.coordinator.shard import Shard
-from suwi.coordinator.shard_context import Status
+from suwi.coordinator.shard_replica import Status
 from suwi.sim.cluster import SimCluster, SimNode
 from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
 from suwi.transaction.transaction_metadata import AT_REST
@@ -28,7 +29,7 @@ class ShardWatch:
         self._cluster = cluster
         self._random = cluster.simulation.random.stream("shard watch")
         self._left = 0
-        self._paused: dict[Shard, None] = {}
+        self._paused: dict[Shard[Any], None] = {}
         """Those that refused heartbeats in the step before."""
         self.compared = 0
         """How often a replica's state was compared."""
@@ -70,7 +71,7 @@ class ShardWatch:
             await asyncio.sleep(0.25)
         raise Broken(f"coordinators have not applied their logs, or are stuck: {behind}")
 
-    def _shards(self) -> Iterator[tuple[SimNode, Shard]]:
+    def _shards(self) -> Iterator[tuple[SimNode, Shard[Any]]]:
         for node in self._cluster.nodes.values():
             if node.is_running and not node.is_frozen and node.broker is not None:
                 for runtime in (node.broker.groups.runtime, node.broker.transactions.runtime):
@@ -79,7 +80,7 @@ class ShardWatch:
 
     # -- one replica -----------------------------------------------------------------------------
 
-    def _check(self, node: SimNode, shard: Shard) -> bool:
+    def _check(self, node: SimNode, shard: Shard[Any]) -> bool:
         """Whether it was at rest, so that it could be compared."""
         what = f"{shard.partition.partition} on {node.name}"
         if shard.status is Status.FAILED:
@@ -107,12 +108,12 @@ class ShardWatch:
         self._compare(what, shard, [r for r in read(node, log) if r.facts.offset < end])
         return True
 
-    def _check_timers(self, what: str, shard: Shard) -> None:
+    def _check_timers(self, what: str, shard: Shard[Any]) -> None:
         broken = broken_timer(shard.machine, shard._timers)
         if broken is not None:
             raise Broken(f"{what} {broken}")
 
-    def _compare(self, what: str, shard: Shard, records: list[LogRecord]) -> None:
+    def _compare(self, what: str, shard: Shard[Any], records: list[LogRecord]) -> None:
         self.compared += 1
         end = self._random.below(len(records) + 1)
         start = self._random.below(end + 1)
@@ -128,7 +129,7 @@ class ShardWatch:
                 raise Broken(f"{what} is not what its log{name} says: {wrong}")
 
 
-def _is_stuck(shard: Shard) -> bool:
+def _is_stuck(shard: Shard[Any]) -> bool:
     """Whether it leads and does not serve, or serves and has not ended its transactions."""
     if not shard.partition.is_leader or _is_unused(shard):
         return False
@@ -140,7 +141,7 @@ def _is_stuck(shard: Shard) -> bool:
     )
 
 
-def _is_unused(shard: Shard) -> bool:
+def _is_unused(shard: Shard[Any]) -> bool:
     """Nothing was ever written to it: its log may not have been opened, or not opened again."""
     log = shard.partition.replica_log.log
     return log is None or log.end_offset == 0

@@ -16,8 +16,8 @@ from suwi.client.addresses import Address
 from suwi.client.cluster import Cluster
 from suwi.client.connection import PeerConnection
 from suwi.client.group_offsets import commit_offsets
-from suwi.coordinator.record_facts import RecordFacts
-from suwi.coordinator.shard_context import Status
+from suwi.coordinator.record import RecordFacts
+from suwi.coordinator.shard_replica import Status
 from suwi.env import SystemRandom, local_env
 from suwi.group.classic_group import ClassicState
 from suwi.group.offset_manager import OffsetManager

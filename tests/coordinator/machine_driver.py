@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from suwi.coordinator.decision import Decision, TimerKey, Token
-from suwi.coordinator.record import Codec, CoordinatorRecord
-from suwi.coordinator.record_facts import RecordFacts
+from suwi.coordinator.event import Call, Event, TimerKey
+from suwi.coordinator.record import Codec, CoordinatorRecord, RecordFacts
+from suwi.coordinator.topics import NO_TOPICS, Topics
 
 M = TypeVar("M", bound=Any)
 
@@ -21,19 +21,22 @@ class MachineDriver(Generic[M]):
         self.machine: M = self._new_machine()
         self.log: list[tuple[bytes, bytes | None]] = []
         self.now_ms = now_ms
-        self.replies: dict[Token, Any] = {}
-        self.waiting: dict[Token, None] = {}
+        self.replies: dict[Call[M], Any] = {}
+        self.waiting: dict[Call[M], None] = {}
         self.timers: dict[TimerKey, int] = {}
         self.batch_bytes_max = 1 << 20
-        self.decision = Decision()
+        self.event = Event(now_ms)
         """The last one."""
         self._elect()
 
     def _new_machine(self) -> M:
         raise NotImplementedError
 
-    def _notice(self, decision: Decision) -> None:
-        """Takes the notices of a decision."""
+    def _topics(self) -> Topics:
+        return NO_TOPICS
+
+    def _notice(self, event: Event) -> None:
+        """Takes the notices of an event."""
         raise NotImplementedError
 
     def check(self) -> None:
@@ -41,27 +44,38 @@ class MachineDriver(Generic[M]):
 
     # -- events ----------------------------------------------------------------------------------
 
-    def do(self, decide: Callable[[M, int, Decision], None], token: Token | None = None) -> Any:
-        """One event; the reply to `token`, None if it waits."""
-        if token is not None:
-            self.waiting[token] = None
-        self.decision = decision = Decision(batch_bytes_max=self.batch_bytes_max)
-        for _ in decide(self.machine, self.now_ms, decision) or ():
+    def ask(self, decide: Callable[[M, Any, Event], Any], asked: Any) -> Call[M]:
+        """A request; its reply is in `replies`, unless it waits."""
+        call: Call[M] = Call(decide, asked)
+        self.waiting[call] = None
+        self._carry_out(call)
+        return call
+
+    def reply_to(self, decide: Callable[[M, Any, Event], Any], asked: Any) -> Any:
+        """The reply to a request that does not wait."""
+        return self.replies[self.ask(decide, asked)]
+
+    def do(self, decide: Callable[[M, Any, Event], Any], asked: Any = None) -> None:
+        """An event that nobody waits for."""
+        self._carry_out(Call(decide, asked))
+
+    def _carry_out(self, call: Call[M]) -> None:
+        self.event = event = Event(self.now_ms, call, self._topics(), self.batch_bytes_max)
+        for _ in call.decide(self.machine, event) or ():
             pass
-        for record in decision.records:
+        for record in event.records:
             self._append(record)
-        for key, deadline_ms in decision.timers.items():
+        for key, deadline_ms in event.timers.items():
             if deadline_ms is None:
                 self.timers.pop(key, None)
             else:
                 self.timers[key] = deadline_ms
-        for each, reply in decision.replies:
+        for each, reply in event.replies:
             assert each in self.waiting, "a reply that nobody waits for"
             del self.waiting[each]
             self.replies[each] = reply
-        self._notice(decision)
+        self._notice(event)
         self.check()
-        return self.replies.get(token) if token is not None else None
 
     def _append(self, record: CoordinatorRecord) -> None:
         offset = len(self.log)
@@ -87,7 +101,7 @@ class MachineDriver(Generic[M]):
         self._elect()
 
     def _elect(self) -> None:
-        self.do(lambda machine, now_ms, decision: machine.elected(now_ms, decision))
+        self.do(lambda machine, _, event: machine.elected(event))
 
     def replayed(self, compacted_to: int) -> M:
         """A machine that replays the log, with its first records compacted."""

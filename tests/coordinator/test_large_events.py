@@ -9,14 +9,16 @@ from unittest.mock import patch
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import (
+from suwi.coordinator.event import (
     RECORDS_PER_SLICE,
-    Decision,
+    Call,
+    Event,
     PausableTimerKey,
     TransactionalProducer,
 )
-from suwi.coordinator.requests import coordinator_error
-from suwi.coordinator.shard_context import Status
+from suwi.coordinator.runtime import coordinator_error
+from suwi.coordinator.shard_replica import Status
+from suwi.env.slices import Slices
 from suwi.model.errors import (
     BrokerError,
     InvalidProducerEpoch,
@@ -42,20 +44,18 @@ def put_many(
     producer: TransactionalProducer | None = None,
 ) -> Request:
     """One event with `count` records, decided in so many slices."""
-    request = Request()
 
-    def decide(_machine: Notes, _now_ms: int, decision: Decision) -> Iterator[None]:
-        decision.is_atomic = is_atomic
-        decision.producer = producer
+    def decide(_machine: Notes, _: None, event: Event) -> Slices[None]:
+        event.is_atomic = is_atomic
+        event.producer = producer
         for part in range(decided_in):
             for number in range(part, count, decided_in):
-                decision.append(f"k{number}", value)
+                event.append(f"k{number}", value)
             if part + 1 < decided_in:
                 yield
-        decision.reply(request, "done")
+        event.reply("done")
 
-    world.shard.submit(decide, request)
-    return request
+    return world.submit(Request(decide, None))
 
 
 async def until_open(world: World) -> None:
@@ -194,12 +194,11 @@ def test_an_exception_in_a_later_slice_fails_the_shard() -> None:
     async def scenario(world: World) -> None:
         await world.serve()
 
-        def decide(*_: Any) -> Iterator[None]:
+        def decide(*_: Any) -> Slices[None]:
             yield
             raise ZeroDivisionError
 
-        bad = Request()
-        world.shard.submit(decide, bad)
+        bad = world.submit(Request(decide, None))
         after = world.put("a")
         await world.until(lambda: bad.reply is not None)
         assert isinstance(after.reply, BrokerError)
@@ -283,23 +282,21 @@ def test_a_large_transactional_write_and_its_marker_are_applied_in_slices() -> N
         assert request.reply == "done"
         assert (len(world.machine.staged[7]), world.machine.values) == (MANY, {})
         world.machine.slices_of_a_marker = (None,) * 10
-        marker, token = TxnMarker(ProducerId(7), 0, 0, True, 1), Request()
-        world.shard.append_marker(marker, token)
+        marker = TxnMarker(ProducerId(7), 0, 0, True, 1)
+        call = world.shard.append_marker(marker)
         after = world.get("k0")
         assert world.machine.values == {}
         await until_open(world)
         world.commit()
-        assert (token.reply, after.reply) == (marker, "v")
+        assert (call.response, after.reply) == (marker, "v")
         assert len(world.machine.values) == MANY
 
     in_world(scenario)
 
 
-def mark(world: World, epoch: int = 0, is_wanted: Callable[[], bool] = lambda: True) -> Request:
-    request = Request()
+def mark(world: World, epoch: int = 0, is_wanted: Callable[[], bool] = lambda: True) -> Call[Notes]:
     marker = TxnMarker(ProducerId(7), epoch, 0, True, 1)
-    world.shard.append_marker(marker, request, is_wanted)
-    return request
+    return world.shard.append_marker(marker, is_wanted)
 
 
 def test_a_marker_that_comes_in_a_large_event_is_written_after_it_in_its_order() -> None:
@@ -315,7 +312,7 @@ def test_a_marker_that_comes_in_a_large_event_is_written_after_it_in_its_order()
             world.commit()
             await turns()
         assert (large.reply, after.reply, last.reply) == ("done", "v", "done")
-        assert isinstance(ended.reply, TxnMarker)
+        assert isinstance(ended.response, TxnMarker)
         assert world.batches_in_log() == [MANY, 1, 300]
         assert world.partition.last_stable_offset == world.end
         assert world.failures == []
@@ -332,8 +329,8 @@ def test_a_marker_that_waited_is_refused_alone() -> None:
         await turns()
         world.commit()
         assert (large.reply, after.reply) == ("done", "v")
-        assert isinstance(newer.reply, TxnMarker)
-        assert isinstance(older.reply, InvalidProducerEpoch)
+        assert isinstance(newer.response, TxnMarker)
+        assert isinstance(older.error, InvalidProducerEpoch)
         assert world.shard.status is Status.ACTIVE
 
     in_world(scenario)
@@ -353,10 +350,10 @@ def test_whether_a_marker_is_wanted_is_asked_when_it_is_written(is_wanted: bool)
         request = mark(world, is_wanted=ask)
         assert asked == []
         await until_open(world)
-        assert (asked, request.reply) == ([MANY], None)
+        assert (asked, request.response) == ([MANY], None)
         assert world.end == MANY + is_wanted
         world.commit()
-        assert isinstance(request.reply, TxnMarker)
+        assert isinstance(request.response, TxnMarker)
 
     in_world(scenario)
 
@@ -388,11 +385,11 @@ def test_a_large_event_that_nobody_waits_for_is_written_below_the_minimum_of_rep
         await world.serve()
         world.shrink(0, ONE)
 
-        def decide(_machine: Notes, _now_ms: int, decision: Decision) -> None:
+        def decide(_machine: Notes, _: None, event: Event) -> None:
             for number in range(MANY):
-                decision.append(f"k{number}", "v")
+                event.append(f"k{number}", "v")
 
-        world.shard.tell(decide)
+        world.shard.tell(decide, None)
         await until_open(world)
         assert world.batches_in_log() == [MANY]
 

@@ -6,8 +6,8 @@ from unittest.mock import patch
 
 import pytest
 
-from suwi.coordinator.decision import Decision, PausableTimerKey, TimerKey
-from suwi.coordinator.shard_context import Status
+from suwi.coordinator.event import Event, PausableTimerKey, TimerKey
+from suwi.coordinator.shard_replica import Status
 from suwi.model.errors import (
     BrokerError,
     CoordinatorLoadInProgress,
@@ -69,12 +69,12 @@ def test_a_reply_without_records_waits_for_those_that_it_rests_on() -> None:
 def test_what_others_do_because_of_records_waits_until_these_are_committed() -> None:
     async def scenario(world: World) -> None:
         await world.serve()
-        world.shard.tell(_note("a", "told at once", "told later"))
+        world.shard.tell(_note("a", "told at once", "told later"), None)
         await turns()
         assert world.notices == ["told at once"]
         world.commit()
         assert world.notices == ["told at once", "told later"]
-        world.shard.tell(lambda _m, _now_ms, decision: decision.notices_when_committed.append("x"))
+        world.shard.tell(lambda _m, note, event: event.notices_when_committed.append(note), "x")
         assert world.notices[2:] == ["x"]  # Nothing was appended.
 
     in_world(scenario)
@@ -83,7 +83,7 @@ def test_what_others_do_because_of_records_waits_until_these_are_committed() -> 
 def test_nobody_acts_on_records_that_were_not_committed() -> None:
     async def scenario(world: World) -> None:
         await world.serve()
-        world.shard.tell(_note("a", "told at once", "told later"))
+        world.shard.tell(_note("a", "told at once", "told later"), None)
         _refuse_appends(world, KafkaStorageError("the disk is full"))
         await turns()
         _accept_appends(world)
@@ -97,10 +97,10 @@ def test_nobody_acts_on_records_that_were_not_committed() -> None:
 
 
 def _note(key: str, at_once: str, when_committed: str) -> Any:
-    def decide(_machine: Notes, _now_ms: int, decision: Decision) -> None:
-        decision.append(key, "v")
-        decision.notices.append(at_once)
-        decision.notices_when_committed.append(when_committed)
+    def decide(_machine: Notes, _: None, event: Event) -> None:
+        event.append(key, "v")
+        event.notices.append(at_once)
+        event.notices_when_committed.append(when_committed)
 
     return decide
 
@@ -175,14 +175,13 @@ def test_what_is_refused_ends_no_timer() -> None:
     async def scenario(world: World) -> None:
         await world.serve()
         world.arm("a", 2_000)
-        request = Request()
 
-        def fill(_: Notes, now_ms: int, decision: Decision) -> None:
-            decision.append("k", "x" * 2_000_000)
-            decision.cancel("a")
-            decision.reply(request, "done")
+        def fill(_machine: Notes, _: None, event: Event) -> None:
+            event.append("k", "x" * 2_000_000)
+            event.cancel("a")
+            event.reply("done")
 
-        world.shard.submit(fill, request)
+        request = world.submit(Request(fill, None))
         assert isinstance(request.reply, RecordListTooLarge)
         await world.pass_time(3)
         assert world.machine.expirations == ["a"]
@@ -196,16 +195,13 @@ def test_records_that_need_not_be_together_may_be_more_than_a_batch_holds() -> N
         world.partition.configure(TopicConfig(max_message_bytes=1_000))
 
         def decide(is_atomic: bool) -> Request:
-            request = Request()
-
-            def fill(_: Notes, _now_ms: int, decision: Decision) -> None:
-                decision.is_atomic = is_atomic
+            def fill(_machine: Notes, _: None, event: Event) -> None:
+                event.is_atomic = is_atomic
                 for number in range(7):
-                    decision.append(f"k{number}", "x" * 300)
-                decision.reply(request, "done")
+                    event.append(f"k{number}", "x" * 300)
+                event.reply("done")
 
-            world.shard.submit(fill, request)
-            return request
+            return world.submit(Request(fill, None))
 
         assert isinstance(decide(is_atomic=True).reply, RecordListTooLarge)
         assert world.machine.values == {}

@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import pytest
 
-from suwi.coordinator.decision import Decision
-from suwi.coordinator.shard_context import Status
+from suwi.coordinator.event import Event
+from suwi.coordinator.shard_replica import Status
 from suwi.model.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -95,12 +95,11 @@ def test_a_decision_that_raises_costs_the_requests_of_its_shard_and_the_log_is_r
         await world.serve()
         await world.store("kept")
         parked, on_its_way = world.wait(), world.put("a")
-        bad = Request()
 
         def decide(*_: Any) -> None:
             raise ZeroDivisionError
 
-        world.shard.submit(decide, bad)
+        bad = world.submit(Request(decide, None))
         for each in (parked, on_its_way, bad):
             assert isinstance(each.reply, CoordinatorNotAvailable)
         assert [type(error) for error in world.failures] == [ZeroDivisionError]
@@ -115,8 +114,8 @@ def test_a_timer_that_always_raises_fails_its_shard_ever_more_rarely() -> None:
     """Each time the log is loaded and the shard serves, until the timer expires again."""
 
     async def scenario(world: World) -> None:
-        def elected(machine: Notes, now_ms: int, decision: Decision) -> None:
-            decision.arm("broken", now_ms - 1)
+        def elected(machine: Notes, event: Event) -> None:
+            event.arm("broken", event.now_ms - 1)
 
         def expired(*_: Any) -> None:
             raise ZeroDivisionError
@@ -155,7 +154,7 @@ def _raise_in_a_decision(world: World) -> None:
     def decide(*_: Any) -> None:
         raise ZeroDivisionError
 
-    world.shard.submit(decide, Request())
+    world.submit(Request(decide, None))
 
 
 def test_a_commit_of_what_was_appended_before_a_failure_is_not_mistaken_for_a_later_one() -> None:
@@ -167,7 +166,7 @@ def test_a_commit_of_what_was_appended_before_a_failure_is_not_mistaken_for_a_la
         def decide(*_: Any) -> None:
             raise ZeroDivisionError
 
-        world.shard.submit(decide, Request())
+        world.submit(Request(decide, None))
         assert isinstance(lost.reply, CoordinatorNotAvailable)
         world.commit()
         await world.until(lambda: world.shard.status is Status.ACTIVE)

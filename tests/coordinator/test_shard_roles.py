@@ -6,8 +6,8 @@ from unittest.mock import patch
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.requests import coordinator_error
-from suwi.coordinator.shard_context import Status
+from suwi.coordinator.runtime import coordinator_error
+from suwi.coordinator.shard_replica import Status
 from suwi.model.errors import (
     BrokerError,
     CoordinatorLoadInProgress,

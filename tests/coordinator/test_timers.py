@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwi.coordinator.decision import PausableTimerKey, TimerKey
+from suwi.coordinator.event import PausableTimerKey, TimerKey
 from suwi.coordinator.timers import Timers
 from suwi.sim import Simulation
 

@@ -4,8 +4,8 @@ from unittest.mock import patch
 
 import pytest
 
-from suwi.coordinator.decision import TransactionalProducer
-from suwi.coordinator.shard_context import Status
+from suwi.coordinator.event import Call, Event, TransactionalProducer
+from suwi.coordinator.shard_replica import Status
 from suwi.model.errors import (
     BrokerError,
     CoordinatorLoadInProgress,
@@ -16,7 +16,7 @@ from suwi.model.errors import (
 )
 from suwi.model.ids import NO_SEQUENCE, ProducerId
 from suwi.replica.partition_transactions import TxnMarker, VerificationGuard
-from tests.coordinator.world import Request, World, in_world, turns
+from tests.coordinator.world import Notes, Request, World, in_world, turns
 
 PRODUCER = 7
 
@@ -28,20 +28,15 @@ def verify(world: World, epoch: int = 0) -> VerificationGuard | None:
 
 
 def stage(world: World, key: str, guard: VerificationGuard | None, epoch: int = 0) -> Request:
-    request = Request()
+    def decide(machine: Notes, note: tuple[str, str], event: Event) -> None:
+        event.producer = TransactionalProducer(PRODUCER, epoch, guard)
+        machine.put(note, event)
 
-    def decide(machine: object, _now_ms: int, decision: object) -> None:
-        decision.producer = TransactionalProducer(PRODUCER, epoch, guard)  # type: ignore[attr-defined]
-        machine.put(key, "staged", request, decision)  # type: ignore[attr-defined]
-
-    world.shard.submit(decide, request)
-    return request
+    return world.submit(Request(decide, (key, "staged")))
 
 
-def mark(world: World, *, epoch: int = 0, commits: bool = True, version: int = 1) -> Request:
-    request = Request()
-    world.shard.append_marker(TxnMarker(ProducerId(PRODUCER), epoch, 0, commits, version), request)
-    return request
+def mark(world: World, *, epoch: int = 0, commits: bool = True, version: int = 1) -> Call[Notes]:
+    return world.shard.append_marker(TxnMarker(ProducerId(PRODUCER), epoch, 0, commits, version))
 
 
 def test_a_transactional_write_is_a_batch_of_its_own_after_what_was_queued_before() -> None:
@@ -69,10 +64,10 @@ def test_t13_a_marker_is_answered_when_it_is_applied_and_committed(commits: bool
         stage(world, "b", verify(world))
         ended = mark(world, commits=commits)
         assert world.machine.values == ({"b": "staged"} if commits else {})
-        assert ended.reply is None
+        assert ended.response is None
         world.commit()
         await turns()
-        assert isinstance(ended.reply, TxnMarker)
+        assert isinstance(ended.response, TxnMarker)
         assert world.partition.last_stable_offset == world.machine.committed_end == world.end == 2
         world.put("c")  # The offsets agree with the log.
         await turns()
@@ -86,7 +81,7 @@ def test_a_repeated_marker_is_answered_and_not_appended() -> None:
         await world.serve()
         mark(world, epoch=1, version=2)
         world.commit()
-        assert isinstance(mark(world, epoch=1, version=2).reply, TxnMarker)
+        assert isinstance(mark(world, epoch=1, version=2).response, TxnMarker)
         assert world.end == 1
 
     in_world(scenario)
@@ -186,7 +181,7 @@ def test_a_marker_whose_replay_raises_fails_its_shard_alone() -> None:
         await world.serve()
         with patch.object(type(world.machine), "replay_marker", side_effect=ZeroDivisionError):
             request = mark(world)
-        assert request.reply is not None
+        assert request.error is not None
         assert [type(failure) for failure in world.failures] == [ZeroDivisionError]
         assert world.shard.status is Status.FAILED
 

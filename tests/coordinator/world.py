@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, ClassVar
 
-from suwi.coordinator.decision import Decision, TimerKey, Token
-from suwi.coordinator.record import CoordinatorRecord
-from suwi.coordinator.record_facts import RecordFacts
+from suwi.coordinator.event import Call, Event, TimerKey
+from suwi.coordinator.record import CoordinatorRecord, RecordFacts
 from suwi.coordinator.shard import Shard
-from suwi.coordinator.shard_context import ShardContext, Status
+from suwi.coordinator.shard_replica import ShardContext, Status
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import BrokerError
 from suwi.model.ids import LeaderEpoch, NodeId, Offset
@@ -44,26 +43,27 @@ class Notes:
         """By producer id what its open transaction would put."""
         self.uncommitted: list[int] = []
         self.committed_end = 0
-        self.waiting: list[Token] = []
+        self.waiting: list[Call[Notes]] = []
         self.expirations: list[TimerKey] = []
         self.elections = self.resignations = 0
         self.slices_of_a_marker: tuple[None, ...] = ()
 
     # -- decisions -------------------------------------------------------------------------------
 
-    def put(self, key: str, value: str, token: Token, decision: Decision) -> None:
-        decision.append(key, value)
-        decision.reply(token, value)
+    def put(self, note: tuple[str, str], event: Event) -> None:
+        event.append(*note)
+        event.reply(note[1])
 
-    def get(self, key: str, token: Token, decision: Decision) -> None:
-        decision.reply(token, self.values.get(key))
+    def get(self, key: str, event: Event) -> None:
+        event.reply(self.values.get(key))
 
-    def wait(self, token: Token) -> None:
-        self.waiting.append(token)
+    def wait(self, _: None, event: Event) -> None:
+        assert event.call is not None
+        self.waiting.append(event.call)
 
-    def release(self, decision: Decision) -> None:
-        for token in self.waiting:
-            decision.reply(token, "released")
+    def release(self, event: Event) -> None:
+        for call in self.waiting:
+            event.reply_to(call, "released")
         self.waiting.clear()
 
     # -- the runtime's side ----------------------------------------------------------------------
@@ -98,7 +98,7 @@ class Notes:
         self.uncommitted = [offset for offset in self.uncommitted if offset >= end_offset]
         return False
 
-    def elected(self, now_ms: int, decision: Decision) -> None:
+    def elected(self, event: Event) -> None:
         self.elections += 1
 
     def resigned(self) -> None:
@@ -108,12 +108,12 @@ class Notes:
     def only_replies(self, key: TimerKey) -> bool:
         return key == REPLY
 
-    def expired(self, key: TimerKey, now_ms: int, decision: Decision) -> None:
+    def expired(self, key: TimerKey, event: Event) -> None:
         self.expirations.append(key)
         if key == REPLY:
-            self.release(decision)
+            self.release(event)
         else:
-            decision.append(f"expired {key!s}", "yes")
+            event.append(f"expired {key!s}", "yes")
 
 
 class NotesCodec:
@@ -129,20 +129,15 @@ class NotesCodec:
         return CoordinatorRecord(key.decode(), None if value is None else value.decode())
 
 
-class Request(Token):
-    __slots__ = ("reply",)
+class Request(Call[Notes]):
+    """A call that shows its response or its error as its reply."""
 
-    def __init__(self) -> None:
-        self.reply: Any = None
-        """A text, or the error."""
+    __slots__ = ()
 
-    def resolve(self, response: Any) -> None:
-        assert self.reply is None, "answered twice"
-        self.reply = response
-
-    def fail(self, error: Exception) -> None:
-        assert self.reply is None, "answered twice"
-        self.reply = error
+    @property
+    def reply(self) -> Any:
+        """A text, or the error; None while it waits."""
+        return self.error if self.error is not None else self.response
 
 
 class LoopClock:
@@ -161,7 +156,7 @@ class World:
         self.notices: list[Any] = []
         self.shard = self.new_shard()
 
-    def new_shard(self) -> Shard:
+    def new_shard(self) -> Shard[Notes]:
         return Shard(
             self.partition,
             ShardContext(
@@ -178,8 +173,7 @@ class World:
 
     @property
     def machine(self) -> Notes:
-        machine: Notes = self.shard.machine
-        return machine
+        return self.shard.machine
 
     # -- roles -----------------------------------------------------------------------------------
 
@@ -247,12 +241,12 @@ class World:
 
     # -- requests --------------------------------------------------------------------------------
 
-    def put(self, key: str, value: str = "v") -> Request:
-        request = Request()
-        self.shard.submit(
-            lambda machine, _now_ms, decision: machine.put(key, value, request, decision), request
-        )
+    def submit(self, request: Request) -> Request:
+        self.shard.submit(request)
         return request
+
+    def put(self, key: str, value: str = "v") -> Request:
+        return self.submit(Request(Notes.put, (key, value)))
 
     async def store(self, key: str) -> None:
         """Put a value, and see it committed and answered."""
@@ -262,23 +256,11 @@ class World:
         assert request.reply == "v"
 
     def get(self, key: str) -> Request:
-        request = Request()
-        self.shard.submit(
-            lambda machine, _now_ms, decision: machine.get(key, request, decision),
-            request,
-            writes=False,
-        )
-        return request
+        return self.submit(Request(Notes.get, key, writes=False))
 
     def beat(self) -> Request:
         """What prolongs a session, and may write."""
-        request = Request()
-        self.shard.submit(
-            lambda machine, _now_ms, decision: machine.get("a", request, decision),
-            request,
-            prolongs=True,
-        )
-        return request
+        return self.submit(Request(Notes.get, "a", prolongs=True))
 
     async def pass_time(self, seconds: float, *, fetches: bool = True) -> None:
         """The other replica fetches meanwhile."""
@@ -289,12 +271,10 @@ class World:
                 self.commit()
 
     def wait(self) -> Request:
-        request = Request()
-        self.shard.submit(lambda machine, _now_ms, _decision: machine.wait(request), request)
-        return request
+        return self.submit(Request(Notes.wait, None))
 
     def arm(self, key: TimerKey, delay_ms: int) -> None:
-        self.shard.tell(lambda _machine, now_ms, decision: decision.arm(key, now_ms + delay_ms))
+        self.shard.tell(lambda _, key, event: event.arm(key, event.now_ms + delay_ms), key)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(1_000):

@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from suwi.coordinator.decision import TimerKey, Token
+from suwi.coordinator.event import TimerKey
 from suwi.group.consumer_group import ConsumerGroup
 from suwi.group.consumer_messages import HeartbeatRequest, HeartbeatResponse
 from suwi.group.coordinator_shard import GroupCoordinatorShard
@@ -21,7 +21,10 @@ class ConsumerDriver(Driver):
 
     def _new_machine(self) -> GroupCoordinatorShard:
         ids = count(1)
-        return GroupCoordinatorShard(self._config, lambda: f"made-{next(ids)}", lambda: self.image)
+        return GroupCoordinatorShard(self._config, lambda: f"made-{next(ids)}")
+
+    def _topics(self) -> Image:  # type: ignore[override]
+        return self.image
 
     @property
     def consumer(self) -> ConsumerGroup:
@@ -49,17 +52,15 @@ class ConsumerDriver(Driver):
             client_id="c",
             client_host="/h",
         )
-        token = Token()
-        response: HeartbeatResponse = self.do(
-            lambda m, now_ms, decision: m.consumer_heartbeat(request, token, now_ms, decision),
-            token,
+        response: HeartbeatResponse = self.reply_to(
+            GroupCoordinatorShard.consumer_heartbeat, request
         )
         return response
 
     def classic_members(self, members: int) -> list[str]:
         """Of a generation whose leader has assigned nothing."""
         waiting = [self.join(protocols=[("range", subscription("a0"))]) for _ in range(members)]
-        while any(token in self.waiting for token in waiting):
+        while any(call in self.waiting for call in waiting):
             for member in list(self.group.members.values()):
                 if member.awaiting_join is None:
                     self.join(member.member_id, protocols=[("range", subscription("a0"))])

@@ -10,18 +10,25 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, TimerKey, run_to_end
+from suwi.coordinator.event import Call, Event, TimerKey
 from suwi.coordinator.record import CoordinatorRecord
+from suwi.coordinator.topics import Topic
+from suwi.env.slices import run_to_end
 from suwi.group.consumer_config import ConsumerGroupConfig
 from suwi.group.consumer_coordinator import ConsumerCoordinator
 from suwi.group.consumer_group import ConsumerGroup, ConsumerGroups
-from suwi.group.consumer_messages import HeartbeatRequest, HeartbeatResponse, Topic
+from suwi.group.consumer_messages import HeartbeatRequest, HeartbeatResponse
 from suwi.group.history import Rebalance
 from suwi.group.records import GROUP_RECORDS
 from suwi.group.target_assignment import Job, metadata_hash
 from suwi.model.ids import TopicId
 
 GROUP = "g"
+
+
+def a_call() -> Call[Any]:
+    """Whose method is called by the test itself."""
+    return Call(lambda _machine, _asked, _event: None, None)
 
 
 class Image:
@@ -103,31 +110,32 @@ class World:
         assert group is not None
         return group
 
-    def carry_out(self, decision: Decision) -> list[CoordinatorRecord]:
+    def event(self) -> Event:
+        """An event of a request, in the way of the shard's."""
+        return Event(self.now_ms, a_call(), self.image)  # type: ignore[arg-type]
+
+    def carry_out(self, event: Event) -> list[CoordinatorRecord]:
         """As the runtime does: each record goes through its bytes."""
-        for record in decision.records:
+        for record in event.records:
             decoded = GROUP_RECORDS.decode(*GROUP_RECORDS.encode(record))
             assert decoded == record
             self.log.append(record)
             assert self.groups.replay(record) is None
-        for key, deadline_ms in decision.timers.items():
+        for key, deadline_ms in event.timers.items():
             if deadline_ms is None:
                 self.timers.pop(key, None)
             else:
                 self.timers[key] = deadline_ms
-        self.rebalances += decision.notices
-        return decision.records
+        self.rebalances += event.notices
+        return event.records
 
     def send(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        decision = Decision()
-        response = run_to_end(
-            self.coordinator.heartbeat(
-                self.groups.get(request.group_id), request, self.image, self.now_ms, decision
-            )
-        )
+        event = self.event()
+        group = self.groups.get(request.group_id)
+        response = run_to_end(self.coordinator.heartbeat(group, request, event))
         if response.error is not ErrorCode.none:
-            assert decision == Decision(), "what is refused changes nothing"
-        self.carry_out(decision)
+            assert event == event.part(), "what is refused changes nothing"
+        self.carry_out(event)
         return response
 
     def advance(self, ms: int, *, run_jobs: bool = True) -> None:
@@ -140,11 +148,9 @@ class World:
             self.now_ms = max(self.now_ms, self.timers.pop(due))
             group = self.groups.get(str(due[1]))  # type: ignore[index]
             if group is not None:
-                decision = Decision()
-                job = run_to_end(
-                    self.coordinator.timer_expired(group, due, self.image, self.now_ms, decision)
-                )
-                self.carry_out(decision)
+                event = self.event()
+                job = run_to_end(self.coordinator.timer_expired(group, due, event))
+                self.carry_out(event)
                 if job is not None:
                     self.jobs.append(job)
                     if run_jobs:
@@ -157,16 +163,16 @@ class World:
             deque(job.running(), 0)
             group = self.groups.get(job.group_id)
             if group is not None:
-                decision = Decision()
-                deque(self.coordinator.job_done(group, job, self.image, self.now_ms, decision), 0)
-                self.carry_out(decision)
+                event = self.event()
+                deque(self.coordinator.job_done(group, job, event), 0)
+                self.carry_out(event)
 
     def change_topics(self, image: Image, *, tell: bool = True) -> None:
         self.image = image
         for group in list(self.groups) if tell else ():
-            decision = Decision()
-            deque(self.coordinator.topics_changed(group, image, self.now_ms, decision), 0)
-            self.carry_out(decision)
+            event = self.event()
+            deque(self.coordinator.topics_changed(group, event), 0)
+            self.carry_out(event)
 
     def fail_over(self) -> None:
         """Another broker has replayed the log; nothing volatile is left."""
@@ -177,9 +183,9 @@ class World:
         for record in self.log:
             self.groups.replay(record)
         for group in self.groups:
-            decision = Decision()
-            deque(self.coordinator.loaded(group, self.image, self.now_ms, decision), 0)
-            self.carry_out(decision)
+            event = self.event()
+            deque(self.coordinator.loaded(group, event), 0)
+            self.carry_out(event)
 
     # -- what must hold --------------------------------------------------------------------------
 

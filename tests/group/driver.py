@@ -12,18 +12,16 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, TimerKey, Token
+from suwi.coordinator.event import Call, Event, TimerKey
 from suwi.group.classic_group import ClassicGroup, ClassicState, Protocol, beyond_record
 from suwi.group.classic_join import ClassicGroupConfig
-from suwi.group.classic_messages import JoinRequest, LeavingMember, SyncRequest
+from suwi.group.classic_messages import JoinRequest, LeaveRequest, LeavingMember, SyncRequest
 from suwi.group.consumer_config import ConsumerGroupConfig
 from suwi.group.coordinator_shard import GroupConfig, GroupCoordinatorShard
-from suwi.group.image_topics import ImageTopics
 from suwi.group.offset_manager import OffsetToCommit
 from suwi.group.offset_records import OffsetCommitValue
 from suwi.group.offset_requests import Committer
 from suwi.group.records import GROUP_RECORDS
-from suwi.metadata.image import ClusterImage
 from tests.coordinator.machine_driver import MachineDriver
 
 GROUP = "g"
@@ -46,8 +44,7 @@ class Driver(MachineDriver[GroupCoordinatorShard]):
         super().__init__(GROUP_RECORDS, now_ms=1_000)
 
     def _new_machine(self) -> GroupCoordinatorShard:
-        topics = ImageTopics(ClusterImage(), 0)
-        return GroupCoordinatorShard(self._config, lambda: str(next(self._ids)), lambda: topics)
+        return GroupCoordinatorShard(self._config, lambda: str(next(self._ids)))
 
     @property
     def group(self) -> ClassicGroup:
@@ -59,8 +56,8 @@ class Driver(MachineDriver[GroupCoordinatorShard]):
 
     # -- events ----------------------------------------------------------------------------------
 
-    def _notice(self, decision: Decision) -> None:
-        self.notices += decision.notices
+    def _notice(self, event: Event) -> None:
+        self.notices += event.notices
 
     def join(
         self,
@@ -74,7 +71,7 @@ class Driver(MachineDriver[GroupCoordinatorShard]):
         rebalance_ms: int = REBALANCE_MS,
         skips: bool = True,
         protocol_type: str = "consumer",
-    ) -> Token:
+    ) -> Call[Any]:
         """`known_id`: of a version in which members are given an id first."""
         request = JoinRequest(
             group,
@@ -89,9 +86,7 @@ class Driver(MachineDriver[GroupCoordinatorShard]):
             must_know_its_id=known_id,
             can_skip_assignment=skips,
         )
-        token = Token()
-        self.do(lambda m, now_ms, decision: m.join(request, token, now_ms, decision), token)
-        return token
+        return self.ask(GroupCoordinatorShard.join, request)
 
     def sync(
         self,
@@ -101,30 +96,24 @@ class Driver(MachineDriver[GroupCoordinatorShard]):
         generation: int | None = None,
         instance: str | None = None,
         group: str = GROUP,
-    ) -> Token:
+    ) -> Call[Any]:
         found = self.machine.groups.classic.get(group)
         number = generation if generation is not None else found.generation if found else 1
         request = SyncRequest(group, member_id, instance, number, None, None, assignments or {})
-        token = Token()
-        self.do(lambda m, now_ms, decision: m.sync(request, token, now_ms, decision), token)
-        return token
+        return self.ask(GroupCoordinatorShard.sync, request)
 
     def heartbeat(
         self, member_id: str, generation: int | None = None, instance: str | None = None
     ) -> ErrorCode:
         found = self.machine.groups.classic.get(GROUP)
         number = generation if generation is not None else found.generation if found else 1
-        who, token = Committer(GROUP, member_id, instance, number), Token()
-        error: ErrorCode = self.do(
-            lambda m, now_ms, decision: m.heartbeat(who, token, now_ms, decision), token
-        )
+        who = Committer(GROUP, member_id, instance, number)
+        error: ErrorCode = self.reply_to(GroupCoordinatorShard.heartbeat, who)
         return error
 
     def leave(self, *members: str, instance: str | None = None, group: str = GROUP) -> list[Any]:
-        leaving, token = [LeavingMember(each, instance) for each in members], Token()
-        errors: list[Any] = self.do(
-            lambda m, now_ms, decision: m.leave(group, leaving, token, now_ms, decision), token
-        )
+        request = LeaveRequest(group, [LeavingMember(each, instance) for each in members])
+        errors: list[Any] = self.reply_to(GroupCoordinatorShard.leave, request)
         return errors
 
     def commit(
@@ -138,14 +127,11 @@ class Driver(MachineDriver[GroupCoordinatorShard]):
         topic: str = "t",
         expire_ms: int = -1,
     ) -> ErrorCode:
-        who, token = Committer(group, member_id, instance, generation), Token()
+        who = Committer(group, member_id, instance, generation)
         value = OffsetCommitValue(offset, -1, "", self.now_ms, expire_ms)
         offsets = [OffsetToCommit(topic, 0, value)]
-        errors: list[ErrorCode] = self.do(
-            lambda m, now_ms, decision: m.offset_requests.commit(
-                who, offsets, token, now_ms, decision
-            ),
-            token,
+        errors: list[ErrorCode] = self.reply_to(
+            lambda m, offsets, event: m.offset_requests.commit(who, offsets, event), offsets
         )
         return errors[0]
 
@@ -155,15 +141,12 @@ class Driver(MachineDriver[GroupCoordinatorShard]):
         return value.offset if value is not None else None
 
     def delete_group(self, group: str = GROUP) -> ErrorCode:
-        token = Token()
-        error: ErrorCode = self.do(
-            lambda m, _now_ms, decision: m.delete_group(group, token, decision), token
-        )
+        error: ErrorCode = self.reply_to(GroupCoordinatorShard.delete_group, group)
         return error
 
     # -- members ---------------------------------------------------------------------------------
 
-    def id_of(self, joined: Token) -> str:
+    def id_of(self, joined: Call[Any]) -> str:
         reply = self.replies[joined]
         assert reply.error == ErrorCode.none, reply
         member_id: str = reply.member_id
@@ -173,7 +156,7 @@ class Driver(MachineDriver[GroupCoordinatorShard]):
         """Members of one generation, each with its own id for an assignment; the leader first."""
         waiting = [self.join(**how) for _ in range(members if not instances else 0)]
         waiting += [self.join(instance=each, **how) for each in instances]
-        while any(token in self.waiting for token in waiting):
+        while any(call in self.waiting for call in waiting):
             for member in list(self.group.members.values()):
                 if member.awaiting_join is None:
                     self.join(member.member_id, instance=member.instance_id, **how)
@@ -211,7 +194,7 @@ class Driver(MachineDriver[GroupCoordinatorShard]):
                 return
 
     def expire(self, key: TimerKey) -> None:
-        self.do(lambda m, now_ms, decision: m.expired(key, now_ms, decision))
+        self.do(GroupCoordinatorShard.expired, key)
 
     # -- H0 --------------------------------------------------------------------------------------
 

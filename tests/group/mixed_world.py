@@ -7,8 +7,9 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token, run_to_end
+from suwi.coordinator.event import Call, Event
 from suwi.coordinator.record import CoordinatorRecord
+from suwi.env.slices import run_to_end
 from suwi.group.classic_group import ClassicGroup, Protocol
 from suwi.group.classic_group_records import GroupMetadataKey
 from suwi.group.classic_messages import (
@@ -46,10 +47,10 @@ class Mixed(World):
     def __init__(self, **config: Any) -> None:
         super().__init__(**config)
         self.classic: dict[str, ClassicGroup] = {}
-        self.replies: dict[Token, Any] = {}
+        self.replies: dict[Call[Any], Any] = {}
 
-    def carry_out(self, decision: Decision) -> list[CoordinatorRecord]:
-        for record in decision.records:
+    def carry_out(self, event: Event) -> list[CoordinatorRecord]:
+        for record in event.records:
             if isinstance(record.key, GroupMetadataKey):
                 decoded = GROUP_RECORDS.decode(*GROUP_RECORDS.encode(record))
                 assert decoded == record
@@ -57,19 +58,17 @@ class Mixed(World):
                 if record.value is not None:
                     self.classic[GROUP] = ClassicGroup(GROUP)
                     self.classic[GROUP].apply(record.value)
-        rest = [r for r in decision.records if not isinstance(r.key, GroupMetadataKey)]
-        self.replies |= dict(decision.replies)
-        decision.records = rest
-        return super().carry_out(decision)
+        rest = [r for r in event.records if not isinstance(r.key, GroupMetadataKey)]
+        self.replies |= dict(event.replies)
+        event.records = rest
+        return super().carry_out(event)
 
     def upgrade(self, client: Client) -> Any:
-        decision = Decision()
+        event = self.event()
         response = run_to_end(
-            self.coordinator.upgrade(
-                self.classic[GROUP], client.request(), self.image, self.now_ms, decision
-            )
+            self.coordinator.upgrade(self.classic[GROUP], client.request(), event)
         )
-        self.carry_out(decision)
+        self.carry_out(event)
         if response.error is ErrorCode.none:
             client.epoch, client.must_send_all = response.member_epoch, False
             client.owned = dict(response.assignment or {})
@@ -102,12 +101,10 @@ class Consumer:
             "client",
             "/h",
         )._replace(**changes)
-        token, decision = Token(), Decision()
-        world = self.world
-        event = world.group, request, token, world.image, world.now_ms, decision
-        deque(world.coordinator.join(*event), 0)
-        world.carry_out(decision)
-        response: JoinResponse = world.replies[token]
+        world, event = self.world, self.world.event()
+        deque(world.coordinator.join(world.group, request, event), 0)
+        world.carry_out(event)
+        response: JoinResponse = world.replies[event.call]  # type: ignore[index]
         if response.error in (ErrorCode.none, ErrorCode.member_id_required):
             self.member_id, self.generation = response.member_id, response.generation
             self.has_synced = False
@@ -117,10 +114,10 @@ class Consumer:
         request = SyncRequest(
             GROUP, self.member_id, self.instance_id, self.generation, "consumer", self.names[0], {}
         )._replace(**changes)
-        token, decision, world = Token(), Decision(), self.world
-        world.coordinator.sync(world.group, request, token, world.image, world.now_ms, decision)
-        world.carry_out(decision)
-        response: SyncResponse = world.replies[token]
+        world, event = self.world, self.world.event()
+        world.coordinator.sync(world.group, request, event)
+        world.carry_out(event)
+        response: SyncResponse = world.replies[event.call]  # type: ignore[index]
         if response.error is ErrorCode.none:
             self.owned = {}
             for topic, partition in decode_assignment(response.assignment).partitions:
@@ -129,16 +126,15 @@ class Consumer:
         return response
 
     def beat(self, generation: int | None = None) -> ErrorCode:
-        decision, world = Decision(), self.world
+        world, event = self.world, self.world.event()
         error = world.coordinator.classic_heartbeat(
             world.group,
             self.member_id,
             self.instance_id,
             self.generation if generation is None else generation,
-            world.now_ms,
-            decision,
+            event,
         )
-        world.carry_out(decision)
+        world.carry_out(event)
         return error
 
     def turn(self) -> None:
@@ -147,14 +143,12 @@ class Consumer:
             self.sync()
 
     def leave(self, member_id: str | None = None, instance_id: str | None = None) -> ErrorCode:
-        decision, world = Decision(), self.world
+        world, event = self.world, self.world.event()
         leaving = LeavingMember(
             self.member_id if member_id is None else member_id, instance_id or self.instance_id
         )
-        (error,) = run_to_end(
-            world.coordinator.leave(world.group, [leaving], world.image, world.now_ms, decision)
-        )
-        world.carry_out(decision)
+        (error,) = run_to_end(world.coordinator.leave(world.group, [leaving], event))
+        world.carry_out(event)
         return error
 
     @property

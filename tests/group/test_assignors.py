@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwi.coordinator.decision import run_to_end as run
+from suwi.env.slices import run_to_end as run
 from suwi.group.assignors import (
     ASSIGNORS,
     Assignment,

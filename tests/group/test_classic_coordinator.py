@@ -5,12 +5,14 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token, run_to_end
+from suwi.coordinator.event import Call, Event
+from suwi.env.slices import run_to_end
 from suwi.group.classic_coordinator import ClassicCoordinator
 from suwi.group.classic_group import ClassicGroup, ClassicState, Protocol
-from suwi.group.classic_join import ClassicGroupConfig, JoinEvent
+from suwi.group.classic_join import ClassicGroupConfig
 from suwi.group.classic_messages import JoinRequest, LeavingMember, SyncRequest
 from suwi.group.classic_timers import join_timer, session_timer
+from tests.group.consumer_world import a_call
 
 
 class World:
@@ -22,24 +24,30 @@ class World:
         self.coordinator = ClassicCoordinator(config, lambda: str(next(ids)))
         self.group = ClassicGroup("g")
         self.now_ms = 0
-        self.replies: dict[Token, Any] = {}
+        self.replies: dict[Call[Any], Any] = {}
         self.timers: dict[Any, int] = {}
         self.records: list[Any] = []
         self.notices: list[Any] = []
 
-    def carry_out(self, decision: Decision) -> None:
-        self.replies |= dict(decision.replies)
-        self.records += decision.records
-        self.notices += decision.notices
-        for key, deadline_ms in decision.timers.items():
+    def event(self) -> Event:
+        """An event of a request, in the way of the shard's."""
+        return Event(self.now_ms, a_call())
+
+    def carry_out(self, event: Event) -> Call[Any]:
+        self.replies |= dict(event.replies)
+        self.records += event.records
+        self.notices += event.notices
+        for key, deadline_ms in event.timers.items():
             if deadline_ms is None:
                 self.timers.pop(key, None)
             else:
                 self.timers[key] = deadline_ms
+        assert event.call is not None
+        return event.call
 
-    def join(self, member_id: str = "", instance: str | None = None, *names: str) -> Token:
+    def join(self, member_id: str = "", instance: str | None = None, *names: str) -> Call[Any]:
         protocols = tuple(Protocol(name, b"s") for name in names or ("range",))
-        token, decision = Token(), Decision()
+        event = self.event()
         request = JoinRequest(
             "g",
             member_id,
@@ -52,26 +60,22 @@ class World:
             "/127.0.0.1",
             must_know_its_id=False,
         )
-        self.coordinator.join(JoinEvent(self.group, request, token, self.now_ms, decision))
-        self.carry_out(decision)
-        return token
+        self.coordinator.join(self.group, request, event)
+        return self.carry_out(event)
 
-    def sync(self, member_id: str, assignments: dict[str, bytes] | None = None) -> Token:
-        token, decision = Token(), Decision()
+    def sync(self, member_id: str, assignments: dict[str, bytes] | None = None) -> Call[Any]:
+        event = self.event()
         request = SyncRequest(
             "g", member_id, None, self.group.generation, None, None, assignments or {}
         )
-        self.coordinator.sync(self.group, request, token, self.now_ms, decision)
-        self.carry_out(decision)
-        return token
+        self.coordinator.sync(self.group, request, event)
+        return self.carry_out(event)
 
     def heartbeat(self, member_id: str, generation: int | None = None) -> ErrorCode:
-        decision = Decision()
+        event = self.event()
         number = self.group.generation if generation is None else generation
-        error = self.coordinator.heartbeat(
-            self.group, member_id, None, number, self.now_ms, decision
-        )
-        self.carry_out(decision)
+        error = self.coordinator.heartbeat(self.group, member_id, None, number, event)
+        self.carry_out(event)
         return error
 
     def stable(self, members: int) -> list[str]:
@@ -122,9 +126,9 @@ def test_who_is_silent_for_longer_than_its_session_is_expelled_and_the_others_re
     first, second = world.stable(2)
     world.now_ms = world.timers[session_timer("g", second)]
     world.heartbeat(first)
-    decision = Decision()
-    world.coordinator.session_timed_out(world.group, second, world.now_ms, decision)
-    world.carry_out(decision)
+    event = world.event()
+    world.coordinator.session_timed_out(world.group, second, event)
+    world.carry_out(event)
     assert list(world.group.members) == [first]
     assert world.group.state is ClassicState.PREPARING_REBALANCE
     assert session_timer("g", second) not in world.timers
@@ -133,10 +137,10 @@ def test_who_is_silent_for_longer_than_its_session_is_expelled_and_the_others_re
 def test_the_last_member_that_leaves_makes_the_group_empty_in_a_new_generation() -> None:
     world = World()
     (only,) = world.stable(1)
-    decision = Decision()
+    event = world.event()
     leaving = [LeavingMember(only, None)]
-    errors = run_to_end(world.coordinator.leave(world.group, leaving, 5, decision))
-    world.carry_out(decision)
+    errors = run_to_end(world.coordinator.leave(world.group, leaving, event))
+    world.carry_out(event)
     assert errors == [ErrorCode.none]
     assert (world.group.state, world.group.generation) == (ClassicState.EMPTY, 2)
     assert world.records[-1].value.members == ()
@@ -178,9 +182,9 @@ def test_the_first_rebalance_waits_for_those_who_are_about_to_come() -> None:
     assert first not in world.replies
     for _ in range(2):
         world.now_ms = world.timers[join_timer("g")]
-        decision = Decision()
-        world.coordinator.join_timed_out(world.group, world.now_ms, decision)
-        world.carry_out(decision)
+        event = world.event()
+        world.coordinator.join_timed_out(world.group, event)
+        world.carry_out(event)
     assert world.replies[first].generation == world.replies[second].generation == 1
     assert world.now_ms == 6_000
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision
+from suwi.coordinator.event import Event
 from suwi.group.consumer_config import consumer_rebalance_timer, consumer_session_timer
 from suwi.group.consumer_group import GroupState, MemberState
 from suwi.group.history import Trigger
@@ -300,12 +300,12 @@ def test_g21_an_empty_group_has_nothing_left_to_assign() -> None:
 
 def test_an_empty_group_can_be_deleted_and_leaves_nothing() -> None:
     world, first, second = two_members()
-    assert world.coordinator.delete(world.group, Decision()) is ErrorCode.non_empty_group
+    assert world.coordinator.delete(world.group, Event(0)) is ErrorCode.non_empty_group
     first.leave()
     second.leave()
-    decision = Decision()
-    assert world.coordinator.delete(world.group, decision) is ErrorCode.none
-    world.carry_out(decision)
+    event = Event(0)
+    assert world.coordinator.delete(world.group, event) is ErrorCode.none
+    world.carry_out(event)
     assert len(world.groups) == 0
     last = {record.key: record.value for record in world.log}
     assert set(last.values()) == {None}

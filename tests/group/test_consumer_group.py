@@ -6,8 +6,8 @@ from random import Random
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import run_to_end
 from suwi.coordinator.record import CoordinatorRecord
+from suwi.env.slices import run_to_end
 from suwi.group.classic_group_records import GroupMetadataKey
 from suwi.group.consumer_describe import describe
 from suwi.group.consumer_group import ConsumerGroups, CurrentAssignment, MemberState

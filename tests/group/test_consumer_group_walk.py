@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision
+from suwi.coordinator.event import Event
 from suwi.group.consumer_group import GroupState
 from tests.group.consumer_world import Client, Image, World, settle
 
@@ -104,9 +104,9 @@ class Walk:
         self.world.advance(60_000)
         group = self.world.groups.get("g")
         if group is not None and self.random.random() < 0.5:
-            decision = Decision()
-            assert self.world.coordinator.delete(group, decision) is ErrorCode.none
-            self.world.carry_out(decision)
+            event = Event(self.world.now_ms)
+            assert self.world.coordinator.delete(group, event) is ErrorCode.none
+            self.world.carry_out(event)
             assert len(self.world.groups) == 0
             assert not self.world.timers
 

@@ -5,17 +5,16 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token
+from suwi.coordinator.event import Event
 from suwi.group.classic_coordinator import ClassicCoordinator, ClassicGroupConfig
 from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
-from suwi.group.classic_join import JoinEvent
 from suwi.group.classic_messages import JoinRequest, SyncRequest
 from suwi.group.consumer_group import GroupState
 from suwi.group.consumer_migration import downgrade_timer
 from suwi.group.history import Cause, Trigger
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.wire.consumer_protocol import decode_assignment, encode_assignment
-from tests.group.consumer_world import GROUP, Client, topic_id
+from tests.group.consumer_world import GROUP, Client, a_call, topic_id
 from tests.group.mixed_world import Consumer, Mixed, subscription
 
 A, B = topic_id("a"), topic_id("b")
@@ -188,7 +187,7 @@ def test_a_classic_group_is_upgraded_by_the_first_consumer_heartbeat() -> None:
     world = Mixed()
     halves = {"c1": assignment("a", 0, 1), "c2": assignment("a", 2, 3)}
     world.classic[GROUP] = group = classic_group("c1", "c2", **halves)
-    waiting = Token()
+    waiting = a_call()
     group.members["c1"].awaiting_join = waiting
     client = Client(world, "m1")
     response = world.upgrade(client)
@@ -310,14 +309,11 @@ def test_a_group_goes_to_the_classic_protocol_and_back() -> None:
     first.leave()
     classic = ClassicCoordinator(ClassicGroupConfig(0, 6_000, 60_000, 10), lambda: "x")
     group = world.classic[GROUP]
-    decision = Decision()
-    classic.downgraded(group, Cause(Trigger.LEAVE), world.now_ms, decision)
-    beat = classic.heartbeat(
-        group, second.member_id, None, second.generation, world.now_ms, decision
-    )
+    event = Event(world.now_ms, a_call())
+    classic.downgraded(group, Cause(Trigger.LEAVE), event)
+    beat = classic.heartbeat(group, second.member_id, None, second.generation, event)
     assert beat is ErrorCode.rebalance_in_progress
     metadata = subscription("a", owned=second.owned)
-    token = Token()
     request = JoinRequest(
         GROUP,
         second.member_id,
@@ -329,14 +325,14 @@ def test_a_group_goes_to_the_classic_protocol_and_back() -> None:
         "client",
         "/h",
     )
-    classic.join(JoinEvent(group, request, token, world.now_ms, decision))
-    joined = dict(decision.replies)[token]
+    classic.join(group, request, event)
+    ((_, joined),) = event.replies
     assert (joined.error, joined.leader) == (ErrorCode.none, second.member_id)
     everything = {second.member_id: assignment("a", 0, 1, 2, 3)}
     sync = SyncRequest(GROUP, second.member_id, None, joined.generation, None, None, everything)
-    classic.sync(group, sync, Token(), world.now_ms, decision)
+    classic.sync(group, sync, event)
     assert group.state is ClassicState.STABLE
-    world.carry_out(Decision(records=decision.records))
+    world.carry_out(Event(world.now_ms, records=event.records))
     second.owned, second.generation = {"a": [0, 1, 2, 3]}, joined.generation
 
     first = Client(world, "m1")

@@ -52,11 +52,11 @@ def test_one_slice_of_expressions_is_resolved_per_event(
     matches = regular_expressions.Regex.matches
 
     def counted(regex: regular_expressions.Regex, name: str) -> bool:
-        matched.append((jobs.decision, name))
+        matched.append((jobs.event, name))
         return matches(regex, name)
 
     monkeypatch.setattr(regular_expressions.Regex, "matches", counted)
     jobs.beat("m1", regex="a.*")
     jobs.sleep(5_000)
     assert {name for _, name in matched} == set(TOPICS)
-    assert len({id(decision) for decision, _ in matched}) == len(matched)
+    assert len({id(event) for event, _ in matched}) == len(matched)

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.record import CoordinatorRecord
-from suwi.coordinator.record_facts import RecordFacts
+from suwi.coordinator.record import CoordinatorRecord, RecordFacts
 from suwi.group.classic_group import ClassicState
 from suwi.group.classic_group_records import GroupMetadataKey, GroupMetadataValue
 from suwi.group.history import Trigger
@@ -420,9 +419,8 @@ def test_g23_offsets_go_with_their_topic() -> None:
     driver.commit(1, topic="gone")
     driver.commit(2, topic="kept")
     driver.do(
-        lambda machine, _now_ms, decision: machine.offset_requests.topics_deleted(
-            frozenset(["gone"]), decision
-        )
+        lambda machine, deleted, event: machine.offset_requests.topics_deleted(deleted, event),
+        frozenset(["gone"]),
     )
     assert (driver.offset(topic="gone"), driver.offset(topic="kept")) == (None, 2)
 
@@ -460,7 +458,7 @@ def test_g24_a_join_costs_the_same_however_many_members_there_are() -> None:
     waiting = []
     for _ in range(200):
         waiting.append(driver.join())
-        assert len(driver.decision.timers) <= 3  # Its own session, and the phase.
+        assert len(driver.event.timers) <= 3  # Its own session, and the phase.
     assert len(driver.log) == 0
     driver.sleep(60_000)
     assert {driver.replies[token].generation for token in waiting} == {1}

@@ -3,9 +3,7 @@
 import struct
 from collections.abc import Sequence
 
-from suwi.coordinator.decision import Decision, Token
 from suwi.group.classic_group import Protocol
-from suwi.group.classic_join import JoinEvent
 from suwi.group.classic_messages import JoinRequest
 from suwi.group.history import Cause, History, Rebalance, Trigger
 from tests.group.test_classic_coordinator import World
@@ -110,13 +108,13 @@ def trigger_of_rejoin(before: bytes, after: bytes) -> Trigger:
     world = World()
     (member,) = world.stable(1)
     for metadata in (before, after):
-        decision = Decision()
+        event = world.event()
         protocols = (Protocol("range", metadata),)
         request = JoinRequest(
             "g", member, None, "consumer", protocols, 10_000, 30_000, "client", "/127.0.0.1"
         )
-        world.coordinator.join(JoinEvent(world.group, request, Token(), world.now_ms, decision))
-        world.carry_out(decision)
+        world.coordinator.join(world.group, request, event)
+        world.carry_out(event)
         world.sync(member, {member: b"a"})
     return told(world).cause.trigger
 

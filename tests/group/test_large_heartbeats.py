@@ -7,11 +7,12 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token
-from suwi.coordinator.record_facts import RecordFacts
+from suwi.coordinator.event import Event
+from suwi.coordinator.record import RecordFacts
 from suwi.group.consumer_messages import HeartbeatRequest, HeartbeatResponse, Topic
 from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.model.ids import TopicId
+from tests.group.consumer_world import a_call
 from tests.group.driver import GROUP, Driver
 
 LOOKED_UP_AT_ONCE = 5_000
@@ -63,17 +64,17 @@ class LargeGroup(Driver):
             GROUP, member_id, epoch, rebalance_timeout_ms=30_000,
             topic_names=None if names is None else tuple(names), owned=owned,
         )  # fmt: skip
-        token, decision = Token(), Decision(batch_bytes_max=16 << 20)
+        event = Event(self.now_ms, a_call(), self.topics, 16 << 20)  # type: ignore[arg-type]
         self.slices = self.topics.looked_up = 0
-        for _ in self.machine.consumer_heartbeat(request, token, self.now_ms, decision):
+        for _ in self.machine.consumer_heartbeat(request, event):
             self.slices += 1
             assert self.topics.looked_up <= LOOKED_UP_AT_ONCE
             self.topics.looked_up = 0
         assert self.topics.looked_up <= LOOKED_UP_AT_ONCE
-        for offset, record in enumerate(decision.records):
+        for offset, record in enumerate(event.records):
             for _ in self.machine.replay(record, RecordFacts(offset, False)) or ():
                 pass
-        ((_, response),) = decision.replies
+        ((_, response),) = event.replies
         assert isinstance(response, HeartbeatResponse)
         assert response.error is ErrorCode.none
         return response

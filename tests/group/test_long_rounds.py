@@ -4,8 +4,9 @@ from collections import deque
 
 import pytest
 
-from suwi.coordinator.decision import Decision
+from suwi.coordinator.event import Event
 from suwi.group import coordinator_shard, offset_requests
+from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.group.offset_requests import EXPIRY
 from tests.group.consumer_driver import ConsumerDriver
 from tests.group.driver import EXPIRY_INTERVAL_MS, RETENTION_MS, Driver
@@ -36,7 +37,7 @@ def consumer_groups(driver: ConsumerDriver) -> dict[str, int]:
 
 def grown(driver: ConsumerDriver) -> None:
     driver.image = driver.image.with_topic("a0", 2)
-    driver.do(lambda m, now_ms, d: m.topics_changed(frozenset(), driver.image, now_ms, d))
+    driver.do(GroupCoordinatorShard.topics_changed, frozenset())
 
 
 def test_a_topic_that_changes_is_compared_with_some_groups_at_a_time(
@@ -54,16 +55,15 @@ def test_a_topic_that_changes_is_compared_with_some_groups_at_a_time(
     assert all(epoch == before[group] + 1 for group, epoch in consumer_groups(driver).items())
 
 
-@pytest.mark.parametrize("event", ["topics changed", "elected"])
-def test_new_epochs_of_many_groups_need_not_fit_one_batch(event: str) -> None:
+@pytest.mark.parametrize("cause", ["topics changed", "elected"])
+def test_new_epochs_of_many_groups_need_not_fit_one_batch(cause: str) -> None:
     driver = ConsumerDriver()
     driver.beat("m", "a0")
     driver.image = driver.image.with_topic("a0", 2)
-    decision = Decision()
-    if event == "elected":
-        deque(driver.machine.elected(driver.now_ms, decision), 0)
+    event = Event(driver.now_ms, topics=driver.image)  # type: ignore[arg-type]
+    if cause == "elected":
+        deque(driver.machine.elected(event), 0)
     else:
-        told = frozenset(), driver.image, driver.now_ms, decision
-        deque(driver.machine.topics_changed(*told), 0)
-    assert decision.records
-    assert not decision.is_atomic
+        deque(driver.machine.topics_changed(frozenset(), event), 0)
+    assert event.records
+    assert not event.is_atomic

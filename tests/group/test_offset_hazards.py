@@ -3,9 +3,8 @@
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token, TransactionalProducer
-from suwi.coordinator.record import CoordinatorRecord
-from suwi.coordinator.record_facts import RecordFacts
+from suwi.coordinator.event import Event, TransactionalProducer
+from suwi.coordinator.record import CoordinatorRecord, RecordFacts
 from suwi.env.slices import run_to_end
 from suwi.group.classic_group import ClassicGroup, ClassicState
 from suwi.group.classic_group_records import GroupMetadataKey, GroupMetadataValue
@@ -14,6 +13,7 @@ from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
 from suwi.group.offset_requests import Committer
 from suwi.group.stats import OffsetsCommitted
 from suwi.records.record import Marker, MarkerType
+from tests.group.consumer_world import a_call
 from tests.group.driver import (
     EXPIRY_INTERVAL_MS,
     GROUP,
@@ -79,7 +79,7 @@ def test_g12_a_group_from_long_ago_does_not_say_since_when_it_is_empty() -> None
     """Group records had no time before Kafka 2.1: the offsets' own counts."""
     driver = Driver()
     value = GroupMetadataValue("consumer", 3, None, None, -1, ())
-    driver.do(lambda _m, _now_ms, decision: decision.append(GroupMetadataKey(GROUP), value))
+    driver.do(lambda _m, value, event: event.append(GroupMetadataKey(GROUP), value), value)
     driver.commit(1)
     driver.sleep(RETENTION_MS - 1)
     assert driver.offset() == 1
@@ -134,9 +134,9 @@ def test_g13_what_a_transaction_has_staged_survives_the_deletion_of_its_group() 
     driver.commit(1)
     driver.commit(5, topic="other")
     stage(driver, 50, 2)
-    decision = Decision()
-    run_to_end(driver.machine.offset_requests.delete_group(GROUP, decision))
-    deleted = [key for key, value in decision.records if isinstance(key, OffsetCommitKey)]
+    event = Event(driver.now_ms)
+    run_to_end(driver.machine.offset_requests.delete_group(GROUP, event))
+    deleted = [key for key, value in event.records if isinstance(key, OffsetCommitKey)]
     assert deleted == [OffsetCommitKey(GROUP, "other", 0)]
     end_transaction(driver, 51)
     assert driver.offset() == 2
@@ -168,9 +168,9 @@ def test_staged_offsets_go_with_their_topic() -> None:
     driver = Driver()
     driver.is_checked = False
     stage(driver, 50, 2)
-    decision = Decision()
-    list(driver.machine.offset_requests.topics_deleted(frozenset({"t"}), decision))
-    assert decision.records == [CoordinatorRecord(OffsetCommitKey(GROUP, "t", 0), None)]
+    event = Event(driver.now_ms)
+    list(driver.machine.offset_requests.topics_deleted(frozenset({"t"}), event))
+    assert event.records == [CoordinatorRecord(OffsetCommitKey(GROUP, "t", 0), None)]
 
 
 def test_g2_a_transactional_commit_needs_no_member_and_may_come_during_a_rebalance() -> None:
@@ -186,11 +186,11 @@ def test_g2_a_transactional_commit_needs_no_member_and_may_come_during_a_rebalan
             (Committer(GROUP, "m", None, 0, producer=producer), ErrorCode.unknown_member_id),
             (Committer(GROUP), ErrorCode.unknown_member_id),
         ):
-            token, decision = Token(), Decision()
+            event = Event(0, a_call())
             offset = OffsetToCommit("t", 0, OffsetCommitValue(1, -1, "", 0))
-            list(driver.machine.offset_requests.commit(who, [offset], token, 0, decision))
-            assert decision.replies == [(token, [error])]
-            assert len(decision.records) == (error is ErrorCode.none)
+            list(driver.machine.offset_requests.commit(who, [offset], event))
+            assert event.replies == [(event.call, [error])]
+            assert len(event.records) == (error is ErrorCode.none)
 
 
 def test_an_offset_whose_record_is_on_its_way_is_not_stable() -> None:
@@ -210,5 +210,5 @@ def test_an_offset_whose_record_is_on_its_way_is_not_stable() -> None:
 def test_commits_are_counted_once_they_are_in_the_log() -> None:
     driver = Driver()
     driver.commit(1)
-    assert driver.decision.notices == []
-    assert driver.decision.notices_when_committed == [OffsetsCommitted(1)]
+    assert driver.event.notices == []
+    assert driver.event.notices_when_committed == [OffsetsCommitted(1)]

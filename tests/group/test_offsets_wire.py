@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from suwi.client.connection import ConnectionLost
-from suwi.coordinator.shard_context import Status
+from suwi.coordinator.shard_replica import Status
 from suwi.model.ids import TopicId
 from suwi.wire.versions import ApiKey
 from tests.group.wire import GROUP, OTHER, TOPIC, Wire, on_broker

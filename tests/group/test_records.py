@@ -13,8 +13,8 @@ from suwi.group import classic_group_records as classic
 from suwi.group import consumer_group_records as group
 from suwi.group.consumer_group_records import TopicPartitions
 from suwi.group.offset_records import OFFSET_RECORDS, OffsetCommitKey, OffsetCommitValue
+from suwi.group.offset_requests import CheckedTopic, CommitRequest, Committer
 from suwi.group.records import GROUP_RECORDS
-from suwi.handlers.offset_commit import CheckedTopic, offsets_to_commit
 from suwi.metadata.image import Topic
 from suwi.model.ids import NO_TIMESTAMP, TopicId
 from suwi.wire.errors import MalformedMessage
@@ -124,8 +124,9 @@ def test_an_offset_with_an_expiry_of_its_own_is_written_in_version_1() -> None:
 def test_an_offset_with_an_expiry_of_its_own_is_decided_as_its_record_can_say_it() -> None:
     """Version 1 has no topic id: memory must not know more than what a replay gives."""
     topic = Topic("t", TopicId(UUID(int=1)), {}, ())
-    checked = [CheckedTopic("t", topic, ErrorCode.none, [(0, 7, -1, "m")], [ErrorCode.none])]
-    (commit,) = offsets_to_commit(checked, 100, 200)
+    checked = [CheckedTopic("t", topic, [(0, 7, -1, "m")], [ErrorCode.none])]
+    (commit,) = CommitRequest(Committer("g"), checked, retention_ms=100).offsets(100)
+    assert commit.value.expire_timestamp_ms == 200
     record = CoordinatorRecord(OffsetCommitKey("g", "t", 0), commit.value)
     assert GROUP_RECORDS.decode(*GROUP_RECORDS.encode(record)) == record
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import run_to_end as run
+from suwi.env.slices import run_to_end as run
 from suwi.group import regular_expressions
 from suwi.group.consumer_group import GroupState
 from suwi.group.regular_expressions import InvalidRegularExpression, compile_regex, resolve

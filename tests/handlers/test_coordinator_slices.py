@@ -10,7 +10,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from bench.largest import largest_fields
-from suwi.coordinator.record_facts import RecordFacts
+from suwi.coordinator.record import RecordFacts
+from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.group.classic_group import ClassicGroup, ClassicMember
 from suwi.group.offset_manager import OffsetManager
 from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
@@ -55,6 +56,7 @@ class CountingRuntime:
         raise CoordinatorNotAvailable(key)
 
     shard_to_read = partition_of = shard_of
+    submit = CoordinatorRuntime.submit
 
     def stop(self) -> None:
         self._ticking.cancel()

@@ -6,7 +6,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token
+from suwi.coordinator.event import Call, Event
+from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.handlers.leave_group import LeaveGroup
 from suwi.handlers.slices import SLICE_PARTITIONS
 from suwi.wire.versions import ApiKey
@@ -23,24 +24,31 @@ class CountingShard:
         self._driver = driver
         self.slices: list[int] = []
 
-    def shard_of(self, _group_id: str) -> "CountingShard":
-        return self
-
-    def submit(self, decide: Any, token: Token, **_how: bool) -> None:
-        decision = Decision()
-        decided = decide(self._driver.machine, self._driver.now_ms, decision)
+    def submit(self, call: Call[Any]) -> None:
+        event = Event(self._driver.now_ms, call)
+        decided = call.decide(self._driver.machine, event)
         self.slices.append(1 + sum(1 for _ in decided or ()))
-        for answered, response in decision.replies:
-            if answered is token:
-                token.resolve(response)
+        for answered, response in event.replies:
+            if answered is call:
+                call.resolve(response)
 
 
-def leave(runtime: Any, ids: list[str]) -> Any:
+class OneShard(CoordinatorRuntime[Any]):
+    """A runtime all of whose groups are in one shard."""
+
+    def __init__(self, shard: Any) -> None:
+        self._shard_of_all = shard
+
+    def shard_of(self, key: str) -> Any:
+        return self._shard_of_all
+
+
+def leave(shard: Any, ids: list[str]) -> Any:
     members = [{"member_id": each, "group_instance_id": None, "reason": None} for each in ids]
 
     async def scenario() -> Any:
         asked = request(ApiKey.LEAVE_GROUP, 5, {"group_id": "g", "members": members})
-        return await response_to(asked, LeaveGroup(runtime)(asked))
+        return await response_to(asked, LeaveGroup(OneShard(shard))(asked))
 
     return asyncio.run(scenario())
 
@@ -68,9 +76,8 @@ def test_the_members_of_a_group_that_is_not_there_are_unknown() -> None:
 
 
 def test_an_error_of_the_coordinator_is_said_once() -> None:
-    def submit(*_event: Any, **_how: bool) -> None:
+    def submit(_call: Call[Any]) -> None:
         raise RuntimeError
 
-    shard = SimpleNamespace(submit=submit)
-    answer = leave(SimpleNamespace(shard_of=lambda _: shard), ["m"] * MEMBERS)
+    answer = leave(SimpleNamespace(submit=submit), ["m"] * MEMBERS)
     assert (answer.error_code, answer.members) == (ErrorCode.unknown_server_error, ())

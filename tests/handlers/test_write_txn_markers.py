@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from suwi.coordinator.shard_context import Status
+from suwi.coordinator.shard_replica import Status
 from suwi.model.ids import NodeId, ProducerId
 from suwi.wire.versions import ApiKey
 from tests.group.wire import TOPIC, Wire, on_broker

@@ -1,15 +1,17 @@
 """A simulated group in which nearly every event is a large one: its shard is closed all the time,
 and all checkers hold, above all that the live state is what a replay gives (H0)."""
 
+from typing import Any
+
 import pytest
 
 from simulation.scenario import Options, run_seed
-from suwi.coordinator import appender, record_queue, shard
-from suwi.coordinator.decision import Slices
+from suwi.coordinator import appender, shard
 from suwi.coordinator.shard import Shard
+from suwi.env.slices import Slices
 from suwi.group import offset_manager, offset_requests
 
-MODULES = (appender, record_queue, shard, offset_manager, offset_requests)
+MODULES = (appender, shard, offset_manager, offset_requests)
 
 
 @pytest.mark.parametrize("consumer", [False, True])
@@ -19,7 +21,7 @@ def test_events_in_slices_under_faults(consumer: bool, monkeypatch: pytest.Monke
     closed = 0
     begin = Shard._begin
 
-    def counted(self: Shard, steps: Slices) -> None:
+    def counted(self: Shard[Any], steps: Slices[None]) -> None:
         nonlocal closed
         begin(self, steps)
         closed += self._is_closed

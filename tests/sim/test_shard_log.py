@@ -1,7 +1,7 @@
 """The compaction that the simulation applies to logs of coordinators before it replays them."""
 
 from simulation.shard_log import LogRecord, compacted
-from suwi.coordinator.record_facts import RecordFacts
+from suwi.coordinator.record import RecordFacts
 from suwi.records.record import Marker, MarkerType
 
 COMMIT, ABORT = Marker(MarkerType.COMMIT, 0), Marker(MarkerType.ABORT, 0)

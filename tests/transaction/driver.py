@@ -9,7 +9,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token
+from suwi.coordinator.event import Call, Event
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.model.ids import PartitionIndex, ProducerEpoch, ProducerId, TopicPartition
 from suwi.transaction.coordinator_shard import TransactionConfig, TransactionCoordinatorShard
@@ -65,9 +65,9 @@ class Driver(MachineDriver[TransactionCoordinatorShard]):
 
     # -- events ----------------------------------------------------------------------------------
 
-    def _notice(self, decision: Decision) -> None:
-        assert not decision.notices
-        self.to_send += decision.notices_when_committed
+    def _notice(self, event: Event) -> None:
+        assert not event.notices
+        self.to_send += event.notices_when_committed
 
     def put(self, value: TransactionLogValue, transactional_id: str = ID) -> None:
         """As if it had been decided before this replica was elected."""
@@ -79,24 +79,21 @@ class Driver(MachineDriver[TransactionCoordinatorShard]):
 
     def start_init(
         self, expected: Producer | None = None, *, timeout_ms: int = TIMEOUT_MS, name: str = ID
-    ) -> Token:
+    ) -> Call[Any]:
         """As the broker asks: with a new producer id only if one is needed."""
         for new_id in (None, self.new_id()):
-            token = Token()
             request = InitProducerIdRequest(name, timeout_ms, expected, new_id)
-            reply = self.do(
-                lambda m, now, d, r=request, t=token: m.init_producer_id(r, t, now, d), token
-            )
-            if reply is None or not reply.needs_producer_id:
+            call = self.ask(TransactionCoordinatorShard.init_producer_id, request)
+            if call in self.waiting or not self.replies[call].needs_producer_id:
                 break
-        return token
+        return call
 
     def init(self, expected: Producer | None = None, **how: Any) -> Producer:
         """The producer, whatever has to be ended before."""
-        token = self.start_init(expected, **how)
+        call = self.start_init(expected, **how)
         self.write_markers()
         self.run_due()
-        reply = self.replies[token]
+        reply = self.replies[call]
         if reply.needs_producer_id:
             return self.init(expected, **how)
         assert reply.error is ErrorCode.none, reply
@@ -111,10 +108,10 @@ class Driver(MachineDriver[TransactionCoordinatorShard]):
         name: str = ID,
     ) -> ErrorCode | None:
         """The error of all partitions; None if the request waits."""
-        token = self.start_add(
+        call = self.start_add(
             *partitions, producer=producer, version=version, verify=verify, name=name
         )
-        return self.error_of(token)
+        return self.error_of(call)
 
     def start_add(
         self,
@@ -124,17 +121,15 @@ class Driver(MachineDriver[TransactionCoordinatorShard]):
         verify: bool = False,
         name: str = ID,
         held_ms_max: int = 500,
-    ) -> Token:
-        token = Token()
+    ) -> Call[Any]:
         added = tuple(map(tp, partitions))
         request = AddPartitionsRequest(
             name, producer or self.producer, added, version, verify, held_ms_max
         )
-        self.do(lambda m, now, d: m.add_partitions(request, token, now, d), token)
-        return token
+        return self.ask(TransactionCoordinatorShard.add_partitions, request)
 
-    def error_of(self, token: Token) -> ErrorCode | None:
-        reply = self.replies.get(token)
+    def error_of(self, call: Call[Any]) -> ErrorCode | None:
+        reply = self.replies.get(call)
         if reply is None:
             return None
         if isinstance(reply, ProducerResponse):
@@ -151,17 +146,14 @@ class Driver(MachineDriver[TransactionCoordinatorShard]):
         producer: Producer | None = None,
         version: int = 0,
         name: str = ID,
-    ) -> Token:
+    ) -> Call[Any]:
         producer = producer or self.producer
         for new_id in (None, self.new_id()):
-            token = Token()
             request = EndTxnRequest(name, producer, commit, version, new_id)
-            reply = self.do(
-                lambda m, now, d, r=request, t=token: m.end_transaction(r, t, now, d), token
-            )
-            if reply is None or not reply.needs_producer_id:
+            call = self.ask(TransactionCoordinatorShard.end_transaction, request)
+            if call in self.waiting or not self.replies[call].needs_producer_id:
                 break
-        return token
+        return call
 
     def end(self, **how: Any) -> ErrorCode | None:
         return self.error_of(self.start_end(**how))
@@ -177,14 +169,14 @@ class Driver(MachineDriver[TransactionCoordinatorShard]):
         return sent
 
     def written(self, markers: MarkersToSend) -> None:
-        self.do(lambda m, now, d: m.markers_written(markers, now, d))
+        self.do(TransactionCoordinatorShard.markers_written, markers)
 
     def transaction(self, *, commit: bool = True, version: int = 0) -> Producer:
         """A whole one; the producer to go on with."""
         assert self.add(0, version=version) is ErrorCode.none
-        token = self.start_end(commit=commit, version=version)
+        call = self.start_end(commit=commit, version=version)
         self.write_markers()
-        return Producer(*self.replies[token].producer)
+        return Producer(*self.replies[call].producer)
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -194,7 +186,7 @@ class Driver(MachineDriver[TransactionCoordinatorShard]):
             if not due:
                 return
             del self.timers[due[0]]
-            self.do(lambda m, now, d, key=due[0]: m.expired(key, now, d))
+            self.do(TransactionCoordinatorShard.expired, due[0])
 
     def sleep(self, duration_ms: int) -> None:
         until_ms = self.now_ms + duration_ms

@@ -6,11 +6,11 @@ A broker of production code, under simulated time.
 import asyncio
 from typing import Any
 
-from suwi.coordinator.decision import Token
+from suwi.coordinator.event import Call
 from suwi.coordinator.shard import Shard
-from suwi.coordinator.shard_context import Decide
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.replica.partition_transactions import TxnMarker
+from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
 from suwi.transaction.messages import AddPartitionsRequest, EndTxnRequest, Producer
 from suwi.wire.versions import ApiKey
 from tests.handlers.requests import request, response_to
@@ -66,7 +66,7 @@ def test_a_fetch_of_offsets_waits_for_the_end_of_the_replay_of_a_marker() -> Non
         assert wire.broker.broker is not None
         fetch = wire.broker.broker._apis().handlers()[ApiKey.OFFSET_FETCH]
         shard = group_shard(wire)
-        shard.append_marker(TxnMarker(*producer, 0, True, 0), Token())
+        shard.append_marker(TxnMarker(*producer, 0, True, 0))
         assert shard._is_replaying
         asked = offset_fetch()
         answer = await response_to(asked, fetch(asked))
@@ -76,9 +76,9 @@ def test_a_fetch_of_offsets_waits_for_the_end_of_the_replay_of_a_marker() -> Non
     on_broker(scenario)
 
 
-async def turns_of(shard: Shard, decide: Decide) -> int:
+async def turns_of(shard: Shard[Any], call: Call[Any]) -> int:
     """How often others could run before this event was written."""
-    shard.submit(decide, Token())
+    shard.submit(call)
     turns = 0
     while shard._is_closed:
         turns += 1
@@ -95,18 +95,13 @@ def test_others_run_while_a_transaction_gets_many_partitions_and_ends() -> None:
         partitions = tuple(TopicPartition("many", PartitionIndex(n)) for n in range(PARTITIONS))
         added = AddPartitionsRequest(ID, producer, partitions)
         ended = EndTxnRequest(ID, producer, is_commit=True)
-        token = Token()
         assert (
-            await turns_of(
-                shard, lambda machine, now_ms, d: machine.add_partitions(added, token, now_ms, d)
-            )
+            await turns_of(shard, Call(TransactionCoordinatorShard.add_partitions, added))
             >= PARTITIONS // AT_ONCE
         )
         before = shard.partition.log.end_offset
         assert (
-            await turns_of(
-                shard, lambda machine, now_ms, d: machine.end_transaction(ended, token, now_ms, d)
-            )
+            await turns_of(shard, Call(TransactionCoordinatorShard.end_transaction, ended))
             >= PARTITIONS // AT_ONCE
         )
         assert shard.partition.log.end_offset == before + 1

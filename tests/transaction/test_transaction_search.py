@@ -9,7 +9,7 @@ from suwi.client.admin import Admin
 from suwi.client.connection import PeerConnection
 from suwi.client.transactions import TransactionalProducer
 from suwi.coordinator.runtime import shard_index
-from suwi.coordinator.shard_context import Status
+from suwi.coordinator.shard_replica import Status
 from suwi.model.errors import CoordinatorNotAvailable
 from suwi.model.ids import NodeId, PartitionIndex, ProducerId, TopicPartition
 from suwi.sim import Simulation

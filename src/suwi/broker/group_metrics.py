@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from suwi.coordinator.shard import Shard
-from suwi.coordinator.shard_context import Status
+from suwi.coordinator.shard_replica import Status
 from suwi.group.classic_group import ClassicState
+from suwi.group.coordinator_shard import GroupCoordinatorShard
 from suwi.group.history import Trigger
-from suwi.model.ids import TopicPartition
+from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.replica.end_offsets import EndOffsets, Ends
 
 if TYPE_CHECKING:
@@ -141,9 +142,11 @@ class _Gathered:
         items = 0
         for shard, group_id in _groups(broker):
             offsets = shard.machine.offsets.of(group_id)
-            for partition in offsets.known_partitions() if offsets is not None else ():
-                if offsets.get(partition) is not None:
-                    self.partitions.add(TopicPartition(*partition))
+            if offsets is None:
+                continue
+            for topic, index in offsets.known_partitions():
+                if offsets.get((topic, index)) is not None:
+                    self.partitions.add(TopicPartition(topic, PartitionIndex(index)))
                 items += 1
                 if items % _ITEMS_PER_SLICE == 0:
                     yield
@@ -161,7 +164,9 @@ class _Gathered:
                     self._bound()
                     yield
 
-    def _add(self, shard: Shard, group_id: str, ends: Ends) -> Iterator[None]:
+    def _add(
+        self, shard: Shard[GroupCoordinatorShard], group_id: str, ends: Ends
+    ) -> Iterator[None]:
         """Yields for the group and for each offset that there is to look at."""
         yield
         group = shard.machine.group(group_id)
@@ -175,8 +180,11 @@ class _Gathered:
             return
         if group.members:
             self._sizes.append(_Size(len(group.members), group_id))
-        for topic, index in offsets.known_partitions() if offsets is not None else ():
-            end, committed = ends.get(TopicPartition(topic, index)), offsets.get((topic, index))
+        if offsets is None:
+            return
+        for topic, index in offsets.known_partitions():
+            end = ends.get(TopicPartition(topic, PartitionIndex(index)))
+            committed = offsets.get((topic, index))
             if end is not None and committed is not None:
                 lag = max(0, end - committed.offset)
                 self._lags.append(_Lag(lag, group_id, topic, index))
@@ -209,7 +217,7 @@ class _Gathered:
         return "".join(lines).encode(), left_out
 
 
-def _groups(broker: "Broker") -> Iterator[tuple[Shard, str]]:
+def _groups(broker: "Broker") -> Iterator[tuple[Shard[GroupCoordinatorShard], str]]:
     """The groups that this broker coordinates, also if that changes between two turns."""
     for shard in broker.groups.runtime.active():
         machine = shard.machine

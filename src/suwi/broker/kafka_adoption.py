@@ -9,14 +9,14 @@ missing; a transaction is adopted after all partitions that it may have written 
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Final
 
 from suwi.broker.kafka_metadata import read_topic_configs
 from suwi.controller.topic_control import TopicControl
 from suwi.coordinator.log_reader import LogReader
-from suwi.coordinator.record import CoordinatorRecord
-from suwi.coordinator.record_facts import RecordFacts
+from suwi.coordinator.record import CoordinatorRecord, RecordFacts
+from suwi.env.slices import Slices
 from suwi.group.group_coordinator import OFFSETS_TOPIC
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
@@ -157,9 +157,9 @@ class _UsedProducerIds:
         if record.value is not None:
             self.add(record.value.producer_id, record.value.next_producer_id)
 
-    def replaying_marker(self, _marker: Marker, _facts: RecordFacts) -> Iterator[None]:
+    def replaying_marker(self, _marker: Marker, _facts: RecordFacts) -> Slices[None]:
         """`__transaction_state` has none of its own, but Kafka takes markers from any client."""
-        return iter(())
+        yield from ()
 
 
 def _last_coordinator_epoch(logs: dict[int, PartitionLog]) -> int:

@@ -1,23 +1,26 @@
-"""Turns the records of a shard into batches at the end of its partition's log.
+"""Turns the records of a shard's events into batches at the end of its partition's log.
 
-Invariant: a piece that must be whole is one batch. One that is too large for the topic is
-compressed: Kafka's limit counts the bytes of a batch as it is stored. Zstandard is both faster and
-smaller than LZ4 for offsets (100,000 of them: 19 ms and 0.4 MB, not 68 ms and 1.1 MB).
+`encode` makes pieces of the records of an event; `RecordQueue` holds pieces until they are
+appended, several in one batch.
+Invariant: a piece is in one batch. One that is too large for the topic is compressed: Kafka's limit
+counts the bytes of a batch as it is stored. Zstandard is both faster and smaller than LZ4 for
+offsets (100,000 of them: 19 ms and 0.4 MB, not 68 ms and 1.1 MB).
 """
 
-from collections.abc import Generator, Sequence
-from typing import Final
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
-from suwi.coordinator.decision import (
+from suwi.coordinator.event import (
+    RECORD_OVERHEAD_BYTES,
     RECORDS_PER_SLICE,
-    Decision,
+    Event,
     TransactionalProducer,
 )
-from suwi.coordinator.record import Codec
-from suwi.coordinator.record_queue import Queued, encode, encoding
-from suwi.env.slices import run_to_end
+from suwi.coordinator.record import Codec, LongValue, encode_in_slices
+from suwi.env.slices import Slices, run_to_end
 from suwi.model.errors import RecordListTooLarge
-from suwi.model.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Offset
+from suwi.model.ids import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Offset
 from suwi.records.batch import HEADER_BYTES, read_header
 from suwi.records.builder import RecordsSection
 from suwi.records.compression import Compression, compressing
@@ -26,6 +29,47 @@ from suwi.replica.partition import Partition
 
 _UNCOMPRESSED_BYTES_MAX: Final = 16 << 20
 """What every replica decompresses, however small the batch is."""
+
+
+class Piece(NamedTuple):
+    """The records of one event, or a part of them."""
+
+    records: list[Record]
+    size_bytes: int
+
+
+class RecordQueue:
+    """Pieces that are decided and not appended yet."""
+
+    def __init__(self) -> None:
+        self._pieces: list[Piece] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    def __len__(self) -> int:
+        return sum(len(piece.records) for piece in self._pieces)
+
+    def add(self, pieces: list[Piece]) -> None:
+        self._pieces += pieces
+
+    def clear(self) -> None:
+        self._pieces.clear()
+
+    def next_batch(self, bytes_max: int) -> tuple[list[Record], int]:
+        """The records of the next batch, and the number of pieces, to be given to `drop`."""
+        records: list[Record] = []
+        size_bytes = taken = 0
+        for piece in self._pieces:
+            if records and size_bytes + piece.size_bytes > bytes_max:
+                break
+            records += piece.records
+            size_bytes += piece.size_bytes
+            taken += 1
+        return records, taken
+
+    def drop(self, pieces: int) -> None:
+        del self._pieces[:pieces]
 
 
 class Appender:
@@ -37,24 +81,55 @@ class Appender:
     def batch_bytes_max(self) -> int:
         return self._partition.config.max_message_bytes - HEADER_BYTES
 
-    def encode(self, decision: Decision, now_ms: int) -> list[Queued]:
-        return encode(decision, self._codec, now_ms)
+    def encode(self, event: Event) -> list[Piece]:
+        """One piece, or several where they need not be together. Raises RecordListTooLarge."""
+        return run_to_end(self._encode(event, event.batch_bytes_max))
 
-    def encoding(self, decision: Decision, now_ms: int) -> Generator[None, None, list[Queued]]:
-        """As `encode`, in slices; what must be whole may be too large for a batch as it is."""
-        return encoding(decision, self._codec, now_ms, _UNCOMPRESSED_BYTES_MAX)
+    def encoding(self, event: Event) -> Slices[list[Piece]]:
+        """As `encode`, in slices. An atomic piece may be larger than a batch: it is compressed."""
+        return self._encode(event, _UNCOMPRESSED_BYTES_MAX)
+
+    def _encode(self, event: Event, atomic_bytes_max: int) -> Slices[list[Piece]]:
+        bytes_max = atomic_bytes_max if event.is_atomic else event.batch_bytes_max
+        pieces: list[Piece] = []
+        records: list[Record] = []
+        size_bytes = 0
+        key: bytes
+        value: bytes | None
+        for number, record in enumerate(event.records, 1):
+            try:
+                if isinstance(record.value, LongValue):
+                    key, value = yield from encode_in_slices(record)
+                else:
+                    key, value = self._codec.encode(record)
+            except struct.error as error:
+                raise RecordListTooLarge(f"a string too long for a record: {error}") from error
+            record_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
+            if record_bytes > event.batch_bytes_max:
+                raise RecordListTooLarge(f"a record of {record_bytes} bytes")
+            if size_bytes + record_bytes > bytes_max:
+                if event.is_atomic:
+                    raise RecordListTooLarge(f"{len(event.records)} records in one batch")
+                pieces.append(Piece(records, size_bytes))
+                records, size_bytes = [], 0
+            records.append(Record(NO_OFFSET, event.now_ms, key, value))
+            size_bytes += record_bytes
+            if number % RECORDS_PER_SLICE == 0:
+                yield
+        pieces.append(Piece(records, size_bytes))
+        return pieces
 
     def append(
         self, records: Sequence[Record], producer: TransactionalProducer | None = None
     ) -> Offset:
-        """The end of the log after it. Raises a `BrokerError`, and nothing is appended."""
+        """Returns the end of the log after it. Raises a `BrokerError`, and nothing is appended."""
         section = RecordsSection()
         section.extend(records)
         return run_to_end(self._append(section, records[0].timestamp, producer))
 
     def appending(
         self, records: Sequence[Record], producer: TransactionalProducer | None = None
-    ) -> Generator[None, None, Offset]:
+    ) -> Slices[Offset]:
         """As `append`; encodes in slices, and appends after the last one."""
         section = RecordsSection()
         for start in range(0, len(records), RECORDS_PER_SLICE):
@@ -64,7 +139,7 @@ class Appender:
 
     def _append(
         self, section: RecordsSection, now_ms: int, producer: TransactionalProducer | None
-    ) -> Generator[None, None, Offset]:
+    ) -> Slices[Offset]:
         """Compresses in slices; the append itself is in the last one."""
         bytes_max, compressed = self.batch_bytes_max, None
         is_small = len(section.encoded) <= bytes_max

@@ -5,11 +5,12 @@ Invariant: `applied` is the offset of the next batch to replay; all before it ha
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
-from suwi.coordinator.record import Codec
-from suwi.coordinator.record_facts import RecordFacts
+from suwi.coordinator.machine import Replayable
+from suwi.coordinator.record import Codec, RecordFacts
+from suwi.env.slices import Slices
 from suwi.log.partition_log import PartitionLog
 from suwi.model.errors import BrokerError, CorruptMessage, InvalidRecord
 from suwi.model.ids import Offset
@@ -52,7 +53,7 @@ class LogReader:
         return False
 
     async def replay(
-        self, machine: Any, end: Offset, committed: Offset, is_wanted: Callable[[], bool]
+        self, machine: Replayable, end: Offset, committed: Offset, is_wanted: Callable[[], bool]
     ) -> None:
         """Replay up to `end`; what lies at `committed` or above is not committed yet."""
         while self.applied < end:
@@ -83,8 +84,8 @@ class LogReader:
                 self.applied = Offset(header.next_offset)
 
     def _batch(
-        self, batch: memoryview, header: BatchHeader, machine: Any, committed: Offset
-    ) -> Iterator[None]:
+        self, batch: memoryview, header: BatchHeader, machine: Replayable, committed: Offset
+    ) -> Slices[None]:
         """Replay a batch, with a pause after each slice."""
         if compute_crc(batch, 0, header.size_bytes) != header.crc:
             # Damaged values would be taken for committed offsets or decided transactions.
@@ -109,8 +110,8 @@ class LogReader:
         )
 
     def _records(
-        self, batch: memoryview, header: BatchHeader, machine: Any, committed: Offset
-    ) -> Iterator[None]:
+        self, batch: memoryview, header: BatchHeader, machine: Replayable, committed: Offset
+    ) -> Slices[None]:
         is_committed = header.last_offset < committed
         producer = header.producer_id, header.producer_epoch, header.is_transactional
         if header.is_control:

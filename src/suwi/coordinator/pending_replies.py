@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from suwi.coordinator.decision import Token
+from suwi.coordinator.event import AnyCall
 from suwi.model.errors import BrokerError, RequestTimedOut
 from suwi.model.ids import Offset
 
@@ -16,12 +16,12 @@ from suwi.model.ids import Offset
 class _Waiting(NamedTuple):
     end_offset: Offset
     until_s: float
-    replies: list[tuple[Token, Any]]
+    replies: list[tuple[AnyCall, Any]]
 
 
 class PendingReplies:
     __slots__ = (
-        "_commit_timeout_s", "_notices", "_on_notice", "_timeout", "_tokens", "_waiting"
+        "_calls", "_commit_timeout_s", "_notices", "_on_notice", "_timeout", "_waiting"
     )  # fmt: skip
 
     def __init__(self, commit_timeout_s: float, on_notice: Callable[[Any], None]) -> None:
@@ -29,15 +29,15 @@ class PendingReplies:
         self._on_notice = on_notice
         self._notices: deque[tuple[Offset, list[Any]]] = deque()
         """Those that wait until all below that offset is committed."""
-        self._tokens: dict[Token, None] = {}
+        self._calls: dict[AnyCall, None] = {}
         """All requests without a reply."""
         self._waiting: deque[_Waiting] = deque()
         self._timeout: asyncio.TimerHandle | None = None
 
-    def add(self, token: Token) -> None:
-        self._tokens[token] = None
+    def add(self, call: AnyCall) -> None:
+        self._calls[call] = None
 
-    def deliver_at(self, end_offset: Offset, replies: list[tuple[Token, Any]]) -> None:
+    def deliver_at(self, end_offset: Offset, replies: list[tuple[AnyCall, Any]]) -> None:
         """Deliver the replies when all records below `end_offset` are committed."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._commit_timeout_s
@@ -58,17 +58,17 @@ class PendingReplies:
         while self._waiting and self._waiting[0].end_offset <= end_offset:
             self.deliver(self._waiting.popleft().replies)
 
-    def deliver(self, replies: Iterable[tuple[Token, Any]]) -> None:
-        for token, response in replies:
-            if token in self._tokens:
-                del self._tokens[token]
-                token.resolve(response)
+    def deliver(self, replies: Iterable[tuple[AnyCall, Any]]) -> None:
+        for call, response in replies:
+            if call in self._calls:
+                del self._calls[call]
+                call.resolve(response)
 
-    def refuse(self, replies: Iterable[tuple[Token, Any]], error: BrokerError) -> None:
-        for token, _ in replies:
-            if token in self._tokens:
-                del self._tokens[token]
-                token.fail(error)
+    def refuse(self, replies: Iterable[tuple[AnyCall, Any]], error: BrokerError) -> None:
+        for call, _ in replies:
+            if call in self._calls:
+                del self._calls[call]
+                call.fail(error)
 
     def fail_all(self, error: BrokerError) -> None:
         if self._timeout is not None:
@@ -76,9 +76,9 @@ class PendingReplies:
             self._timeout = None
         self._waiting.clear()
         self._notices.clear()
-        tokens, self._tokens = self._tokens, {}
-        for token in tokens:
-            token.fail(error)
+        calls, self._calls = self._calls, {}
+        for call in calls:
+            call.fail(error)
 
     def _time_out(self) -> None:
         """The records may still be committed, but the request does not wait longer."""

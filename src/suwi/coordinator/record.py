@@ -10,7 +10,8 @@ import struct
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from suwi.env.slices import run_to_end
+from suwi.env.slices import Slices, run_to_end
+from suwi.model.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from suwi.wire.errors import MalformedMessage
 from suwi.wire.primitives import Reader
 
@@ -30,7 +31,7 @@ class LongValue:
         """Whether it makes an event large that was decided at once."""
         return False
 
-    def encoding(self) -> Generator[None, None, bytes]:
+    def encoding(self) -> Slices[bytes]:
         raise NotImplementedError
 
 
@@ -38,6 +39,16 @@ class CoordinatorRecord(NamedTuple):
     key: Any
     value: Any | None
     """None: the key's state is deleted."""
+
+
+class RecordFacts(NamedTuple):
+    """Where a record lies in the log, and which transaction it belongs to."""
+
+    offset: int
+    is_committed: bool = True
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    is_transactional: bool = False
 
 
 class RecordType(NamedTuple):
@@ -51,9 +62,7 @@ class RecordType(NamedTuple):
     """Reads a record of the usual form at once; None for any other."""
 
 
-def encode_in_slices(
-    record: CoordinatorRecord,
-) -> Generator[None, None, tuple[bytes, bytes | None]]:
+def encode_in_slices(record: CoordinatorRecord) -> Slices[tuple[bytes, bytes | None]]:
     key, value = record
     if isinstance(value, LongValue):
         return key.encode(), (yield from value.encoding())
@@ -81,9 +90,7 @@ class Codec:
         except _MALFORMED:
             return None  # `decoding` says why.
 
-    def decoding(
-        self, key: bytes, value: bytes | None
-    ) -> Generator[None, None, CoordinatorRecord | None]:
+    def decoding(self, key: bytes, value: bytes | None) -> Slices[CoordinatorRecord | None]:
         """As `decode`, in slices."""
         try:
             (number,) = _INT16.unpack_from(key)

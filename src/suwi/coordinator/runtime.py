@@ -4,20 +4,37 @@ The replica manager tells of roles; `shard_of` finds the shard that a group or a
 belongs to. Invariant: the number of shards is that of the topic's partitions, never of a setting.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Final
+from typing import Final, Generic
 
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.event import Asked, Call, Event
+from suwi.coordinator.machine import M
 from suwi.coordinator.shard import Shard
-from suwi.coordinator.shard_context import Decide, ShardContext, Status
+from suwi.coordinator.shard_replica import ShardContext, Status
+from suwi.env.slices import Slices
 from suwi.metadata.image import ClusterImage
-from suwi.model.errors import CoordinatorNotAvailable, NotCoordinator
+from suwi.model.errors import CoordinatorNotAvailable, NotCoordinator, error_of
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.replica.partition import Partition
 
 _INT32: Final = 0xFFFFFFFF
 _INT32_MIN: Final = 1 << 31
 _CACHED_CHARS_MAX: Final = 256
+# What an append to an internal topic runs into, and what a client is told: to try again here, or to
+# look for the coordinator elsewhere.
+_TOLD: Final = {
+    ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
+    ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
+    ErrorCode.not_enough_replicas_after_append: ErrorCode.coordinator_not_available,
+    ErrorCode.request_timed_out: ErrorCode.coordinator_not_available,
+    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
+    ErrorCode.kafka_storage_error: ErrorCode.not_coordinator,
+    ErrorCode.message_too_large: ErrorCode.unknown_server_error,
+    ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
+}
 
 
 def shard_index(key: str, partitions: int) -> int:
@@ -39,17 +56,22 @@ _cached_hash: Final = lru_cache(maxsize=4096)(_absolute_hash)
 """Every heartbeat and commit asks for it."""
 
 
-class CoordinatorRuntime:
+def coordinator_error(error: Exception) -> ErrorCode:
+    code, _ = error_of(error)
+    return _TOLD.get(code, code)
+
+
+class CoordinatorRuntime(Generic[M]):
     def __init__(
-        self, topic: str, image: Callable[[], ClusterImage], context: ShardContext
+        self, topic: str, image: Callable[[], ClusterImage], context: ShardContext[M]
     ) -> None:
         self.topic = topic
         self._image = image
         self._context = context
-        self._shards: dict[int, Shard] = {}
+        self._shards: dict[int, Shard[M]] = {}
         self._loads_of_closed = 0
 
-    def __iter__(self) -> Iterator[Shard]:
+    def __iter__(self) -> Iterator[Shard[M]]:
         return iter(list(self._shards.values()))
 
     # -- the replica manager's side --------------------------------------------------------------
@@ -74,7 +96,7 @@ class CoordinatorRuntime:
         for shard in shards.values():
             shard.close()
 
-    def _shard(self, partition: Partition) -> Shard:
+    def _shard(self, partition: Partition) -> Shard[M]:
         index = partition.partition.partition
         shard = self._shards.get(index)
         if shard is not None and shard.partition is partition:
@@ -84,7 +106,7 @@ class CoordinatorRuntime:
         shard = self._shards[index] = Shard(partition, self._context)
         return shard
 
-    def _close(self, shard: Shard) -> None:
+    def _close(self, shard: Shard[M]) -> None:
         self._loads_of_closed += shard.loads
         shard.close()
 
@@ -106,11 +128,11 @@ class CoordinatorRuntime:
             raise CoordinatorNotAvailable(f"{self.topic} does not exist yet")
         return PartitionIndex(shard_index(key, partitions))
 
-    def shard_of(self, key: str) -> Shard:
+    def shard_of(self, key: str) -> Shard[M]:
         """Raises what a client is told that has to look elsewhere, or later."""
         return self.shard_at(self._index_of(key))
 
-    def shard_at(self, index: int) -> Shard:
+    def shard_at(self, index: int) -> Shard[M]:
         """The shard of a partition. Raises as `shard_of`."""
         shard = self._shards.get(index)
         if shard is None:
@@ -118,13 +140,13 @@ class CoordinatorRuntime:
         shard.check_active()
         return shard
 
-    def shard_to_read(self, key: str) -> Generator[None, None, Shard]:
+    def shard_to_read(self, key: str) -> Slices[Shard[M]]:
         """As `shard_of`, for replies that no append confirms; in slices, see `until_readable`."""
         shard = self.shard_of(key)
         yield from shard.until_readable()
         return shard
 
-    def active(self) -> list[Shard]:
+    def active(self) -> list[Shard[M]]:
         return [shard for shard in self._shards.values() if shard.status is Status.ACTIVE]
 
     @property
@@ -136,7 +158,17 @@ class CoordinatorRuntime:
         """How often a shard has read its whole log, since the start."""
         return self._loads_of_closed + sum(shard.loads for shard in self._shards.values())
 
-    def tell_all(self, decide: Decide) -> None:
+    def submit(self, call: Call[M]) -> Call[M]:
+        """Give a call to the shard of its key. What refuses it is the call's error."""
+        try:
+            self.shard_of(call.key).submit(call)
+        except Exception as error:
+            call.fail(error)
+        return call
+
+    def tell_all(
+        self, decide: Callable[[M, Asked, Event], Slices[None] | None], asked: Asked
+    ) -> None:
         """An event of the cluster, for all shards that serve."""
         for shard in self.active():
-            shard.tell(decide)
+            shard.tell(decide, asked)

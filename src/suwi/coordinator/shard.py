@@ -14,28 +14,26 @@ An exception in here fails this shard only (hazard G26).
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from suwi.coordinator.appender import Appender
-from suwi.coordinator.decision import (
+from suwi.coordinator.appender import Appender, RecordQueue
+from suwi.coordinator.event import (
     RECORDS_PER_SLICE,
-    Decision,
-    Slices,
+    Asked,
+    Call,
+    Event,
     TimerKey,
-    Token,
     TransactionalProducer,
 )
+from suwi.coordinator.machine import M, Machine
 from suwi.coordinator.pending_replies import PendingReplies
-from suwi.coordinator.record import CoordinatorRecord
-from suwi.coordinator.record_facts import RecordFacts
-from suwi.coordinator.record_queue import RecordQueue
-from suwi.coordinator.shard_context import Activation, Decide, ShardContext, Status
-from suwi.coordinator.shard_replica import ShardReplica
+from suwi.coordinator.record import CoordinatorRecord, RecordFacts
+from suwi.coordinator.shard_replica import Activation, ShardContext, ShardReplica, Status
 from suwi.coordinator.timers import Timers
-from suwi.env.slices import run_to_end
+from suwi.env.slices import Slices, run_to_end
 from suwi.model.errors import (
     BrokerError,
     CoordinatorLoadInProgress,
@@ -56,16 +54,25 @@ _RETRY_CLOSED_S: Final = 0.05
 _EVENTS_PER_SLICE: Final = 32
 
 
-class Shard(ShardReplica):
+class _MarkerToAppend(NamedTuple):
+    marker: TxnMarker
+    is_wanted: Callable[[], bool]
+
+
+_Later: TypeAlias = deque[tuple[Callable[[Call[M]], Slices[None]], Call[M]]]
+"""Calls that wait, each with what begins it."""
+
+
+class Shard(ShardReplica[M]):
     """Size: decisions, appends and replies change the same state and must be read together."""
 
-    def __init__(self, partition: Partition, context: ShardContext) -> None:
+    def __init__(self, partition: Partition, context: ShardContext[M]) -> None:
         super().__init__(partition, context)
         self._timers = Timers(self._expire)
         self._replies = PendingReplies(context.commit_timeout_s, context.on_notice)
         self._queue = RecordQueue()
         self._appender = Appender(partition, context.codec)
-        self._later: deque[Callable[[], Slices]] | None = None
+        self._later: _Later[M] | None = None
         """While a large event goes on, the events that wait for its end."""
         self._is_replaying = False
         self._next_offset = Offset(0)
@@ -103,7 +110,7 @@ class Shard(ShardReplica):
         self._next_offset = self._committed_end = self._reader.applied
         self.activations.append(Activation(self.epoch, self._context.clock.now_ms()))
         log.info("coordinator serves", extra={**self._fields(None), "epoch": self.epoch})
-        self._handle(lambda machine, now_ms, decision: machine.elected(now_ms, decision))
+        self._handle(Call(_elected, None))
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -117,7 +124,7 @@ class Shard(ShardReplica):
             raise CoordinatorNotAvailable(f"{self.partition.partition} has failed")
         raise NotCoordinator(f"{self.partition.partition} is led by another broker")
 
-    def until_readable(self) -> Slices:
+    def until_readable(self) -> Slices[None]:
         """Waits for the end of a replay: nobody reads half of an event. Raises why a reply that
         needs no append could be out of date."""
         self.check_active()
@@ -134,29 +141,22 @@ class Shard(ShardReplica):
         ):
             raise NotCoordinator(f"another broker may lead {self.partition.partition}")
 
-    def submit(
-        self, decide: Decide, token: Token, *, writes: bool = True, prolongs: bool = False
-    ) -> None:
-        """Handle one request. `token` gets the reply, now or later. Raises what refuses it now.
-
-        `writes`: it may append, so it is refused where an append would be. `prolongs`: no append
-        confirms its reply, for example that a member still is one, so it is refused where another
-        broker may know better.
-        """
+    def submit(self, call: Call[M]) -> None:
+        """Handle one request; the call gets its reply now or later. Raises what refuses it now."""
         self.check_active()
         if self._later is not None:
-            self._replies.add(token)
-            self._later.append(partial(self._submit_late, decide, token, writes, prolongs))
+            self._replies.add(call)
+            self._later.append((self._submit_late, call))
             return
-        self._admit(writes=writes, prolongs=prolongs)
-        self._replies.add(token)
-        self._handle(decide)
+        self._admit(call)
+        self._replies.add(call)
+        self._begin(self._steps(call))
 
-    def _admit(self, *, writes: bool, prolongs: bool) -> None:
+    def _admit(self, call: Call[M]) -> None:
         try:
-            if prolongs:
+            if call.prolongs:
                 self._check_isr_fetches()
-            if writes:
+            if call.writes:
                 self.partition.check_enough_replicas()
         except BrokerError:
             self._update_pause()
@@ -164,45 +164,50 @@ class Shard(ShardReplica):
         if self._timers.is_paused:
             self._update_pause()
 
-    def _submit_late(self, decide: Decide, token: Token, writes: bool, prolongs: bool) -> Slices:
+    def _submit_late(self, call: Call[M]) -> Slices[None]:
         try:
-            self._admit(writes=writes, prolongs=prolongs)
+            self._admit(call)
         except BrokerError as error:
-            self._replies.refuse([(token, None)], error)
-            return iter(())
-        return self._steps(decide)
+            self._replies.refuse([(call, None)], error)
+        else:
+            yield from self._steps(call)
 
     def append_marker(
-        self, marker: TxnMarker, token: Token, is_wanted: Callable[[], bool] = lambda: True
-    ) -> None:
-        """End a transaction. `token` hears of it when the marker is applied and committed (T13).
+        self, marker: TxnMarker, is_wanted: Callable[[], bool] = lambda: True
+    ) -> Call[M]:
+        """End a transaction. The call is done when the marker is applied and committed (T13).
         Raises what refuses it now; then nothing is appended. `is_wanted` is asked in the step of
-        the append, and may raise a `BrokerError`; without it the token hears when all there is is
-        committed."""
+        the append, and may raise a `BrokerError`. If it is false, the call is done when all that
+        the partition has is committed."""
         self.check_active()
+        call: Call[M] = Call(_decides_nothing, _MarkerToAppend(marker, is_wanted))
         if self._later is not None:
-            self._replies.add(token)
-            self._later.append(partial(self._mark_late, marker, token, is_wanted))
-            return
-        end = self._append_marker(marker, is_wanted)
-        self._replies.add(token)
-        self._begin(self._marker_steps(marker, token, end))
+            self._replies.add(call)
+            self._later.append((self._mark_late, call))
+            return call
+        end = self._append_marker(call.asked)
+        self._replies.add(call)
+        self._begin(self._marker_steps(call, end))
+        return call
 
-    def _append_marker(self, marker: TxnMarker, is_wanted: Callable[[], bool]) -> Offset | None:
+    def _append_marker(self, wanted: "_MarkerToAppend") -> Offset | None:
         self._flush_now()
-        if not is_wanted():
+        if not wanted.is_wanted():
             return None
-        return self.partition.transactions.append_marker(marker, self._context.clock.now_ms())
+        return self.partition.transactions.append_marker(
+            wanted.marker, self._context.clock.now_ms()
+        )
 
-    def _mark_late(self, marker: TxnMarker, token: Token, is_wanted: Callable[[], bool]) -> Slices:
+    def _mark_late(self, call: Call[M]) -> Slices[None]:
         try:
-            end = self._append_marker(marker, is_wanted)
+            end = self._append_marker(call.asked)
         except BrokerError as error:
-            self._replies.refuse([(token, None)], error)
-            return iter(())
-        return self._marker_steps(marker, token, end)
+            self._replies.refuse([(call, None)], error)
+        else:
+            yield from self._marker_steps(call, end)
 
-    def _marker_steps(self, marker: TxnMarker, token: Token, end: Offset | None) -> Slices:
+    def _marker_steps(self, call: Call[M], end: Offset | None) -> Slices[None]:
+        marker: TxnMarker = call.asked.marker
         if end is not None:
             kind = MarkerType.COMMIT if marker.commits else MarkerType.ABORT
             producer = marker.producer_id, marker.producer_epoch, True
@@ -210,16 +215,16 @@ class Shard(ShardReplica):
             replaying = self.machine.replaying_marker(Marker(kind, marker.coordinator_epoch), facts)
             yield from self._replaying(replaying)
             self._appended(Offset(self._next_offset + 1), end)
-        self._reply([(token, marker)])
+        self._reply([(call, marker)])
 
     @property
     def _is_closed(self) -> bool:
         return self._later is not None
 
-    def tell(self, decide: Decide) -> None:
+    def tell(self, decide: Callable[[M, Asked, Event], Slices[None] | None], asked: Asked) -> None:
         """An event that nobody waits for."""
         if self.status is Status.ACTIVE:
-            self._handle(decide)
+            self._handle(Call(decide, asked))
 
     def _expire(self, key: TimerKey) -> None:
         if self._is_closed:
@@ -232,7 +237,7 @@ class Shard(ShardReplica):
         if is_paused and not self.machine.only_replies(key):
             self._timers.arm(key, _RETRY_TIMER_S)
             return
-        self._handle(lambda machine, now_ms, decision: machine.expired(key, now_ms, decision))
+        self._handle(Call(_expired, key))
 
     def _update_pause(self) -> bool:
         """Whether heartbeats of either protocol are refused now: that must cost no member its
@@ -247,13 +252,13 @@ class Shard(ShardReplica):
             self._timers.resume()
         return self._timers.is_paused
 
-    def _handle(self, decide: Decide) -> None:
+    def _handle(self, call: Call[M]) -> None:
         if self._later is not None:
-            self._later.append(partial(self._steps, decide))
+            self._later.append((self._steps, call))
         else:
-            self._begin(self._steps(decide))
+            self._begin(self._steps(call))
 
-    def _begin(self, steps: Slices) -> None:
+    def _begin(self, steps: Slices[None]) -> None:
         """Most events have one slice. Of a larger one the others follow, and the shard is closed
         until then: what comes later waits, in its order."""
         try:
@@ -270,9 +275,7 @@ class Shard(ShardReplica):
             on_failure=self._fail,
         )
 
-    async def _go_through(
-        self, machine: Any, steps: Slices, later: deque[Callable[[], Slices]]
-    ) -> None:
+    async def _go_through(self, machine: M, steps: Slices[None], later: "_Later[M]") -> None:
         """The rest of an event, then all that came later. It ends early with the state."""
         events = 0
         await asyncio.sleep(0)
@@ -284,7 +287,8 @@ class Shard(ShardReplica):
                         return
                 if not later:
                     break
-                steps = later.popleft()()
+                begin, call = later.popleft()
+                steps = begin(call)
                 events += 1
                 if events % _EVENTS_PER_SLICE == 0:
                     await asyncio.sleep(0)
@@ -294,62 +298,64 @@ class Shard(ShardReplica):
         if self._serves_with(machine):
             self._later = None
 
-    def _steps(self, decide: Decide) -> Slices:
+    def _steps(self, call: Call[M]) -> Slices[None]:
         """One event, from its decision to its replies."""
-        now_ms = self._context.clock.now_ms()
-        decision = Decision(batch_bytes_max=self._appender.batch_bytes_max)
+        context = self._context
+        event = Event(
+            context.clock.now_ms(), call, context.topics(), self._appender.batch_bytes_max
+        )
         is_large = False
-        for _ in decide(self.machine, now_ms, decision) or ():
+        for _ in call.decide(self.machine, event) or ():
             is_large = True  # To write and to replay it takes as long.
             yield
-        if decision.records:
+        if event.records:
             appended = Offset(self._next_offset)
             try:
-                if is_large or decision.is_large:
-                    yield from self._write_large(decision, now_ms)
+                if is_large or event.is_large:
+                    yield from self._write_large(event)
                 else:
-                    self._write(decision, now_ms)
+                    self._write(event)
             except BrokerError as error:
                 log_end = self.partition.log_as_it_is.end_offset
                 if self._next_offset != appended and self._next_offset != log_end:
                     self._lose(error)  # A part of it is in the log, and not replayed.
                 else:
-                    self._refuse(decision, error)
+                    self._refuse(event, error)
                 if self.status is not Status.ACTIVE:
                     return
-        self._finish(decision, now_ms)
+        self._finish(event)
 
-    def _refuse(self, decision: Decision, error: BrokerError) -> None:
+    def _refuse(self, event: Event, error: BrokerError) -> None:
         """Nothing has been replayed: whoever asked for it is told, and nobody else."""
         log.warning("coordinator records refused", extra=self._fields(error))
-        self._replies.refuse(decision.replies, error)
-        decision.replies.clear()
-        decision.notices_when_committed.clear()
-        for key in [key for key, at_ms in decision.timers.items() if at_ms is None]:
-            del decision.timers[key]  # What was to end goes on.
+        self._replies.refuse(event.replies, error)
+        event.replies.clear()
+        event.notices_when_committed.clear()
+        for key in [key for key, at_ms in event.timers.items() if at_ms is None]:
+            del event.timers[key]  # What was to end goes on.
 
-    def _finish(self, decision: Decision, now_ms: int) -> None:
-        for key, deadline_ms in decision.timers.items():
+    def _finish(self, event: Event) -> None:
+        for key, deadline_ms in event.timers.items():
             if deadline_ms is None:
                 self._timers.cancel(key)
             else:
-                self._timers.arm(key, (deadline_ms - now_ms) / 1000)
-        for notice in decision.notices:
+                self._timers.arm(key, (deadline_ms - event.now_ms) / 1000)
+        for notice in event.notices:
             self._context.on_notice(notice)
-        if decision.notices_when_committed:
-            self._replies.notify_at(self._next_offset, decision.notices_when_committed)
+        if event.notices_when_committed:
+            self._replies.notify_at(self._next_offset, event.notices_when_committed)
             self._replies.notify(self._committed_end)
-        if decision.replies:
-            self._reply(decision.replies)
+        if event.replies:
+            self._reply(event.replies)
 
     # -- appending -------------------------------------------------------------------------------
 
-    def _write(self, decision: Decision, now_ms: int) -> None:
+    def _write(self, event: Event) -> None:
         """Replay the records, and queue or append them. Raises what refuses them."""
-        queued = self._appender.encode(decision, now_ms)
-        producer = decision.producer
+        queued = self._appender.encode(event)
+        producer = event.producer
         if producer is None:
-            run_to_end(self._replay(decision.records, None))
+            run_to_end(self._replay(event.records, None))
             self._queue.add(queued)
             self._flush_soon()
             return
@@ -357,24 +363,24 @@ class Shard(ShardReplica):
         # A batch of its own: what is gathered with others cannot be aborted.
         (batch_of,) = queued
         end = self._appender.append(batch_of.records, producer)
-        run_to_end(self._replay(decision.records, producer))
+        run_to_end(self._replay(event.records, producer))
         self._appended(self._next_offset, end)
 
-    def _write_large(self, decision: Decision, now_ms: int) -> Generator[None, None, None]:
+    def _write_large(self, event: Event) -> Slices[None]:
         """As `_write`, in slices, and appended before it is replayed."""
-        pieces = yield from self._appender.encoding(decision, now_ms)
+        pieces = yield from self._appender.encoding(event)
         self._flush_now()
-        records = iter(decision.records)
+        records = iter(event.records)
         for piece in pieces:
-            if decision.replies:  # What nobody asks for again must not be lost.
+            if event.replies:  # What nobody asks for again must not be lost.
                 self.partition.check_enough_replicas()
-            end = yield from self._appender.appending(piece.records, decision.producer)
+            end = yield from self._appender.appending(piece.records, event.producer)
             of_piece = list(islice(records, len(piece.records)))
             piece.records.clear()  # To free all memory of a large event at its end takes long.
-            yield from self._replaying(self._replay(of_piece, decision.producer))
+            yield from self._replaying(self._replay(of_piece, event.producer))
             self._appended(self._next_offset, end)
 
-    def _replaying(self, replay: Slices) -> Slices:
+    def _replaying(self, replay: Slices[None]) -> Slices[None]:
         """Nobody may read what is replayed in part."""
         for _ in replay:
             self._is_replaying = True
@@ -383,7 +389,7 @@ class Shard(ShardReplica):
 
     def _replay(
         self, records: list[CoordinatorRecord], producer: TransactionalProducer | None
-    ) -> Generator[None, None, None]:
+    ) -> Slices[None]:
         of_producer = () if producer is None else (producer[0], producer[1], True)
         for number, record in enumerate(records, 1):
             facts = RecordFacts(self._next_offset, False, *of_producer)
@@ -397,7 +403,7 @@ class Shard(ShardReplica):
             self._is_flushing = True
             asyncio.get_running_loop().call_soon(self._flush, self.machine)
 
-    def _flush(self, machine: Any) -> None:
+    def _flush(self, machine: M) -> None:
         """Append what is queued, as few batches as their size allows."""
         if not self._serves_with(machine):
             return
@@ -422,7 +428,7 @@ class Shard(ShardReplica):
         self._next_offset = end
         self.partition.when_committed(end, partial(self._on_commit, self.machine, end))
 
-    def _serves_with(self, machine: Any) -> bool:
+    def _serves_with(self, machine: M) -> bool:
         """Whether that is still the state; what was queued is dropped together with it."""
         return self.status is Status.ACTIVE and machine is self.machine
 
@@ -433,7 +439,7 @@ class Shard(ShardReplica):
         assert end == self._next_offset - len(self._queue), "another writer"
         return end
 
-    def _on_commit(self, machine: Any, end: Offset, error: BrokerError | None) -> None:
+    def _on_commit(self, machine: M, end: Offset, error: BrokerError | None) -> None:
         if not self._serves_with(machine):
             return
         if error is not None:
@@ -445,7 +451,7 @@ class Shard(ShardReplica):
         else:
             self._is_flushing = False
 
-    def _settle(self, machine: Any, end: Offset) -> None:
+    def _settle(self, machine: M, end: Offset) -> None:
         """What is committed is visible, and then its replies leave."""
         if not self._serves_with(machine):
             return
@@ -465,9 +471,21 @@ class Shard(ShardReplica):
         self._reset()
         self._resume()
 
-    def _reply(self, replies: list[tuple[Token, Any]]) -> None:
+    def _reply(self, replies: list[tuple[Call[M], Any]]) -> None:
         """At once if everything that was replayed is committed."""
         if self._committed_end >= self._next_offset:
             self._replies.deliver(replies)
         else:
             self._replies.deliver_at(self._next_offset, replies)
+
+
+def _elected(machine: Machine, _: None, event: Event) -> Slices[None] | None:
+    return machine.elected(event)
+
+
+def _expired(machine: Machine, key: TimerKey, event: Event) -> Slices[None] | None:
+    return machine.expired(key, event)
+
+
+def _decides_nothing(_machine: Machine, _marker: _MarkerToAppend, _event: Event) -> None:
+    """Of a marker, which the shard appends itself."""

@@ -9,14 +9,20 @@ An exception in here fails this shard only (hazard G26).
 
 import asyncio
 import contextlib
+import enum
 import logging
 from collections import deque
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, Generic, NamedTuple
 
 from suwi.coordinator.log_reader import LogReader, until_committed
-from suwi.coordinator.shard_context import Activation, ShardContext, Status
+from suwi.coordinator.machine import M
+from suwi.coordinator.record import Codec
+from suwi.coordinator.topics import NO_TOPICS, Topics
+from suwi.env import Clock
+from suwi.env.tasks import Tasks
 from suwi.model.errors import BrokerError, CoordinatorNotAvailable, NotCoordinator
-from suwi.model.ids import LeaderEpoch
+from suwi.model.ids import LeaderEpoch, TopicPartition
 from suwi.replica.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -27,12 +33,46 @@ _RELOAD_S_MAX: Final = 60.0
 _ACTIVATIONS_MAX: Final = 20
 
 
-class ShardReplica:
-    def __init__(self, partition: Partition, context: ShardContext) -> None:
+class ShardContext(NamedTuple, Generic[M]):
+    """What the shards of one coordinator share."""
+
+    new_machine: Callable[[], M]
+    codec: Codec
+    clock: Clock
+    tasks: Tasks
+    commit_timeout_s: float
+    isr_silence_s_max: float
+    """How long a member of the ISR may not have fetched before this replica stops answering reads:
+    another one may lead by then. A few fetches and not the timeout of the session: members whom the
+    store has told of a new leader stop fetching at once, and until this replica notices that, its
+    replies may be out of date. The price: while a member hangs, groups that need no append wait
+    until it has left the ISR."""
+    on_notice: Callable[[Any], None]
+    on_failure: Callable[[TopicPartition, Exception], None]
+    topics: Callable[[], Topics] = lambda: NO_TOPICS
+    """Those of the newest metadata image."""
+
+
+class Status(enum.Enum):
+    FOLLOWING = "following"
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    """Its records cannot be replayed. Tried again after a while, and when its role changes."""
+    CLOSED = "closed"
+
+
+class Activation(NamedTuple):
+    epoch: LeaderEpoch
+    at_ms: int
+
+
+class ShardReplica(Generic[M]):
+    def __init__(self, partition: Partition, context: ShardContext[M]) -> None:
         self.partition = partition
         self.status = Status.FOLLOWING
         self.epoch = LeaderEpoch(-1)
-        self.machine = context.new_machine()
+        self.machine: M = context.new_machine()
         self.loads = 0
         """How often the whole log was read."""
         self.activations: deque[Activation] = deque(maxlen=_ACTIVATIONS_MAX)

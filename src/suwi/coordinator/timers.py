@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from suwi.coordinator.decision import PausableTimerKey, TimerKey
+from suwi.coordinator.event import PausableTimerKey, TimerKey
 
 _EXPIRED_PER_TURN: Final = 32
 _HELD_S: Final = float("-inf")

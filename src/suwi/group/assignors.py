@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from suwi.coordinator.decision import Pace, Steps, sort
+from suwi.env.slices import Pace, Slices, sort
 from suwi.group.consumer_group import Target
 from suwi.model.ids import TopicId
 
@@ -37,13 +37,13 @@ class GroupSpec(NamedTuple):
         return {member.topics for member in self.members.values()}
 
 
-Assignor: TypeAlias = Callable[[GroupSpec], Steps[Assignment]]
+Assignor: TypeAlias = Callable[[GroupSpec], Slices[Assignment]]
 
 
 # -- range ---------------------------------------------------------------------------------------
 
 
-def assign_range(spec: GroupSpec) -> Steps[Assignment]:
+def assign_range(spec: GroupSpec) -> Slices[Assignment]:
     """Adjoining partitions of each topic, the same numbers of all topics where counts are equal.
 
     Static members come first, by instance id: a restart does not change their places.
@@ -89,21 +89,21 @@ def _range_order(member_id: str, instance_id: str | None) -> tuple[bool, str]:
     return (instance_id is None, member_id if instance_id is None else instance_id)
 
 
-def _ordered(topics: frozenset[TopicId], pace: Pace) -> Steps[list[TopicId]]:
+def _ordered(topics: frozenset[TopicId], pace: Pace) -> Slices[list[TopicId]]:
     return sort(topics, lambda topic_id: topic_id.int, pace)
 
 
 # -- uniform -------------------------------------------------------------------------------------
 
 
-def assign_uniform(spec: GroupSpec) -> Steps[Assignment]:
+def assign_uniform(spec: GroupSpec) -> Slices[Assignment]:
     """As many partitions for each as can be, and as few as can be taken from where they are."""
     if len(spec.subscriptions) <= 1:
         return (yield from _assign_alike(spec))
     return (yield from _Balancer(spec).assign())
 
 
-def _assign_alike(spec: GroupSpec) -> Steps[Assignment]:
+def _assign_alike(spec: GroupSpec) -> Slices[Assignment]:
     """All members have the same subscription: their numbers differ by one at most.
 
     A member that has more than the rest keeps one more, so that nothing moves without need.
@@ -138,7 +138,7 @@ def _assign_alike(spec: GroupSpec) -> Steps[Assignment]:
 
 def _shrink_to_quotas(
     kept: Mapping[str, list[tuple[TopicId, int]]], free: Mapping[TopicId, bytearray], pace: Pace
-) -> Steps[dict[str, int]]:
+) -> Slices[dict[str, int]]:
     """How many partitions each gets. What a member has beyond that is free again."""
     minimum, extras = divmod(sum(map(len, free.values())), len(kept))
     quotas = dict.fromkeys(kept, minimum)
@@ -160,7 +160,7 @@ def _shrink_to_quotas(
 
 def _claim(
     member: MemberSpec, free: Mapping[TopicId, bytearray], pace: Pace
-) -> Steps[list[tuple[TopicId, int]]]:
+) -> Slices[list[tuple[TopicId, int]]]:
     """What it had, as far as that exists and nobody has claimed it before."""
     claimed = []
     for topic_id, partitions in member.target.items():
@@ -176,7 +176,7 @@ def _claim(
     return claimed
 
 
-def _target(partitions: list[tuple[TopicId, int]], pace: Pace) -> Steps[Target]:
+def _target(partitions: list[tuple[TopicId, int]], pace: Pace) -> Slices[Target]:
     by_topic: dict[TopicId, list[int]] = {}
     for topic_id, partition in partitions:
         by_topic.setdefault(topic_id, []).append(partition)
@@ -202,7 +202,7 @@ class _Balancer:
         self._subscribers: dict[TopicId, list[int]] = {}
         self._pace = Pace()
 
-    def assign(self) -> Steps[Assignment]:
+    def assign(self) -> Slices[Assignment]:
         yield from self._claim()
         # The fewer can take a topic, the sooner it is given.
         topics = sorted(
@@ -225,7 +225,7 @@ class _Balancer:
     def _is_over(self, topic_id: TopicId) -> bool:
         return self._pace.is_over(len(self._subscribers[topic_id]) + len(self._owners[topic_id]))
 
-    def _claim(self) -> Steps[None]:
+    def _claim(self) -> Slices[None]:
         ordered = {}
         for topics in self._spec.subscriptions:
             ordered[topics] = yield from _ordered(topics, self._pace)
@@ -284,7 +284,7 @@ class _Balancer:
             moved = True
         return moved
 
-    def _result(self, topics: list[TopicId]) -> Steps[Assignment]:
+    def _result(self, topics: list[TopicId]) -> Slices[Assignment]:
         found: list[dict[TopicId, list[int]]] = [{} for _ in self._ids]
         for topic_id in topics:
             for partition, owner in enumerate(self._owners[topic_id]):

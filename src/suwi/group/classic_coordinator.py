@@ -12,12 +12,14 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Pace, Steps, Token
+from suwi.coordinator.event import Event
+from suwi.env.slices import Pace, Slices
 from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState
 from suwi.group.classic_group_records import GroupMetadataKey
-from suwi.group.classic_join import ClassicGroupConfig, ClassicJoin, JoinEvent, check_member
+from suwi.group.classic_join import ClassicGroupConfig, ClassicJoin, check_member
 from suwi.group.classic_messages import (
     UNKNOWN_MEMBER,
+    JoinRequest,
     LeavingMember,
     SyncRequest,
     SyncResponse,
@@ -43,41 +45,34 @@ class ClassicCoordinator:
 
     # -- JoinGroup -------------------------------------------------------------------------------
 
-    def join(self, event: JoinEvent) -> None:
-        self._joining.join(event)
+    def join(self, group: ClassicGroup, request: JoinRequest, event: Event) -> None:
+        self._joining.join(group, request, event)
 
-    def join_timed_out(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
+    def join_timed_out(self, group: ClassicGroup, event: Event) -> None:
         """The time to join is over, or the delay of a first rebalance."""
-        self._rebalances.join_timed_out(group, now_ms, decision)
+        self._rebalances.join_timed_out(group, event)
 
     # -- SyncGroup -------------------------------------------------------------------------------
 
-    def sync(
-        self,
-        group: ClassicGroup,
-        request: SyncRequest,
-        token: Token,
-        now_ms: int,
-        decision: Decision,
-    ) -> None:
+    def sync(self, group: ClassicGroup, request: SyncRequest, event: Event) -> None:
         error = self._sync_refusal(group, request)
         if error is not None:
-            decision.reply(token, SyncResponse(error))
+            event.reply(SyncResponse(error))
             return
         member = group.members[request.member_id]
-        reset_session(group, member, now_ms, decision)
+        reset_session(group, member, event)
         group.pending_sync.pop(member.member_id, None)
         if group.state is ClassicState.STABLE:
             if not group.pending_sync:
-                decision.cancel(sync_timer(group.group_id))
-            decision.reply(token, _assigned(group, member))
+                event.cancel(sync_timer(group.group_id))
+            event.reply(_assigned(group, member))
             return
         if member.awaiting_sync is not None:
             earlier, member.awaiting_sync = member.awaiting_sync, None
-            decision.reply(earlier, SyncResponse(ErrorCode.unknown_member_id))
-        member.awaiting_sync = token
+            event.reply_to(earlier, SyncResponse(ErrorCode.unknown_member_id))
+        member.awaiting_sync = event.call
         if group.is_leader(member.member_id):
-            self._complete_sync(group, request.assignments, now_ms, decision)
+            self._complete_sync(group, request.assignments, event)
 
     def _sync_refusal(self, group: ClassicGroup, request: SyncRequest) -> ErrorCode | None:
         if group.state is ClassicState.DEAD:
@@ -98,34 +93,34 @@ class ClassicCoordinator:
         return ErrorCode.unknown_member_id if group.state is ClassicState.EMPTY else None
 
     def _complete_sync(
-        self, group: ClassicGroup, assignments: dict[str, bytes], now_ms: int, decision: Decision
+        self, group: ClassicGroup, assignments: dict[str, bytes], event: Event
     ) -> None:
         """The leader has assigned: the generation is whole, and persisted."""
         key = GroupMetadataKey(group.group_id)
-        value = replace(group.value(assignments), state_timestamp_ms=now_ms)
-        if not decision.has_room_for(key, value):
-            self._refuse_assignment(group, now_ms, decision)
+        value = replace(group.value(assignments), state_timestamp_ms=event.now_ms)
+        if not event.has_room_for(key, value):
+            self._refuse_assignment(group, event)
             return
-        move(group, ClassicState.STABLE, now_ms)
-        decision.append(key, value)
+        move(group, ClassicState.STABLE, event.now_ms)
+        event.append(key, value)
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
             if member.awaiting_sync is not None:
-                reset_session(group, member, now_ms, decision)
-            answer_sync(member, _assigned(group, member), decision)
+                reset_session(group, member, event)
+            answer_sync(member, _assigned(group, member), event)
         if not group.pending_sync:
-            decision.cancel(sync_timer(group.group_id))
-        self._rebalances.end_rebalance(group, now_ms, decision)
+            event.cancel(sync_timer(group.group_id))
+        self._rebalances.end_rebalance(group, event)
 
-    def _refuse_assignment(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
+    def _refuse_assignment(self, group: ClassicGroup, event: Event) -> None:
         """G16: the log cannot take it."""
         for member in group.members.values():
-            answer_sync(member, SyncResponse(ErrorCode.unknown_server_error), decision)
+            answer_sync(member, SyncResponse(ErrorCode.unknown_server_error), event)
         leader = group.members.get(group.leader_id or "")
         cause = cause_of(Trigger.ASSIGNMENT_TOO_LARGE, leader)
-        self._rebalances.prepare_rebalance(group, cause, now_ms, decision)
+        self._rebalances.prepare_rebalance(group, cause, event)
 
-    def sync_timed_out(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
+    def sync_timed_out(self, group: ClassicGroup, event: Event) -> None:
         """G3: also in a group that is stable by now: they do not know what they were assigned."""
         if not group.is_in(ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
             return
@@ -134,9 +129,9 @@ class ClassicCoordinator:
             return
         first = group.members.get(silent[0])
         for member_id in silent:
-            self._rebalances.expel(group, member_id, decision)
+            self._rebalances.expel(group, member_id, event)
         cause = cause_of(Trigger.SYNC_TIMEOUT, first)
-        self._rebalances.prepare_rebalance(group, cause, now_ms, decision)
+        self._rebalances.prepare_rebalance(group, cause, event)
 
     # -- Heartbeat, LeaveGroup, silence ----------------------------------------------------------
 
@@ -146,8 +141,7 @@ class ClassicCoordinator:
         member_id: str,
         instance_id: str | None,
         generation: int,
-        now_ms: int,
-        decision: Decision,
+        event: Event,
     ) -> ErrorCode:
         if group.state is ClassicState.DEAD:
             return ErrorCode.coordinator_not_available
@@ -158,22 +152,18 @@ class ClassicCoordinator:
             return ErrorCode.illegal_generation
         if group.state is ClassicState.EMPTY:
             return ErrorCode.unknown_member_id
-        reset_session(group, group.members[member_id], now_ms, decision)
+        reset_session(group, group.members[member_id], event)
         preparing = group.state is ClassicState.PREPARING_REBALANCE
         return ErrorCode.rebalance_in_progress if preparing else ErrorCode.none
 
     def leave(
-        self,
-        group: ClassicGroup,
-        leaving: Sequence[LeavingMember],
-        now_ms: int,
-        decision: Decision,
-    ) -> Steps[list[ErrorCode]]:
+        self, group: ClassicGroup, leaving: Sequence[LeavingMember], event: Event
+    ) -> Slices[list[ErrorCode]]:
         """One error for each; the rebalance, if there is one, is for all of them."""
         errors, pace = [], Pace()
         cause: Cause | None = None
         for each in leaving:
-            error, removed = self._leave_one(group, each, decision)
+            error, removed = self._leave_one(group, each, event)
             errors.append(error)
             if removed is not None and cause is None:
                 cause = Cause(
@@ -186,13 +176,13 @@ class ClassicCoordinator:
             if pace.is_over(_STEPS_TO_LEAVE):
                 yield
         if cause is not None:
-            self._rebalances.rebalance_or_complete(group, cause, now_ms, decision)
+            self._rebalances.rebalance_or_complete(group, cause, event)
         elif group.state is ClassicState.PREPARING_REBALANCE:
-            self._rebalances.complete_if_all_joined(group, now_ms, decision)
+            self._rebalances.complete_if_all_joined(group, event)
         return errors
 
     def _leave_one(
-        self, group: ClassicGroup, leaving: LeavingMember, decision: Decision
+        self, group: ClassicGroup, leaving: LeavingMember, event: Event
     ) -> tuple[ErrorCode, ClassicMember | None]:
         if group.state is ClassicState.DEAD:
             return ErrorCode.coordinator_not_available, None
@@ -206,48 +196,44 @@ class ClassicCoordinator:
             member_id = held_by
         elif member_id in group.pending_members:
             group.take_back(member_id)
-            decision.cancel(session_timer(group.group_id, member_id))
+            event.cancel(session_timer(group.group_id, member_id))
             return ErrorCode.none, None
         if member_id not in group.members:
             return ErrorCode.unknown_member_id, None
-        return ErrorCode.none, self._rebalances.expel(group, member_id, decision)
+        return ErrorCode.none, self._rebalances.expel(group, member_id, event)
 
-    def session_timed_out(
-        self, group: ClassicGroup, member_id: str, now_ms: int, decision: Decision
-    ) -> None:
+    def session_timed_out(self, group: ClassicGroup, member_id: str, event: Event) -> None:
         if member_id in group.pending_members:
             group.take_back(member_id)
             if group.state is ClassicState.PREPARING_REBALANCE:
-                self._rebalances.complete_if_all_joined(group, now_ms, decision)
+                self._rebalances.complete_if_all_joined(group, event)
             return
         member = group.members.get(member_id)
         if member is None:
             return
         if not member.is_new and (member.awaiting_join or member.awaiting_sync):
             # It waits for us: silence is its duty.
-            reset_session(group, member, now_ms, decision)
+            reset_session(group, member, event)
             return
-        self._rebalances.expel(group, member_id, decision)
+        self._rebalances.expel(group, member_id, event)
         cause = cause_of(Trigger.SESSION_TIMEOUT, member)
-        self._rebalances.rebalance_or_complete(group, cause, now_ms, decision)
+        self._rebalances.rebalance_or_complete(group, cause, event)
 
-    def downgraded(
-        self, group: ClassicGroup, cause: Cause, now_ms: int, decision: Decision
-    ) -> None:
+    def downgraded(self, group: ClassicGroup, cause: Cause, event: Event) -> None:
         """The last member of the consumer protocol has left: the others join anew."""
         if group.is_in(ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
-            self._rebalances.prepare_rebalance(group, cause, now_ms, decision)
+            self._rebalances.prepare_rebalance(group, cause, event)
 
     # -- load and unload -------------------------------------------------------------------------
 
-    def loaded(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
+    def loaded(self, group: ClassicGroup, event: Event) -> None:
         """The group comes from the log: sessions begin anew. Without a leader it was downgraded,
         and what those had who left has no owner."""
         for member in group.members.values():
-            reset_session(group, member, now_ms, decision)
+            reset_session(group, member, event)
         if group.members and group.leader_id is None:
             cause = Cause(Trigger.DOWNGRADE)
-            self._rebalances.prepare_rebalance(group, cause, now_ms, decision)
+            self._rebalances.prepare_rebalance(group, cause, event)
 
     def rebalance_under_way(self, group_id: str) -> Rebalance | None:
         return self._rebalances.under_way(group_id)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
-from suwi.coordinator.decision import Token
+from suwi.coordinator.event import AnyCall
 from suwi.group.classic_group_records import GroupMetadataValue, MemberMetadata
 
 
@@ -87,8 +87,8 @@ class ClassicMember:
     assignment: bytes = b""
     is_new: bool = False
     """Has joined and not been told yet: it cannot send heartbeats."""
-    awaiting_join: Token | None = None
-    awaiting_sync: Token | None = None
+    awaiting_join: AnyCall | None = None
+    awaiting_sync: AnyCall | None = None
     stands_still_since_ms: int | None = None
     """When it first joined in the rebalance that goes on."""
     counted: MemberSize = NO_SIZE
@@ -255,10 +255,10 @@ class ClassicGroup:
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
 
-    def await_join(self, member: ClassicMember, token: Token | None) -> Token | None:
-        """Let a member wait with this request, or with none; the one it waited with before."""
-        before, member.awaiting_join = member.awaiting_join, token
-        self.joined += (token is not None) - (before is not None)
+    def await_join(self, member: ClassicMember, call: AnyCall | None) -> AnyCall | None:
+        """Let a member wait with this call, or with none. Returns the one it waited with before."""
+        before, member.awaiting_join = member.awaiting_join, call
+        self.joined += (call is not None) - (before is not None)
         return before
 
     def remove(self, member_id: str) -> ClassicMember | None:

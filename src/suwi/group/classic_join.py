@@ -5,11 +5,11 @@ Hazards G4–G6.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token
+from suwi.coordinator.event import Event
 from suwi.group.classic_group import (
     NO_SIZE,
     PROTOCOLS_USUAL_MAX,
@@ -25,7 +25,7 @@ from suwi.group.classic_rebalance import (
     ClassicRebalances,
     answer_sync,
     cause_of,
-    reply_joined,
+    joined,
     stand_still,
 )
 from suwi.group.classic_timers import reset_session, session_timer
@@ -48,16 +48,6 @@ class ClassicGroupConfig:
     size_max: int
 
 
-class JoinEvent(NamedTuple):
-    """A JoinGroup request, and what is decided about it."""
-
-    group: ClassicGroup
-    request: JoinRequest
-    token: Token
-    now_ms: int
-    decision: Decision
-
-
 class ClassicJoin:
     def __init__(
         self,
@@ -71,25 +61,24 @@ class ClassicJoin:
         self._rebalances = rebalances
         self._held_beyond_records = held_beyond_records
 
-    def join(self, event: JoinEvent) -> None:
-        group, request, token, _, decision = event
+    def join(self, group: ClassicGroup, request: JoinRequest, event: Event) -> None:
         error = self._refusal(group, request)
         if error is ErrorCode.group_max_size_reached:
-            self._turn_away(event)
+            self._turn_away(group, request, event)
             return
         if error is not None:
-            decision.reply(token, JoinResponse(error, request.member_id))
+            event.reply(JoinResponse(error, request.member_id))
             return
-        error = self._too_large(group, request, decision)
+        error = self._too_large(group, request, event)
         if error is not None:
-            decision.reply(token, JoinResponse(error, request.member_id))
+            event.reply(JoinResponse(error, request.member_id))
             return
         if request.member_id == UNKNOWN_MEMBER:
-            self._join_new(event)
+            self._join_new(group, request, event)
         elif request.member_id in group.pending_members:
-            self._add(event, request.member_id)
+            self._add(group, request, request.member_id, event)
         else:
-            self._join_again(event)
+            self._join_again(group, request, event)
 
     def _refusal(self, group: ClassicGroup, request: JoinRequest) -> ErrorCode | None:
         config = self._config
@@ -112,7 +101,7 @@ class ClassicJoin:
         return None
 
     def _too_large(
-        self, group: ClassicGroup, request: JoinRequest, decision: Decision
+        self, group: ClassicGroup, request: JoinRequest, event: Event
     ) -> ErrorCode | None:
         """G16: members that the group's record has no room for. Nothing has changed."""
         known = group.members.get(group.static.get(request.instance_id or "", request.member_id))
@@ -123,8 +112,8 @@ class ClassicJoin:
         held = after.held - before.held
         recorded_bytes = group.recorded_bytes + after.recorded - before.recorded
         if (
-            recorded_bytes > decision.batch_bytes_max
-            or group.held_bytes + held > PROTOCOLS_USUAL_MAX * decision.batch_bytes_max
+            recorded_bytes > event.batch_bytes_max
+            or group.held_bytes + held > PROTOCOLS_USUAL_MAX * event.batch_bytes_max
         ):
             return ErrorCode.group_max_size_reached
         beyond = after.held
@@ -134,13 +123,12 @@ class ClassicJoin:
             return ErrorCode.coordinator_load_in_progress  # It is tried again, until others go.
         return None
 
-    def _turn_away(self, event: JoinEvent) -> None:
+    def _turn_away(self, group: ClassicGroup, request: JoinRequest, event: Event) -> None:
         """KAFKA-9885: whoever comes back too late to a full group is no member any more."""
-        group, request, token, now_ms, decision = event
-        self._rebalances.expel(group, request.member_id, decision)
-        decision.reply(token, JoinResponse(ErrorCode.group_max_size_reached, UNKNOWN_MEMBER))
+        self._rebalances.expel(group, request.member_id, event)
+        event.reply(JoinResponse(ErrorCode.group_max_size_reached, UNKNOWN_MEMBER))
         if group.state is ClassicState.PREPARING_REBALANCE:
-            self._rebalances.complete_if_all_joined(group, now_ms, decision)
+            self._rebalances.complete_if_all_joined(group, event)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         """G4: ids that were handed out count too."""
@@ -152,22 +140,20 @@ class ClassicJoin:
             return group.joined + pending < self._config.size_max
         return member is not None or len(group.members) + pending < self._config.size_max
 
-    def _join_new(self, event: JoinEvent) -> None:
-        group, request, token, now_ms, decision = event
+    def _join_new(self, group: ClassicGroup, request: JoinRequest, event: Event) -> None:
         instance_id = request.instance_id
         member_id = f"{instance_id or request.client_id}-{self._new_id()}"
         if instance_id is not None and instance_id in group.static:
-            self._replace(event, member_id)
+            self._replace(group, request, member_id, event)
         elif instance_id is None and request.must_know_its_id:
             group.hand_out(member_id)
-            deadline_ms = now_ms + request.session_timeout_ms
-            decision.arm(session_timer(group.group_id, member_id), deadline_ms)
-            decision.reply(token, JoinResponse(ErrorCode.member_id_required, member_id))
+            deadline_ms = event.now_ms + request.session_timeout_ms
+            event.arm(session_timer(group.group_id, member_id), deadline_ms)
+            event.reply(JoinResponse(ErrorCode.member_id_required, member_id))
         else:
-            self._add(event, member_id)
+            self._add(group, request, member_id, event)
 
-    def _add(self, event: JoinEvent, member_id: str) -> None:
-        group, request, token, now_ms, decision = event
+    def _add(self, group: ClassicGroup, request: JoinRequest, member_id: str, event: Event) -> None:
         if group.state is ClassicState.PREPARING_REBALANCE and group.generation == 0:
             group.new_member_added = True
         member = ClassicMember(
@@ -180,88 +166,81 @@ class ClassicJoin:
             request.protocol_type,
             request.protocols,
             is_new=True,
-            awaiting_join=token,
-            stands_still_since_ms=now_ms,
+            awaiting_join=event.call,
+            stands_still_since_ms=event.now_ms,
         )
         group.add(member)
-        decision.arm(session_timer(group.group_id, member_id), now_ms + _NEW_MEMBER_JOIN_MS)
+        event.arm(session_timer(group.group_id, member_id), event.now_ms + _NEW_MEMBER_JOIN_MS)
         self._rebalances.rebalance_or_complete(
-            group, cause_of(Trigger.JOIN, member, request), now_ms, decision
+            group, cause_of(Trigger.JOIN, member, request), event
         )
 
-    def _join_again(self, event: JoinEvent) -> None:
-        group, request, token, now_ms, decision = event
+    def _join_again(self, group: ClassicGroup, request: JoinRequest, event: Event) -> None:
         member = group.members[request.member_id]
         is_unchanged = member.protocols == request.protocols
         if group.state is ClassicState.COMPLETING_REBALANCE and is_unchanged:
             # Its reply was lost: it is told again.
-            reply_joined(group, member, token, decision)
+            event.reply(joined(group, member))
             return
         if (
             group.state is ClassicState.STABLE
             and is_unchanged
             and not group.is_leader(member.member_id)
         ):
-            reply_joined(group, member, token, decision)
+            event.reply(joined(group, member))
             return
         trigger = _rejoin_trigger(group, member, request)
-        self._update(group, member, request, token, decision)
-        stand_still(member, now_ms)
-        self._rebalances.rebalance_or_complete(
-            group, cause_of(trigger, member, request), now_ms, decision
-        )
+        self._update(group, member, request, event)
+        stand_still(member, event.now_ms)
+        self._rebalances.rebalance_or_complete(group, cause_of(trigger, member, request), event)
 
     def _update(
-        self,
-        group: ClassicGroup,
-        member: ClassicMember,
-        request: JoinRequest,
-        token: Token,
-        decision: Decision,
+        self, group: ClassicGroup, member: ClassicMember, request: JoinRequest, event: Event
     ) -> None:
         member.client_id, member.client_host = request.client_id, request.client_host
         group.update(
             member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms
         )
-        earlier = group.await_join(member, token)
+        earlier = group.await_join(member, event.call)
         if earlier is not None:
             # Sent again on another connection: nobody reads the first answer.
-            decision.reply(earlier, JoinResponse(ErrorCode.unknown_member_id, member.member_id))
+            event.reply_to(earlier, JoinResponse(ErrorCode.unknown_member_id, member.member_id))
 
-    def _replace(self, event: JoinEvent, member_id: str) -> None:
+    def _replace(
+        self, group: ClassicGroup, request: JoinRequest, member_id: str, event: Event
+    ) -> None:
         """G5: a static member is back under a new id, in whichever state; the old one is fenced."""
-        group, request, token, now_ms, decision = event
         assert request.instance_id is not None
         old_id = group.static[request.instance_id]
         old = group.members[old_id]
         was_leader, old_leader = group.is_leader(old_id), group.leader_id
         subscription = old.metadata_for(group.protocol or "")
-        self._fence(group, old, decision)
-        decision.cancel(session_timer(group.group_id, old_id))
+        self._fence(group, old, event)
+        event.cancel(session_timer(group.group_id, old_id))
         member = group.replace_static(request.instance_id, member_id)
         member.client_id, member.client_host = request.client_id, request.client_host
         group.update(
             member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms
         )
-        if self._moves_nothing(group, member, subscription, decision):
-            reset_session(group, member, now_ms, decision)
+        if self._moves_nothing(group, member, subscription, event):
+            reset_session(group, member, event)
             # G6: after a fail-over the new id must be the one that counts.
-            decision.append(GroupMetadataKey(group.group_id), group.value())
+            event.append(GroupMetadataKey(group.group_id), group.value())
             if request.can_skip_assignment:
-                reply_joined(group, member, token, decision, skip_assignment=was_leader)
+                event.reply(joined(group, member, skip_assignment=was_leader))
             else:
                 # The old id as leader: the member must not assign anything.
                 leader = old_leader or UNKNOWN_MEMBER
-                reply_joined(group, member, token, decision, leader=leader)
+                event.reply(joined(group, member, leader=leader))
             return
-        decision.arm(session_timer(group.group_id, member_id), now_ms + _NEW_MEMBER_JOIN_MS)
-        group.await_join(member, token)
-        stand_still(member, now_ms)
+        event.arm(session_timer(group.group_id, member_id), event.now_ms + _NEW_MEMBER_JOIN_MS)
+        group.await_join(member, event.call)
+        stand_still(member, event.now_ms)
         cause = cause_of(Trigger.STATIC_MEMBER_REPLACED, member, request)
-        self._rebalances.rebalance_or_complete(group, cause, now_ms, decision)
+        self._rebalances.rebalance_or_complete(group, cause, event)
 
     def _moves_nothing(
-        self, group: ClassicGroup, member: ClassicMember, subscription: bytes, decision: Decision
+        self, group: ClassicGroup, member: ClassicMember, subscription: bytes, event: Event
     ) -> bool:
         """Whether a static member that is back can go on with the assignment of the old one."""
         if group.state is not ClassicState.STABLE:
@@ -277,14 +256,14 @@ class ClassicJoin:
         # It was to give up partitions and to join again: without a rebalance they have no owner.
         if group.protocol_type == PROTOCOL_TYPE and is_revoking(old, member.assignment):
             return False
-        return decision.has_room_for(GroupMetadataKey(group.group_id), group.value())
+        return event.has_room_for(GroupMetadataKey(group.group_id), group.value())
 
-    def _fence(self, group: ClassicGroup, member: ClassicMember, decision: Decision) -> None:
+    def _fence(self, group: ClassicGroup, member: ClassicMember, event: Event) -> None:
         fenced = ErrorCode.fenced_instance_id
         waiting = group.await_join(member, None)
         if waiting is not None:
-            decision.reply(waiting, JoinResponse(fenced, member.member_id))
-        answer_sync(member, SyncResponse(fenced), decision)
+            event.reply_to(waiting, JoinResponse(fenced, member.member_id))
+        answer_sync(member, SyncResponse(fenced), event)
 
 
 def _rejoin_trigger(group: ClassicGroup, member: ClassicMember, request: JoinRequest) -> Trigger:

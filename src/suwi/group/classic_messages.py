@@ -66,3 +66,8 @@ class LeavingMember(NamedTuple):
     member_id: str
     instance_id: str | None
     reason: str = ""
+
+
+class LeaveRequest(NamedTuple):
+    group_id: str
+    members: Sequence[LeavingMember]

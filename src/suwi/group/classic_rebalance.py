@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token
+from suwi.coordinator.event import Event
 from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState
 from suwi.group.classic_group_records import GroupMetadataKey
 from suwi.group.classic_messages import (
@@ -31,112 +31,106 @@ class ClassicRebalances:
         self._initial_until_ms: dict[str, int] = {}
         """The latest end of the delay of a first rebalance."""
 
-    def rebalance_or_complete(
-        self, group: ClassicGroup, cause: Cause, now_ms: int, decision: Decision
-    ) -> None:
+    def rebalance_or_complete(self, group: ClassicGroup, cause: Cause, event: Event) -> None:
         if group.is_in(ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE, ClassicState.EMPTY):
-            self.prepare_rebalance(group, cause, now_ms, decision)
+            self.prepare_rebalance(group, cause, event)
         elif group.state is ClassicState.PREPARING_REBALANCE:
-            self.complete_if_all_joined(group, now_ms, decision)
+            self.complete_if_all_joined(group, event)
 
-    def prepare_rebalance(
-        self, group: ClassicGroup, cause: Cause, now_ms: int, decision: Decision
-    ) -> None:
+    def prepare_rebalance(self, group: ClassicGroup, cause: Cause, event: Event) -> None:
         """All members have to join again."""
         is_first = group.state is ClassicState.EMPTY
-        decision.cancel(sync_timer(group.group_id))
+        event.cancel(sync_timer(group.group_id))
         group.pending_sync.clear()
         if group.state is ClassicState.COMPLETING_REBALANCE:
             for member in group.members.values():
                 member.assignment = b""
-                answer_sync(member, SyncResponse(ErrorCode.rebalance_in_progress), decision)
-        rebalance = Rebalance(group.group_id, cause, now_ms, group.generation)
+                answer_sync(member, SyncResponse(ErrorCode.rebalance_in_progress), event)
+        rebalance = Rebalance(group.group_id, cause, event.now_ms, group.generation)
         self._rebalances.setdefault(group.group_id, rebalance)
-        move(group, ClassicState.PREPARING_REBALANCE, now_ms)
+        move(group, ClassicState.PREPARING_REBALANCE, event.now_ms)
         delay_ms = self._initial_delay_ms
         if is_first and delay_ms > 0:
-            latest_ms = now_ms + max(group.rebalance_timeout_ms, delay_ms)
+            latest_ms = event.now_ms + max(group.rebalance_timeout_ms, delay_ms)
             self._initial_until_ms[group.group_id] = latest_ms
             group.new_member_added = False
-            decision.arm(join_timer(group.group_id), now_ms + delay_ms)
+            event.arm(join_timer(group.group_id), event.now_ms + delay_ms)
             return
-        decision.arm(join_timer(group.group_id), now_ms + group.rebalance_timeout_ms)
-        self.complete_if_all_joined(group, now_ms, decision)
+        event.arm(join_timer(group.group_id), event.now_ms + group.rebalance_timeout_ms)
+        self.complete_if_all_joined(group, event)
 
-    def complete_if_all_joined(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
+    def complete_if_all_joined(self, group: ClassicGroup, event: Event) -> None:
         if group.group_id not in self._initial_until_ms and group.has_all_joined:
-            self._complete_join(group, now_ms, decision)
+            self._complete_join(group, event)
 
-    def join_timed_out(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
+    def join_timed_out(self, group: ClassicGroup, event: Event) -> None:
         """The time to join is over, or the delay of a first rebalance."""
         if group.state is not ClassicState.PREPARING_REBALANCE:
             return
         latest_ms = self._initial_until_ms.get(group.group_id)
-        if latest_ms is not None and group.new_member_added and now_ms < latest_ms:
+        if latest_ms is not None and group.new_member_added and event.now_ms < latest_ms:
             # More are coming: wait for them, too.
             group.new_member_added = False
-            delay_ms = min(self._initial_delay_ms, latest_ms - now_ms)
-            decision.arm(join_timer(group.group_id), now_ms + delay_ms)
+            delay_ms = min(self._initial_delay_ms, latest_ms - event.now_ms)
+            event.arm(join_timer(group.group_id), event.now_ms + delay_ms)
             return
         self._initial_until_ms.pop(group.group_id, None)
-        self._complete_join(group, now_ms, decision)
+        self._complete_join(group, event)
 
-    def _complete_join(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
+    def _complete_join(self, group: ClassicGroup, event: Event) -> None:
         self._initial_until_ms.pop(group.group_id, None)
         for member in list(group.members.values()):
             # Static members keep their place until their session is over.
             if member.awaiting_join is None and member.instance_id is None:
-                self.expel(group, member.member_id, decision)
+                self.expel(group, member.member_id, event)
         if group.members and not group.elect_joined_leader():
-            decision.arm(join_timer(group.group_id), now_ms + group.rebalance_timeout_ms)
+            event.arm(join_timer(group.group_id), event.now_ms + group.rebalance_timeout_ms)
             return
-        decision.cancel(join_timer(group.group_id))
+        event.cancel(join_timer(group.group_id))
         group.begin_generation()
         if not group.members:
-            move(group, ClassicState.EMPTY, now_ms)
-            self.end_rebalance(group, now_ms, decision)
-            decision.append(GroupMetadataKey(group.group_id), group.value())
+            move(group, ClassicState.EMPTY, event.now_ms)
+            self.end_rebalance(group, event)
+            event.append(GroupMetadataKey(group.group_id), group.value())
             return
-        move(group, ClassicState.COMPLETING_REBALANCE, now_ms)
+        move(group, ClassicState.COMPLETING_REBALANCE, event.now_ms)
         # G3: who does not ask for its assignment is expelled, too.
-        decision.arm(sync_timer(group.group_id), now_ms + group.rebalance_timeout_ms)
+        event.arm(sync_timer(group.group_id), event.now_ms + group.rebalance_timeout_ms)
         # G6: after a fail-over the ids that are told now must not be fenced by those before.
         key, replaced = GroupMetadataKey(group.group_id), group.value_with_replacements()
-        if replaced is not None and decision.has_room_for(key, replaced):
-            decision.append(key, replaced)
+        if replaced is not None and event.has_room_for(key, replaced):
+            event.append(key, replaced)
         for member in group.members.values():
             group.pending_sync[member.member_id] = None
-            token = group.await_join(member, None)
-            if token is not None:
-                reply_joined(group, member, token, decision)
+            call = group.await_join(member, None)
+            if call is not None:
+                event.reply_to(call, joined(group, member))
             member.is_new = False
-            reset_session(group, member, now_ms, decision)
+            reset_session(group, member, event)
 
     def under_way(self, group_id: str) -> Rebalance | None:
         return self._rebalances.get(group_id)
 
-    def end_rebalance(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
+    def end_rebalance(self, group: ClassicGroup, event: Event) -> None:
         rebalance = self._rebalances.pop(group.group_id, None)
         if rebalance is not None:
             rebalance.to_generation = group.generation
-            rebalance.ended_ms = now_ms
+            rebalance.ended_ms = event.now_ms
             rebalance.members = len(group.members)
-            rebalance.stood_still_ms = _stood_still_ms(group, now_ms)
-            decision.notices.append(rebalance)
+            rebalance.stood_still_ms = _stood_still_ms(group, event.now_ms)
+            event.notices.append(rebalance)
 
-    def expel(
-        self, group: ClassicGroup, member_id: str, decision: Decision
-    ) -> ClassicMember | None:
+    def expel(self, group: ClassicGroup, member_id: str, event: Event) -> ClassicMember | None:
         """G24: with a member all that waits for it goes."""
-        decision.cancel(session_timer(group.group_id, member_id))
+        event.cancel(session_timer(group.group_id, member_id))
         member = group.remove(member_id)
         if member is None:
             return None
         if member.awaiting_join is not None:
             gone = JoinResponse(ErrorCode.unknown_member_id, member_id)
-            decision.reply(member.awaiting_join, gone)
+            event.reply_to(member.awaiting_join, gone)
             member.awaiting_join = None
-        answer_sync(member, SyncResponse(ErrorCode.unknown_member_id), decision)
+        answer_sync(member, SyncResponse(ErrorCode.unknown_member_id), event)
         return member
 
     def forget(self, group_id: str) -> None:
@@ -165,15 +159,14 @@ def move(group: ClassicGroup, state: ClassicState, now_ms: int) -> None:
     group.state_since_ms = now_ms
 
 
-def reply_joined(
+def joined(
     group: ClassicGroup,
     member: ClassicMember,
-    token: Token,
-    decision: Decision,
     *,
     leader: str | None = None,
     skip_assignment: bool = False,
-) -> None:
+) -> JoinResponse:
+    """What a member of this generation is told; the leader also the members to assign to."""
     leader = leader or group.leader_id or UNKNOWN_MEMBER
     members: Sequence[JoinedMember] = ()
     if leader == member.member_id:
@@ -182,24 +175,21 @@ def reply_joined(
             JoinedMember(each.member_id, each.instance_id, each.metadata_for(protocol))
             for each in group.members.values()
         ]
-    decision.reply(
-        token,
-        JoinResponse(
-            ErrorCode.none,
-            member.member_id,
-            group.generation,
-            group.protocol_type,
-            group.protocol,
-            leader,
-            skip_assignment,
-            members,
-        ),
+    return JoinResponse(
+        ErrorCode.none,
+        member.member_id,
+        group.generation,
+        group.protocol_type,
+        group.protocol,
+        leader,
+        skip_assignment,
+        members,
     )
 
 
-def answer_sync(member: ClassicMember, response: SyncResponse, decision: Decision) -> None:
+def answer_sync(member: ClassicMember, response: SyncResponse, event: Event) -> None:
     if member.awaiting_sync is not None:
-        decision.reply(member.awaiting_sync, response)
+        event.reply_to(member.awaiting_sync, response)
         member.awaiting_sync = None
 
 

@@ -1,6 +1,6 @@
 """The timers of classic groups: a member's silence, the time to join, the time to sync."""
 
-from suwi.coordinator.decision import Decision, PausableTimerKey, TimerKey
+from suwi.coordinator.event import Event, PausableTimerKey, TimerKey
 from suwi.group.classic_group import ClassicGroup, ClassicMember
 
 
@@ -16,8 +16,6 @@ def sync_timer(group_id: str) -> TimerKey:
     return PausableTimerKey(("sync", group_id))
 
 
-def reset_session(
-    group: ClassicGroup, member: ClassicMember, now_ms: int, decision: Decision
-) -> None:
+def reset_session(group: ClassicGroup, member: ClassicMember, event: Event) -> None:
     key = session_timer(group.group_id, member.member_id)
-    decision.arm(key, now_ms + member.session_timeout_ms)
+    event.arm(key, event.now_ms + member.session_timeout_ms)

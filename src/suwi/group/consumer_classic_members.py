@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Pace, Slices, Steps, Token
+from suwi.coordinator.event import Event
+from suwi.coordinator.topics import Topics
+from suwi.env.slices import Pace, Slices
 from suwi.group.classic_messages import (
     UNKNOWN_MEMBER,
     JoinRequest,
@@ -32,7 +34,7 @@ from suwi.group.consumer_group_records import (
     ClassicProtocol,
     ConsumerGroupMemberMetadataValue,
 )
-from suwi.group.consumer_messages import OwnedPartitions, Topics
+from suwi.group.consumer_messages import OwnedPartitions
 from suwi.group.consumer_protocol import PROTOCOL_TYPE
 from suwi.group.consumer_updates import ConsumerUpdates
 from suwi.group.consumer_validation import Refused, find_member, find_static, unknown_member
@@ -63,9 +65,7 @@ class ClassicMembers:
 
     # -- JoinGroup -------------------------------------------------------------------------------
 
-    def prepare(
-        self, group: ConsumerGroup, request: JoinRequest, token: Token, decision: Decision
-    ) -> "Joining | None":
+    def prepare(self, group: ConsumerGroup, request: JoinRequest, event: Event) -> "Joining | None":
         """What the request wants, unless it is refused or has to come again with an id."""
         try:
             subscription = self._check(group, request)
@@ -74,27 +74,27 @@ class ClassicMembers:
                 member_id = f"{request.instance_id or request.client_id}-{self._new_id()}"
                 if request.instance_id is None and request.must_know_its_id:
                     required = ErrorCode.member_id_required
-                    decision.reply(token, JoinResponse(required, member_id))
+                    event.reply(JoinResponse(required, member_id))
                     return None
             before, member = self._find(group, request, member_id)
             if member.current.state is MemberState.UNKNOWN:
                 raise unknown_member(member_id, group.group_id)
         except Refused as refusal:
-            decision.reply(token, JoinResponse(refusal.error, request.member_id))
+            event.reply(JoinResponse(refusal.error, request.member_id))
             return None
         value = _merged(member, request, subscription)
         draft = Draft.of(group, before, replace(member, subscription=value))
         return Joining(draft, member, subscription)
 
-    def join(self, joining: "Joining", topics: Topics, now_ms: int, decision: Decision) -> Slices:
+    def join(self, joining: "Joining", event: Event) -> Slices[None]:
         draft = joining.draft
         group_id = draft.group.group_id
-        yield from self._updates.replace_static(draft, decision)
-        owned = _owned(joining.subscription, topics)
-        yield from self._updates.update(draft, joining.before, owned, topics, now_ms, decision)
-        self._arm_session(group_id, draft.member, now_ms, decision)
+        yield from self._updates.replace_static(draft, event)
+        owned = _owned(joining.subscription, event.topics)
+        yield from self._updates.update(draft, joining.before, owned, event)
+        self._arm_session(group_id, draft.member, event)
         # From now on it has its rebalance timeout for SyncGroup (G3).
-        self._arm_rebalance(group_id, draft.member, now_ms, decision)
+        self._arm_rebalance(group_id, draft.member, event)
 
     def _check(self, group: ConsumerGroup, request: JoinRequest) -> Subscription:
         config = self._config_of(group.group_id)
@@ -136,14 +136,7 @@ class ClassicMembers:
 
     # -- SyncGroup, Heartbeat --------------------------------------------------------------------
 
-    def sync(
-        self,
-        group: ConsumerGroup,
-        request: SyncRequest,
-        topics: Topics,
-        now_ms: int,
-        decision: Decision,
-    ) -> SyncResponse:
+    def sync(self, group: ConsumerGroup, request: SyncRequest, event: Event) -> SyncResponse:
         try:
             member, classic = self._classic(group, request.member_id, request.instance_id)
         except Refused as refusal:
@@ -156,12 +149,12 @@ class ClassicMembers:
                 return SyncResponse(ErrorCode.inconsistent_group_protocol)
         is_revoking = member.current.state is MemberState.UNREVOKED_PARTITIONS
         if group.epoch > member.epoch and not is_revoking:
-            self._tell_to_join(group.group_id, member, now_ms, decision)
+            self._tell_to_join(group.group_id, member, event)
             return SyncResponse(ErrorCode.rebalance_in_progress)
         self.forget(group.group_id, member.member_id)
-        decision.cancel(consumer_rebalance_timer(group.group_id, member.member_id))
-        self._arm_session(group.group_id, member, now_ms, decision)
-        assignment = embedded_assignment(member, topics)
+        event.cancel(consumer_rebalance_timer(group.group_id, member.member_id))
+        self._arm_session(group.group_id, member, event)
+        assignment = embedded_assignment(member, event.topics)
         return SyncResponse(ErrorCode.none, PROTOCOL_TYPE, name, assignment)
 
     def heartbeat(
@@ -170,8 +163,7 @@ class ClassicMembers:
         member_id: str,
         instance_id: str | None,
         generation: int,
-        now_ms: int,
-        decision: Decision,
+        event: Event,
     ) -> ErrorCode:
         try:
             member, _ = self._classic(group, member_id, instance_id)
@@ -179,10 +171,10 @@ class ClassicMembers:
             return refusal.error
         if generation != member.epoch:
             return ErrorCode.illegal_generation
-        self._arm_session(group.group_id, member, now_ms, decision)
+        self._arm_session(group.group_id, member, event)
         if not _must_join(group, member):
             return ErrorCode.none
-        self._tell_to_join(group.group_id, member, now_ms, decision)
+        self._tell_to_join(group.group_id, member, event)
         return ErrorCode.rebalance_in_progress
 
     def _classic(
@@ -194,33 +186,27 @@ class ClassicMembers:
             raise unknown_member(member_id, group.group_id)
         return member, classic
 
-    def _tell_to_join(
-        self, group_id: str, member: ConsumerGroupMember, now_ms: int, decision: Decision
-    ) -> None:
+    def _tell_to_join(self, group_id: str, member: ConsumerGroupMember, event: Event) -> None:
         """The first time it is told its rebalance timeout begins."""
         if member.member_id not in self._told_to_join.get(group_id, ()):
-            self._arm_rebalance(group_id, member, now_ms, decision)
+            self._arm_rebalance(group_id, member, event)
 
-    def _arm_rebalance(
-        self, group_id: str, member: ConsumerGroupMember, now_ms: int, decision: Decision
-    ) -> None:
+    def _arm_rebalance(self, group_id: str, member: ConsumerGroupMember, event: Event) -> None:
         self._told_to_join.setdefault(group_id, set()).add(member.member_id)
         key = consumer_rebalance_timer(group_id, member.member_id)
-        decision.arm(key, now_ms + max(member.rebalance_timeout_ms, 0))
+        event.arm(key, event.now_ms + max(member.rebalance_timeout_ms, 0))
 
-    def _arm_session(
-        self, group_id: str, member: ConsumerGroupMember, now_ms: int, decision: Decision
-    ) -> None:
+    def _arm_session(self, group_id: str, member: ConsumerGroupMember, event: Event) -> None:
         assert member.subscription is not None
         assert member.subscription.classic is not None
         key = consumer_session_timer(group_id, member.member_id)
-        decision.arm(key, now_ms + member.subscription.classic.session_timeout_ms)
+        event.arm(key, event.now_ms + member.subscription.classic.session_timeout_ms)
 
     # -- LeaveGroup ------------------------------------------------------------------------------
 
     def leaving(
         self, group: ConsumerGroup, leaving: Sequence[LeavingMember]
-    ) -> Steps[list[ConsumerGroupMember | ErrorCode]]:
+    ) -> Slices[list[ConsumerGroupMember | ErrorCode]]:
         """For each the member that leaves, or why it cannot."""
         pace = Pace()
         found: list[ConsumerGroupMember | ErrorCode] = []

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from suwi.coordinator.decision import PausableTimerKey, TimerKey
+from suwi.coordinator.event import PausableTimerKey, TimerKey
 
 
 @dataclass(frozen=True, slots=True)

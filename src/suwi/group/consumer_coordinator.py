@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Pace, Slices, Steps, TimerKey, Token, sort
+from suwi.coordinator.event import Event, TimerKey
+from suwi.env.slices import Pace, Slices, sort
 from suwi.group.classic_group import ClassicGroup
 from suwi.group.classic_messages import JoinRequest, JoinResponse, LeavingMember, SyncRequest
 from suwi.group.consumer_classic_members import ClassicMembers
@@ -32,11 +33,7 @@ from suwi.group.consumer_group import (
     partitions_of,
 )
 from suwi.group.consumer_group_records import ConsumerGroupMemberMetadataValue
-from suwi.group.consumer_messages import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    Topics,
-)
+from suwi.group.consumer_messages import HeartbeatRequest, HeartbeatResponse
 from suwi.group.consumer_migration import can_downgrade, downgrade, upgrade
 from suwi.group.consumer_protocol import PROTOCOL_TYPE
 from suwi.group.consumer_rebalances import cause_of
@@ -72,13 +69,8 @@ class ConsumerCoordinator:
     # -- ConsumerGroupHeartbeat ------------------------------------------------------------------
 
     def heartbeat(
-        self,
-        group: ConsumerGroup | None,
-        request: HeartbeatRequest,
-        topics: Topics,
-        now_ms: int,
-        decision: Decision,
-    ) -> Steps[HeartbeatResponse]:
+        self, group: ConsumerGroup | None, request: HeartbeatRequest, event: Event
+    ) -> Slices[HeartbeatResponse]:
         config = self._config_of(request.group_id)
         try:
             check_request(request, config.assignors)
@@ -87,7 +79,7 @@ class ConsumerCoordinator:
                 return HeartbeatResponse(ErrorCode.group_id_not_found, message)
             group = group or ConsumerGroup(request.group_id)
             if request.member_epoch < 0:
-                return (yield from self._leave(group, request, topics, now_ms, decision))
+                return (yield from self._leave(group, request, event))
             before, member = self._find(group, request, config)
             if request.topic_regex and request.topic_regex not in group.regex_subscribers:
                 compile_regex(request.topic_regex)
@@ -97,11 +89,11 @@ class ConsumerCoordinator:
             return HeartbeatResponse(ErrorCode.invalid_regular_expression, str(error))
         subscription = yield from _merged(member, request)
         draft = Draft.of(group, before, replace(member, subscription=subscription))
-        yield from self._updates.replace_static(draft, decision)
+        yield from self._updates.replace_static(draft, event)
         self._classic.forget(group.group_id, draft.replaced_id or "")
-        yield from self._updates.update(draft, member, request.owned, topics, now_ms, decision)
-        session_ms = now_ms + config.session_timeout_ms
-        decision.arm(consumer_session_timer(group.group_id, member.member_id), session_ms)
+        yield from self._updates.update(draft, member, request.owned, event)
+        session_ms = event.now_ms + config.session_timeout_ms
+        event.arm(consumer_session_timer(group.group_id, member.member_id), session_ms)
         was, after = member.current, draft.member.current
         # G19: whoever is behind, or tells everything, may have missed the last answer.
         is_told = request.is_full or request.member_epoch != member.epoch
@@ -146,24 +138,19 @@ class ConsumerCoordinator:
     # -- members leave ---------------------------------------------------------------------------
 
     def _leave(
-        self,
-        group: ConsumerGroup,
-        request: HeartbeatRequest,
-        topics: Topics,
-        now_ms: int,
-        decision: Decision,
-    ) -> Steps[HeartbeatResponse]:
+        self, group: ConsumerGroup, request: HeartbeatRequest, event: Event
+    ) -> Slices[HeartbeatResponse]:
         member = find_member(group, request.member_id, request.instance_id)
         if request.member_epoch == LEAVE_STATIC_EPOCH:
-            yield from self._leave_for_a_while(group, member, now_ms, decision)
+            yield from self._leave_for_a_while(group, member, event)
         else:
             cause = cause_of(Trigger.LEAVE, member)
-            yield from self._remove(group, [member], cause, topics, now_ms, decision)
+            yield from self._remove(group, [member], cause, event)
         return HeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
 
     def _leave_for_a_while(
-        self, group: ConsumerGroup, member: ConsumerGroupMember, now_ms: int, decision: Decision
-    ) -> Slices:
+        self, group: ConsumerGroup, member: ConsumerGroupMember, event: Event
+    ) -> Slices[None]:
         """G22: its place is kept for a session. Who comes back owns it all from epoch 0 on."""
         kept = {t: dict.fromkeys(epochs, 0) for t, epochs in member.current.assigned.items()}
         current = replace(
@@ -172,105 +159,85 @@ class ConsumerCoordinator:
             assigned=kept,
             pending_revocation=NOTHING_OWNED,
         )
-        yield from append_current(decision, group.group_id, member.member_id, current)
-        decision.cancel(consumer_rebalance_timer(group.group_id, member.member_id))
+        yield from append_current(event, group.group_id, member.member_id, current)
+        event.cancel(consumer_rebalance_timer(group.group_id, member.member_id))
         session_ms = self._config_of(group.group_id).session_timeout_ms
         key = consumer_session_timer(group.group_id, member.member_id)
-        decision.arm(key, now_ms + session_ms)
+        event.arm(key, event.now_ms + session_ms)
 
     def _remove(
         self,
         group: ConsumerGroup,
         leaving: Sequence[ConsumerGroupMember],
         cause: Cause,
-        topics: Topics,
-        now_ms: int,
-        decision: Decision,
-    ) -> Slices:
+        event: Event,
+    ) -> Slices[None]:
         """The rest may be a classic group: when the last of the consumer protocol has left."""
         gone = {member.member_id for member in leaving}
         for member_id in gone:
             self._classic.forget(group.group_id, member_id)
         if len(group.members) - group.classic_members <= len(gone):
             left = [m for member_id, m in group.members.items() if member_id not in gone]
-            if (yield from self._downgrade(group, left, topics, now_ms, decision)):
+            if (yield from self._downgrade(group, left, event)):
                 return
-        yield from self._updates.remove(group, leaving, cause, topics, now_ms, decision)
+        yield from self._updates.remove(group, leaving, cause, event)
 
     def _downgrade(
-        self,
-        group: ConsumerGroup,
-        left: Sequence[ConsumerGroupMember],
-        topics: Topics,
-        now_ms: int,
-        decision: Decision,
-    ) -> Steps[bool]:
+        self, group: ConsumerGroup, left: Sequence[ConsumerGroupMember], event: Event
+    ) -> Slices[bool]:
         """Whether it could be: the whole classic group has to fit into a batch."""
         if not can_downgrade(left, self._config_of(group.group_id)):
             return False
-        conversion = Decision()
+        conversion = event.part()
         for member_id in group.members:
             self._updates.cancel_timers(group.group_id, member_id, conversion)
         self._updates.cancel_group_timers(group.group_id, conversion)
-        downgrade(group, left, topics, now_ms, conversion)
-        if not (yield from decision.take_if_it_fits(conversion)):
+        downgrade(group, left, conversion)
+        if not (yield from event.take_if_it_fits(conversion)):
             return False
         self.forget(group.group_id)
         return True
 
-    def delete(self, group: ConsumerGroup, decision: Decision) -> ErrorCode:
+    def delete(self, group: ConsumerGroup, event: Event) -> ErrorCode:
         """DeleteGroups."""
         if not group.is_empty:
             return ErrorCode.non_empty_group
-        append_group_tombstones(decision, group)
-        self._updates.cancel_group_timers(group.group_id, decision)
+        append_group_tombstones(event, group)
+        self._updates.cancel_group_timers(group.group_id, event)
         self.forget(group.group_id)
         return ErrorCode.none
 
     # -- the classic protocol --------------------------------------------------------------------
 
     def upgrade(
-        self,
-        classic: ClassicGroup,
-        request: HeartbeatRequest,
-        topics: Topics,
-        now_ms: int,
-        decision: Decision,
-    ) -> Steps[HeartbeatResponse]:
+        self, classic: ClassicGroup, request: HeartbeatRequest, event: Event
+    ) -> Slices[HeartbeatResponse]:
         """A heartbeat to a classic group: if it joins, and may, the group becomes a consumer one.
 
-        The records that do so are in the decision: what is volatile of the classic group is over.
+        The records that do so are in the event; whoever waits in the classic group is answered.
         """
         if request.member_epoch != 0:
             # It was fenced by a downgrade: it may come back, and upgrade the group again.
             refusal = unknown_member(request.member_id, request.group_id)
             return HeartbeatResponse(refusal.error, str(refusal))
         config = self._config_of(classic.group_id)
-        upgraded = yield from upgrade(classic, config, topics, now_ms)
-        if upgraded is None:
+        conversion = event.part()
+        group = yield from upgrade(classic, config, conversion)
+        if group is None:
             message = f"Group {classic.group_id} is not a consumer group."
             return HeartbeatResponse(ErrorCode.group_id_not_found, message)
-        group, conversion = upgraded
-        response = yield from self.heartbeat(group, request, topics, now_ms, conversion)
+        response = yield from self.heartbeat(group, request, conversion)
         if response.error is not ErrorCode.none:
             return response
-        if not (yield from decision.take_if_it_fits(conversion)):
+        if not (yield from event.take_if_it_fits(conversion)):
             self.forget(classic.group_id)
             message = f"Group {classic.group_id} is too large to be upgraded."
             return HeartbeatResponse(ErrorCode.unknown_server_error, message)
         return response
 
-    def join(
-        self,
-        group: ConsumerGroup,
-        request: JoinRequest,
-        token: Token,
-        topics: Topics,
-        now_ms: int,
-        decision: Decision,
-    ) -> Slices:
+    def join(self, group: ConsumerGroup, request: JoinRequest, event: Event) -> Slices[None]:
         """JoinGroup of a group that has members. (An empty one is deleted first.)"""
-        joining = self._classic.prepare(group, request, token, decision)
+        joining = self._classic.prepare(group, request, event)
         if joining is None:
             return
         draft = joining.draft
@@ -278,33 +245,24 @@ class ConsumerCoordinator:
         self._classic.forget(group.group_id, draft.replaced_id or "")
         is_downgraded = False
         if draft.replaced_id is not None:
-            is_downgraded = yield from self._downgrade(group, left, topics, now_ms, decision)
+            is_downgraded = yield from self._downgrade(group, left, event)
         if is_downgraded:
             generation = group.epoch
         else:
-            yield from self._classic.join(joining, topics, now_ms, decision)
+            yield from self._classic.join(joining, event)
             generation = draft.member.epoch
-        decision.reply(
-            token,
+        event.reply(
             JoinResponse(
                 ErrorCode.none,
                 draft.member.member_id,
                 generation,
                 PROTOCOL_TYPE,
                 request.protocols[0].name,
-            ),
+            )
         )
 
-    def sync(
-        self,
-        group: ConsumerGroup,
-        request: SyncRequest,
-        token: Token,
-        topics: Topics,
-        now_ms: int,
-        decision: Decision,
-    ) -> None:
-        decision.reply(token, self._classic.sync(group, request, topics, now_ms, decision))
+    def sync(self, group: ConsumerGroup, request: SyncRequest, event: Event) -> None:
+        event.reply(self._classic.sync(group, request, event))
 
     def classic_heartbeat(
         self,
@@ -312,19 +270,13 @@ class ConsumerCoordinator:
         member_id: str,
         instance_id: str | None,
         generation: int,
-        now_ms: int,
-        decision: Decision,
+        event: Event,
     ) -> ErrorCode:
-        return self._classic.heartbeat(group, member_id, instance_id, generation, now_ms, decision)
+        return self._classic.heartbeat(group, member_id, instance_id, generation, event)
 
     def leave(
-        self,
-        group: ConsumerGroup,
-        leaving: Sequence[LeavingMember],
-        topics: Topics,
-        now_ms: int,
-        decision: Decision,
-    ) -> Steps[list[ErrorCode]]:
+        self, group: ConsumerGroup, leaving: Sequence[LeavingMember], event: Event
+    ) -> Slices[list[ErrorCode]]:
         """LeaveGroup: one error for each; one rebalance for all of them."""
         found = yield from self._classic.leaving(group, leaving)
         members: dict[str, ConsumerGroupMember] = {}
@@ -337,71 +289,54 @@ class ConsumerCoordinator:
             first = next(iter(members.values()))
             cause = cause_of(Trigger.LEAVE, first, reason)
             gone = list(members.values())
-            yield from self._remove(group, gone, cause, topics, now_ms, decision)
+            yield from self._remove(group, gone, cause, event)
         return [each if isinstance(each, ErrorCode) else ErrorCode.none for each in found]
 
     # -- time and topics -------------------------------------------------------------------------
 
     def timer_expired(
-        self,
-        group: ConsumerGroup,
-        key: TimerKey,
-        topics: Topics,
-        now_ms: int,
-        decision: Decision,
-    ) -> Steps[Job | None]:
+        self, group: ConsumerGroup, key: TimerKey, event: Event
+    ) -> Slices[Job | None]:
         """Any timer of `consumer_config.py`. A job that is handed out is stepped by the caller."""
         config = self._config_of(group.group_id)
         match key:
             case ("consumer-session", _, str() as member_id):
                 timed_out = Trigger.SESSION_TIMEOUT
-                yield from self._expire(group, member_id, timed_out, topics, now_ms, decision)
+                yield from self._expire(group, member_id, timed_out, event)
             case ("consumer-rebalance", _, str() as member_id):
                 timed_out = Trigger.REBALANCE_TIMEOUT
-                yield from self._expire(group, member_id, timed_out, topics, now_ms, decision)
+                yield from self._expire(group, member_id, timed_out, event)
             case ("consumer-assignment", _):
                 targets = self._updates.targets
-                return (yield from targets.due(group, config, topics, now_ms, decision))
+                return (yield from targets.due(group, config, event))
             case ("consumer-regex", _):
-                job = self._updates.regexes.due(group, topics)
+                job = self._updates.regexes.due(group, event.topics)
                 if job is None or not job.is_done:
                     return job
-                yield from self.job_done(group, job, topics, now_ms, decision)
+                yield from self.job_done(group, job, event)
         return None
 
     def _expire(
-        self,
-        group: ConsumerGroup,
-        member_id: str,
-        trigger: Trigger,
-        topics: Topics,
-        now_ms: int,
-        decision: Decision,
-    ) -> Slices:
+        self, group: ConsumerGroup, member_id: str, trigger: Trigger, event: Event
+    ) -> Slices[None]:
         member = group.members.get(member_id)
         if member is not None:
             cause = cause_of(trigger, member)
-            yield from self._remove(group, [member], cause, topics, now_ms, decision)
+            yield from self._remove(group, [member], cause, event)
 
-    def job_done(
-        self, group: ConsumerGroup, job: Job, topics: Topics, now_ms: int, decision: Decision
-    ) -> Slices:
+    def job_done(self, group: ConsumerGroup, job: Job, event: Event) -> Slices[None]:
         """A job that a timer has handed out. One that nobody waits for any more is nothing."""
         config = self._config_of(group.group_id)
-        yield from self._updates.targets.computed(group, job, config, now_ms, decision)
-        yield from self._updates.resolved(group, job, topics, now_ms, decision)
+        yield from self._updates.targets.computed(group, job, config, event)
+        yield from self._updates.resolved(group, job, event)
 
-    def topics_changed(
-        self, group: ConsumerGroup, topics: Topics, now_ms: int, decision: Decision
-    ) -> Slices:
+    def topics_changed(self, group: ConsumerGroup, event: Event) -> Slices[None]:
         """There is a new image. A group that is not told finds out with its next heartbeat."""
-        return self._updates.topics_changed(group, topics, now_ms, decision)
+        return self._updates.topics_changed(group, event)
 
     # -- load and unload -------------------------------------------------------------------------
 
-    def loaded(
-        self, group: ConsumerGroup, topics: Topics, now_ms: int, decision: Decision
-    ) -> Slices:
+    def loaded(self, group: ConsumerGroup, event: Event) -> Slices[None]:
         """The group comes from the log: time-outs begin anew."""
         config = self._config_of(group.group_id)
         for member in group.members.values():
@@ -410,13 +345,13 @@ class ConsumerCoordinator:
             if value is not None and value.classic is not None:
                 session_ms = value.classic.session_timeout_ms
             key = consumer_session_timer(group.group_id, member.member_id)
-            decision.arm(key, now_ms + session_ms)
+            event.arm(key, event.now_ms + session_ms)
             if member.current.state is MemberState.UNREVOKED_PARTITIONS:
                 key = consumer_rebalance_timer(group.group_id, member.member_id)
-                decision.arm(key, now_ms + max(member.rebalance_timeout_ms, 0))
+                event.arm(key, event.now_ms + max(member.rebalance_timeout_ms, 0))
         if group.epoch > group.assignment_epoch and group.members:
-            self._updates.targets.wait(group, config, now_ms, decision)
-        yield from self._updates.topics_changed(group, topics, now_ms, decision)
+            self._updates.targets.wait(group, config, event)
+        yield from self._updates.topics_changed(group, event)
 
     def forget(self, group_id: str) -> None:
         """The group is gone, or led by another broker."""
@@ -426,7 +361,7 @@ class ConsumerCoordinator:
 
 def _merged(
     member: ConsumerGroupMember, request: HeartbeatRequest
-) -> Steps[ConsumerGroupMemberMetadataValue]:
+) -> Slices[ConsumerGroupMemberMetadataValue]:
     """What the request leaves out stays as it was."""
     known = member.subscription or ConsumerGroupMemberMetadataValue(
         None, None, "", "", (), None, -1, None

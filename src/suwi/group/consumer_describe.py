@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from suwi.coordinator.topics import Topic, Topics
 from suwi.env.slices import run_to_end
 from suwi.group.consumer_config import ConsumerGroupConfig
 from suwi.group.consumer_group import (
@@ -11,7 +12,7 @@ from suwi.group.consumer_group import (
     Target,
     partitions_of,
 )
-from suwi.group.consumer_messages import DescribedGroup, DescribedMember, Topic, Topics
+from suwi.group.consumer_messages import DescribedGroup, DescribedMember
 from suwi.group.consumer_targets import preferred_assignor
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from suwi.coordinator.decision import Pace, Steps
+from suwi.env.slices import Pace, Slices
 from suwi.group.consumer_group import NO_ASSIGNMENT, ConsumerGroup, ConsumerGroupMember, Target
 from suwi.group.consumer_group_records import ConsumerGroupRegularExpressionValue
 from suwi.model.ids import TopicId
@@ -19,7 +19,7 @@ def subscribed_topics(
     leaving: Iterable[ConsumerGroupMember],
     coming: ConsumerGroupMember | None = None,
     regexes: Mapping[str, ConsumerGroupRegularExpressionValue] | None = None,
-) -> Steps[set[str]]:
+) -> Slices[set[str]]:
     """The names of all topics once some members have gone and one has come."""
     pace, gone, patterns = Pace(), Counter[str](), group.regex_subscribers.copy()
     for member in leaving:
@@ -125,7 +125,7 @@ class Draft:
             targets[self.member.member_id] = self.target
         return targets
 
-    def subscribed_topics(self) -> Steps[set[str]]:
+    def subscribed_topics(self) -> Slices[set[str]]:
         return subscribed_topics(self.group, self.leaving, self.member, self.regexes)
 
     def topics_of_member(self) -> tuple[str, ...]:

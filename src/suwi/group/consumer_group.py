@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Final, TypeAlias, TypeVar
 
-from suwi.coordinator.decision import Pace, Slices, Steps, rest_of
 from suwi.coordinator.record import CoordinatorRecord
+from suwi.env.slices import Pace, Slices, rest_of
 from suwi.group.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -73,7 +73,7 @@ class CurrentAssignment:
     assigned: Owned
     pending_revocation: Owned
 
-    def value(self) -> Steps[ConsumerGroupCurrentMemberAssignmentValue]:
+    def value(self) -> Slices[ConsumerGroupCurrentMemberAssignmentValue]:
         assigned = yield from _topic_partitions(self.assigned)
         pending_revocation = yield from _topic_partitions(self.pending_revocation)
         return ConsumerGroupCurrentMemberAssignmentValue(
@@ -81,7 +81,7 @@ class CurrentAssignment:
         )
 
     @staticmethod
-    def of(value: ConsumerGroupCurrentMemberAssignmentValue) -> "Steps[CurrentAssignment]":
+    def of(value: ConsumerGroupCurrentMemberAssignmentValue) -> "Slices[CurrentAssignment]":
         known = value.state in MemberState._value2member_map_
         return CurrentAssignment(
             value.member_epoch,
@@ -95,7 +95,7 @@ class CurrentAssignment:
 NEW_ASSIGNMENT: Final = CurrentAssignment(0, 0, MemberState.STABLE, NOTHING_OWNED, NOTHING_OWNED)
 
 
-def _topic_partitions(owned: Owned) -> Steps[tuple[TopicPartitions, ...]]:
+def _topic_partitions(owned: Owned) -> Slices[tuple[TopicPartitions, ...]]:
     pace, found = Pace(), []
     for topic_id, epochs in owned.items():
         found.append(TopicPartitions(topic_id, tuple(epochs), tuple(epochs.values())))
@@ -104,7 +104,7 @@ def _topic_partitions(owned: Owned) -> Steps[tuple[TopicPartitions, ...]]:
     return tuple(found)
 
 
-def _owned(topics: Iterable[TopicPartitions], member_epoch: int) -> Steps[Owned]:
+def _owned(topics: Iterable[TopicPartitions], member_epoch: int) -> Slices[Owned]:
     """Before KIP-1251 no epochs were written: then only the member's own is accepted."""
     pace, owned = Pace(), {}
     for topic in topics:
@@ -115,7 +115,7 @@ def _owned(topics: Iterable[TopicPartitions], member_epoch: int) -> Steps[Owned]
     return owned
 
 
-def partitions_of(owned: Owned) -> Steps[Target]:
+def partitions_of(owned: Owned) -> Slices[Target]:
     pace, target = Pace(), {}
     for topic_id, epochs in owned.items():
         target[topic_id] = tuple(sorted(epochs))
@@ -246,7 +246,7 @@ class ConsumerGroup:
 
     def apply_subscription(
         self, member_id: str, value: ConsumerGroupMemberMetadataValue | None
-    ) -> Steps[None]:
+    ) -> Slices[None]:
         before = self.members.get(member_id) or ConsumerGroupMember(member_id)
         after = ConsumerGroupMember(member_id, value, before.current)
         yield from self._count_subscription(before, -1)
@@ -259,7 +259,7 @@ class ConsumerGroup:
 
     def apply_current(
         self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None
-    ) -> Steps[None]:
+    ) -> Slices[None]:
         """Only this changes who owns what: the last such record of a member decides."""
         before, pace = self.members.get(member_id), Pace()
         current = NEW_ASSIGNMENT
@@ -278,7 +278,7 @@ class ConsumerGroup:
 
     def apply_target(
         self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None
-    ) -> Steps[None]:
+    ) -> Slices[None]:
         if value is None:
             self.targets.pop(member_id, None)
             return
@@ -310,7 +310,7 @@ class ConsumerGroup:
         if member.current.state is MemberState.STABLE:
             _add(self._stable_at, member.epoch, 1)
 
-    def _release(self, member: ConsumerGroupMember) -> Steps[None]:
+    def _release(self, member: ConsumerGroupMember) -> Slices[None]:
         """Only what is recorded as this member's: another one may have it by now."""
         pace = Pace()
         for owned in (member.current.assigned, member.current.pending_revocation):
@@ -324,7 +324,7 @@ class ConsumerGroup:
                 if pace.is_over(1 + len(partitions) // 4):
                     yield
 
-    def _count_subscription(self, member: ConsumerGroupMember, by: int) -> Steps[None]:
+    def _count_subscription(self, member: ConsumerGroupMember, by: int) -> Slices[None]:
         value, pace = member.subscription, Pace()
         if value is None:
             return
@@ -363,11 +363,11 @@ class ConsumerGroups:
     def get(self, group_id: str) -> ConsumerGroup | None:
         return self._groups.get(group_id)
 
-    def replay(self, record: CoordinatorRecord) -> Slices | None:
+    def replay(self, record: CoordinatorRecord) -> Slices[None] | None:
         """Raises for no order of records (G14). Of a large one the rest comes in slices."""
         return rest_of(self._replaying(record))
 
-    def _replaying(self, record: CoordinatorRecord) -> Slices:
+    def _replaying(self, record: CoordinatorRecord) -> Slices[None]:
         key, value = record
         group_id = getattr(key, "group_id", "")
         group = self._groups.get(group_id)

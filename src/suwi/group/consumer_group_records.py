@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-from suwi.coordinator.decision import Pace, Steps
 from suwi.coordinator.record import LongValue, RecordType
+from suwi.env.slices import Pace, Slices
 from suwi.group.record_fields import (
     INT8,
     INT16,
@@ -126,7 +126,7 @@ class ConsumerGroupMemberMetadataValue(LongValue):
     server_assignor: str | None
     classic: ClassicMemberMetadata | None = None
 
-    def encoding(self) -> Steps[bytes]:
+    def encoding(self) -> Slices[bytes]:
         tags = {} if self.classic is None else {0: self.classic.encode()}
         topic_names = yield from strings(self.topic_names)
         return b"".join(
@@ -145,7 +145,9 @@ class ConsumerGroupMemberMetadataValue(LongValue):
         )
 
 
-def _read_consumer_member(reader: Reader, _version: int) -> Steps[ConsumerGroupMemberMetadataValue]:
+def _read_consumer_member(
+    reader: Reader, _version: int
+) -> Slices[ConsumerGroupMemberMetadataValue]:
     instance_id, rack_id = reader.nullable_string(True), reader.nullable_string(True)
     client_id, client_host = reader.string(True), reader.string(True)
     topic_names = yield from read_strings(reader)
@@ -222,7 +224,7 @@ class TopicPartitions:
         return self.topic_id.bytes + int32s(self.partitions) + tag_section(tags)
 
 
-def _read_topic_partitions(reader: Reader) -> Steps[tuple[TopicPartitions, ...]]:
+def _read_topic_partitions(reader: Reader) -> Slices[tuple[TopicPartitions, ...]]:
     pace, found = Pace(), []
     for _ in range(reader.count(True, 18)):
         topic_id, partitions, epochs = TopicId(reader.uuid()), read_int32s(reader), None
@@ -235,7 +237,7 @@ def _read_topic_partitions(reader: Reader) -> Steps[tuple[TopicPartitions, ...]]
     return tuple(found)
 
 
-def _encode_topic_partitions(topics: tuple[TopicPartitions, ...]) -> Steps[bytes]:
+def _encode_topic_partitions(topics: tuple[TopicPartitions, ...]) -> Slices[bytes]:
     pace, encoded = Pace(), [count(len(topics), True)]
     for topic in topics:
         encoded.append(topic.encode())
@@ -248,13 +250,13 @@ def _encode_topic_partitions(topics: tuple[TopicPartitions, ...]) -> Steps[bytes
 class ConsumerGroupTargetAssignmentMemberValue(LongValue):
     partitions: tuple[TopicPartitions, ...]
 
-    def encoding(self) -> Steps[bytes]:
+    def encoding(self) -> Slices[bytes]:
         return b"\0\0" + (yield from _encode_topic_partitions(self.partitions)) + NO_TAGS
 
 
 def _read_target_member(
     reader: Reader, _version: int
-) -> Steps[ConsumerGroupTargetAssignmentMemberValue]:
+) -> Slices[ConsumerGroupTargetAssignmentMemberValue]:
     partitions = yield from _read_topic_partitions(reader)
     reader.skip_tags()
     return ConsumerGroupTargetAssignmentMemberValue(partitions)
@@ -277,7 +279,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(LongValue):
     assigned: tuple[TopicPartitions, ...]
     pending_revocation: tuple[TopicPartitions, ...]
 
-    def encoding(self) -> Steps[bytes]:
+    def encoding(self) -> Slices[bytes]:
         return b"".join(
             (
                 b"\0\0",
@@ -293,7 +295,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(LongValue):
 
 def _read_current_member(
     reader: Reader, _version: int
-) -> Steps[ConsumerGroupCurrentMemberAssignmentValue]:
+) -> Slices[ConsumerGroupCurrentMemberAssignmentValue]:
     epoch, previous, state = read_int32(reader), read_int32(reader), reader.unpack(INT8)[0]
     assigned = yield from _read_topic_partitions(reader)
     pending = yield from _read_topic_partitions(reader)
@@ -317,14 +319,14 @@ class ConsumerGroupRegularExpressionValue(LongValue):
     version: int
     timestamp_ms: int
 
-    def encoding(self) -> Steps[bytes]:
+    def encoding(self) -> Slices[bytes]:
         numbers = INT64.pack(self.version) + INT64.pack(self.timestamp_ms)
         return b"\0\0" + (yield from strings(self.topics)) + numbers + NO_TAGS
 
 
 def _read_regular_expression(
     reader: Reader, _version: int
-) -> Steps[ConsumerGroupRegularExpressionValue]:
+) -> Slices[ConsumerGroupRegularExpressionValue]:
     topics = yield from read_strings(reader)
     version, resolved_ms = read_int64(reader), read_int64(reader)
     reader.skip_tags()

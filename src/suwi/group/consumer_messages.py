@@ -1,35 +1,15 @@
 """What members of consumer groups ask and are told, independent of the version on the wire."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
+from suwi.coordinator.topics import Topic
 from suwi.group.consumer_group import Target
 from suwi.model.ids import TopicId
 
 OwnedPartitions: TypeAlias = Mapping[TopicId, Sequence[int]]
-
-
-class Topic(NamedTuple):
-    topic_id: TopicId
-    name: str
-    partitions: int
-
-
-class Topics(Protocol):
-    """The topics of the cluster as one metadata image has them."""
-
-    @property
-    def version(self) -> int:
-        """Another number whenever a topic was created, deleted or given partitions."""
-        ...
-
-    def by_name(self, name: str) -> Topic | None: ...
-
-    def by_id(self, topic_id: TopicId) -> Topic | None: ...
-
-    def names(self) -> Sequence[str]: ...
 
 
 class HeartbeatRequest(NamedTuple):

@@ -12,7 +12,9 @@ from dataclasses import replace
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Pace, Slices, Steps, TimerKey
+from suwi.coordinator.event import Event, TimerKey
+from suwi.coordinator.topics import Topics
+from suwi.env.slices import Pace, Slices
 from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
 from suwi.group.classic_group_records import GroupMetadataKey
 from suwi.group.classic_messages import JoinResponse, SyncResponse
@@ -33,7 +35,6 @@ from suwi.group.consumer_group_records import (
     ClassicProtocol,
     ConsumerGroupMemberMetadataValue,
 )
-from suwi.group.consumer_messages import Topics
 from suwi.group.consumer_protocol import PROTOCOL_TYPE
 from suwi.group.consumer_records import (
     append_assignment_epoch,
@@ -57,12 +58,13 @@ def downgrade_timer(group_id: str) -> TimerKey:
 
 
 def upgrade(
-    classic: ClassicGroup, config: ConsumerGroupConfig, topics: Topics, now_ms: int
-) -> Steps[tuple[ConsumerGroup, Decision] | None]:
-    """The consumer group with the members of this one, and what makes it; None if it cannot be."""
-    decision, pace = Decision(), Pace()
+    classic: ClassicGroup, config: ConsumerGroupConfig, event: Event
+) -> Slices[ConsumerGroup | None]:
+    """Returns the consumer group with the members of this one, None if that is not possible. The
+    records of the conversion are added to the event."""
+    pace = Pace()
     group_id = classic.group_id
-    decision.append(GroupMetadataKey(group_id), None)
+    event.append(GroupMetadataKey(group_id), None)
     members: list[ConsumerGroupMember] = []
     if classic.members:
         if not config.upgrades or classic.protocol_type != PROTOCOL_TYPE:
@@ -72,17 +74,17 @@ def upgrade(
         claimed: set[tuple[TopicId, int]] = set()
         try:
             for member in classic.members.values():
-                members.append(_to_consumer(classic, member, topics, claimed))
+                members.append(_to_consumer(classic, member, event.topics, claimed))
                 if pace.is_over(1 + (member.counted.held + len(member.assignment)) // 8):
                     yield
         except (MalformedMessage, _HasUserData):
             return None
-    yield from _append_group(decision, group_id, classic.generation, members, now_ms)
-    _end_classic(classic, decision)
+    yield from _append_group(event, group_id, classic.generation, members)
+    _end_classic(classic, event)
     scratch = ConsumerGroups()
-    for record in decision.records:
+    for record in event.records:
         yield from scratch.replay(record) or ()
-    return scratch.get(group_id) or ConsumerGroup(group_id), decision
+    return scratch.get(group_id) or ConsumerGroup(group_id)
 
 
 class _HasUserData(Exception):
@@ -132,43 +134,42 @@ def _to_consumer(
 
 
 def _append_group(
-    decision: Decision,
+    event: Event,
     group_id: str,
     epoch: int,
     members: Sequence[ConsumerGroupMember],
-    now_ms: int,
-) -> Slices:
+) -> Slices[None]:
     if not members:
         return
     for member in members:
         assert member.subscription is not None
-        append_subscription(decision, group_id, member.member_id, member.subscription)
+        append_subscription(event, group_id, member.member_id, member.subscription)
         classic = member.subscription.classic
         assert classic is not None
         key = consumer_session_timer(group_id, member.member_id)
-        decision.arm(key, now_ms + classic.session_timeout_ms)
-    append_epoch(decision, group_id, epoch, 0)
+        event.arm(key, event.now_ms + classic.session_timeout_ms)
+    append_epoch(event, group_id, epoch, 0)
     for member in members:
         target = yield from partitions_of(member.current.assigned)
-        yield from append_target(decision, group_id, member.member_id, target)
-    append_assignment_epoch(decision, group_id, epoch, 0)
+        yield from append_target(event, group_id, member.member_id, target)
+    append_assignment_epoch(event, group_id, epoch, 0)
     for member in members:
-        yield from append_current(decision, group_id, member.member_id, member.current)
+        yield from append_current(event, group_id, member.member_id, member.current)
 
 
-def _end_classic(classic: ClassicGroup, decision: Decision) -> None:
+def _end_classic(classic: ClassicGroup, event: Event) -> None:
     """Whoever waits is told to join again, and finds a consumer group."""
     again = ErrorCode.rebalance_in_progress
     for member in classic.members.values():
         if member.awaiting_join is not None:
-            decision.reply(member.awaiting_join, JoinResponse(again, member.member_id))
+            event.reply_to(member.awaiting_join, JoinResponse(again, member.member_id))
         if member.awaiting_sync is not None:
-            decision.reply(member.awaiting_sync, SyncResponse(again))
-        decision.cancel(session_timer(classic.group_id, member.member_id))
+            event.reply_to(member.awaiting_sync, SyncResponse(again))
+        event.cancel(session_timer(classic.group_id, member.member_id))
     for member_id in classic.pending_members:
-        decision.cancel(session_timer(classic.group_id, member_id))
-    decision.cancel(join_timer(classic.group_id))
-    decision.cancel(sync_timer(classic.group_id))
+        event.cancel(session_timer(classic.group_id, member_id))
+    event.cancel(join_timer(classic.group_id))
+    event.cancel(sync_timer(classic.group_id))
 
 
 # -- consumer to classic -------------------------------------------------------------------------
@@ -188,28 +189,24 @@ def can_downgrade(members: Sequence[ConsumerGroupMember], config: ConsumerGroupC
     return bool(set.intersection(*names))
 
 
-def downgrade(
-    group: ConsumerGroup,
-    members: Sequence[ConsumerGroupMember],
-    topics: Topics,
-    now_ms: int,
-    decision: Decision,
-) -> None:
+def downgrade(group: ConsumerGroup, members: Sequence[ConsumerGroupMember], event: Event) -> None:
     """These members, all of the classic protocol, are what is left of the group."""
     classic = ClassicGroup(group.group_id, generation=group.epoch - 1)
     for member in members:
         classic.add(_to_classic(member))
-        decision.arm(
+        event.arm(
             session_timer(group.group_id, member.member_id),
-            now_ms + classic.members[member.member_id].session_timeout_ms,
+            event.now_ms + classic.members[member.member_id].session_timeout_ms,
         )
     classic.begin_generation()
-    classic.state_since_ms = now_ms
-    assignments = {member.member_id: embedded_assignment(member, topics) for member in members}
-    append_group_tombstones(decision, group)
+    classic.state_since_ms = event.now_ms
+    assignments = {
+        member.member_id: embedded_assignment(member, event.topics) for member in members
+    }
+    append_group_tombstones(event, group)
     value = replace(classic.value(assignments), leader=None)
-    decision.append(GroupMetadataKey(group.group_id), value)
-    decision.arm(downgrade_timer(group.group_id), now_ms)
+    event.append(GroupMetadataKey(group.group_id), value)
+    event.arm(downgrade_timer(group.group_id), event.now_ms)
 
 
 def _to_classic(member: ConsumerGroupMember) -> ClassicMember:

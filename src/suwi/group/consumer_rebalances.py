@@ -1,6 +1,6 @@
 """The rebalances of consumer groups: begun with a new epoch, ended when all members follow it."""
 
-from suwi.coordinator.decision import Decision
+from suwi.coordinator.event import Event
 from suwi.group.consumer_group import ConsumerGroup, ConsumerGroupMember
 from suwi.group.history import Cause, Rebalance, Trigger
 
@@ -14,13 +14,13 @@ class Rebalances:
         rebalance = Rebalance(group.group_id, cause, now_ms, group.epoch)
         self._of_group.setdefault(group.group_id, rebalance)
 
-    def end(self, group_id: str, epoch: int, members: int, now_ms: int, decision: Decision) -> None:
+    def end(self, group_id: str, epoch: int, members: int, event: Event) -> None:
         rebalance = self._of_group.pop(group_id, None)
         if rebalance is not None:
             rebalance.to_generation = epoch
-            rebalance.ended_ms = now_ms
+            rebalance.ended_ms = event.now_ms
             rebalance.members = members
-            decision.notices.append(rebalance)
+            event.notices.append(rebalance)
 
     def forget(self, group_id: str) -> None:
         self._of_group.pop(group_id, None)

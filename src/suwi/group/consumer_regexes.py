@@ -7,12 +7,12 @@ refresh interval. All of a group are resolved together, so that they cost one re
 from collections.abc import Sequence
 from typing import Final
 
-from suwi.coordinator.decision import Decision
+from suwi.coordinator.event import Event
+from suwi.coordinator.topics import Topics
 from suwi.group.consumer_config import ConsumerGroupConfig, regex_timer
 from suwi.group.consumer_draft import Draft
 from suwi.group.consumer_group import ConsumerGroup
 from suwi.group.consumer_group_records import ConsumerGroupRegularExpressionValue
-from suwi.group.consumer_messages import Topics
 from suwi.group.consumer_records import append_regex
 from suwi.group.regular_expressions import resolve
 from suwi.group.target_assignment import Job
@@ -26,40 +26,33 @@ class Regexes:
         self._jobs: dict[str, Job] = {}
         self._refreshed_ms: dict[str, int] = {}
 
-    def change(
-        self,
-        draft: Draft,
-        config: ConsumerGroupConfig,
-        topics: Topics,
-        now_ms: int,
-        decision: Decision,
-    ) -> None:
+    def change(self, draft: Draft, config: ConsumerGroupConfig, event: Event) -> None:
         """The member has another expression, or none."""
         group_id = draft.group.group_id
         before = draft.before.topic_regex if draft.before is not None else None
         after = draft.member.topic_regex
         regexes = dict(draft.regexes)
         if before is not None and draft.group.regex_subscribers[before] == 1 and before in regexes:
-            append_regex(decision, group_id, before, None)
+            append_regex(event, group_id, before, None)
             del regexes[before]
         if after is not None and after not in regexes:
-            job = _job(group_id, [after], topics)
+            job = _job(group_id, [after], event.topics)
             if job.step():
                 value = ConsumerGroupRegularExpressionValue(
-                    job.result[after], topics.version, now_ms
+                    job.result[after], event.topics.version, event.now_ms
                 )
-                append_regex(decision, group_id, after, value)
+                append_regex(event, group_id, after, value)
                 regexes[after] = value
-                self._arm_refresh(group_id, config, now_ms, decision)
+                self._arm_refresh(group_id, config, event)
             else:
-                decision.arm(regex_timer(group_id), now_ms)
+                event.arm(regex_timer(group_id), event.now_ms)
         draft.regexes = regexes
 
-    def topics_changed(self, group: ConsumerGroup, now_ms: int, decision: Decision) -> None:
+    def topics_changed(self, group: ConsumerGroup, event: Event) -> None:
         if group.regex_subscribers:
             refreshed_ms = self._refreshed_ms.get(group.group_id)
-            due_ms = now_ms if refreshed_ms is None else refreshed_ms + _BATCH_INTERVAL_MS
-            decision.arm(regex_timer(group.group_id), max(now_ms, due_ms))
+            due_ms = event.now_ms if refreshed_ms is None else refreshed_ms + _BATCH_INTERVAL_MS
+            event.arm(regex_timer(group.group_id), max(event.now_ms, due_ms))
 
     def due(self, group: ConsumerGroup, topics: Topics) -> Job | None:
         """The work, which may be done already."""
@@ -71,21 +64,15 @@ class Regexes:
         return job
 
     def resolved(
-        self,
-        group: ConsumerGroup,
-        job: Job,
-        config: ConsumerGroupConfig,
-        topics: Topics,
-        now_ms: int,
-        decision: Decision,
+        self, group: ConsumerGroup, job: Job, config: ConsumerGroupConfig, event: Event
     ) -> dict[str, ConsumerGroupRegularExpressionValue] | None:
         """All expressions as they are now, if one has changed."""
         if self._jobs.get(group.group_id) is not job:
             return None
         del self._jobs[group.group_id]
-        self._arm_refresh(group.group_id, config, now_ms, decision)
-        if job.version != topics.version:
-            self.topics_changed(group, now_ms, decision)
+        self._arm_refresh(group.group_id, config, event)
+        if job.version != event.topics.version:
+            self.topics_changed(group, event)
         regexes = dict(group.regexes)
         for regex, found in job.result.items():
             known = regexes.get(regex)
@@ -93,18 +80,16 @@ class Regexes:
                 known is not None and known.topics == found
             ):
                 continue
-            regexes[regex] = ConsumerGroupRegularExpressionValue(found, job.version, now_ms)
-            append_regex(decision, group.group_id, regex, regexes[regex])
+            regexes[regex] = ConsumerGroupRegularExpressionValue(found, job.version, event.now_ms)
+            append_regex(event, group.group_id, regex, regexes[regex])
         if not group.regex_subscribers.keys() <= regexes.keys():
             # An expression came while the job ran.
-            decision.arm(regex_timer(group.group_id), now_ms)
+            event.arm(regex_timer(group.group_id), event.now_ms)
         return regexes if regexes != group.regexes else None
 
-    def _arm_refresh(
-        self, group_id: str, config: ConsumerGroupConfig, now_ms: int, decision: Decision
-    ) -> None:
-        self._refreshed_ms[group_id] = now_ms
-        decision.arm(regex_timer(group_id), now_ms + config.regex_refresh_interval_ms)
+    def _arm_refresh(self, group_id: str, config: ConsumerGroupConfig, event: Event) -> None:
+        self._refreshed_ms[group_id] = event.now_ms
+        event.arm(regex_timer(group_id), event.now_ms + config.regex_refresh_interval_ms)
 
     def forget(self, group_id: str) -> None:
         self._jobs.pop(group_id, None)

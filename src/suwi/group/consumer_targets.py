@@ -7,13 +7,14 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from suwi.coordinator.decision import Decision, Slices, Steps
+from suwi.coordinator.event import Event
+from suwi.coordinator.topics import Topics
+from suwi.env.slices import Slices
 from suwi.group.assignors import ASSIGNORS
 from suwi.group.consumer_config import ConsumerGroupConfig, assignment_timer
 from suwi.group.consumer_draft import Draft
 from suwi.group.consumer_group import NO_ASSIGNMENT, ConsumerGroup, ConsumerGroupMember, Target
 from suwi.group.consumer_group_records import ConsumerGroupRegularExpressionValue
-from suwi.group.consumer_messages import Topics
 from suwi.group.consumer_records import append_assignment
 from suwi.group.target_assignment import Job, assign
 
@@ -22,74 +23,59 @@ class Targets:
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
 
-    def assign(
-        self,
-        draft: Draft,
-        config: ConsumerGroupConfig,
-        topics: Topics,
-        now_ms: int,
-        decision: Decision,
-    ) -> Slices:
+    def assign(self, draft: Draft, config: ConsumerGroupConfig, event: Event) -> Slices[None]:
         """Now, if it is time and does not take long. The first target of a group never waits."""
         group = draft.group
         is_first = draft.assignment_epoch <= 0
         if group.group_id in self._jobs and not is_first:
             return
-        due_ms = due_at(group, config, now_ms)
-        if due_ms > now_ms and not is_first:
-            decision.arm(assignment_timer(group.group_id), due_ms)
+        due_ms = due_at(group, config, event.now_ms)
+        if due_ms > event.now_ms and not is_first:
+            event.arm(assignment_timer(group.group_id), due_ms)
             return
         members, targets = draft.members(), draft.targets()
         assignor = preferred_assignor(draft.assignors(), config)
-        job = _job(group.group_id, draft.epoch, assignor, members, targets, draft.regexes, topics)
+        job = _job(
+            group.group_id, draft.epoch, assignor, members, targets, draft.regexes, event.topics
+        )
         if is_first:
             yield from job.running()
         elif not job.step():
             self._jobs[group.group_id] = job
-            decision.arm(assignment_timer(group.group_id), now_ms)
+            event.arm(assignment_timer(group.group_id), event.now_ms)
             return
         made = job.result, targets, draft.epoch
-        yield from append_assignment(decision, group.group_id, *made, now_ms)
+        yield from append_assignment(event, group.group_id, *made)
         draft.assignment_epoch = draft.epoch
         draft.target = job.result.get(draft.member.member_id, NO_ASSIGNMENT)
-        decision.cancel(assignment_timer(group.group_id))
+        event.cancel(assignment_timer(group.group_id))
 
     def due(
-        self,
-        group: ConsumerGroup,
-        config: ConsumerGroupConfig,
-        topics: Topics,
-        now_ms: int,
-        decision: Decision,
-    ) -> Steps[Job | None]:
+        self, group: ConsumerGroup, config: ConsumerGroupConfig, event: Event
+    ) -> Slices[Job | None]:
         """What is left to be done, if it takes longer."""
         job = self._jobs.get(group.group_id)
         if job is not None:
             return job
         if group.is_empty or group.epoch <= group.assignment_epoch:
             return None
-        due_ms = due_at(group, config, now_ms)
-        if due_ms > now_ms:
-            decision.arm(assignment_timer(group.group_id), due_ms)
+        due_ms = due_at(group, config, event.now_ms)
+        if due_ms > event.now_ms:
+            event.arm(assignment_timer(group.group_id), due_ms)
             return None
         assignor = preferred_assignor(group.assignors, config)
         members, targets = dict(group.members), dict(group.targets)
         regexes = dict(group.regexes)
-        job = _job(group.group_id, group.epoch, assignor, members, targets, regexes, topics)
+        job = _job(group.group_id, group.epoch, assignor, members, targets, regexes, event.topics)
         self._jobs[group.group_id] = job
         if not job.step():
             return job
-        yield from self.computed(group, job, config, now_ms, decision)
+        yield from self.computed(group, job, config, event)
         return None
 
     def computed(
-        self,
-        group: ConsumerGroup,
-        job: Job,
-        config: ConsumerGroupConfig,
-        now_ms: int,
-        decision: Decision,
-    ) -> Slices:
+        self, group: ConsumerGroup, job: Job, config: ConsumerGroupConfig, event: Event
+    ) -> Slices[None]:
         if self._jobs.get(group.group_id) is not job:
             return
         del self._jobs[group.group_id]
@@ -102,18 +88,16 @@ class Targets:
             if held_by in group.members:
                 known[held_by] = target
         made = known, group.targets, job.version
-        yield from append_assignment(decision, group.group_id, *made, now_ms)
+        yield from append_assignment(event, group.group_id, *made)
         if group.epoch > job.version:
-            arm_ms = now_ms + config.assignment_interval_ms
-            decision.arm(assignment_timer(group.group_id), arm_ms)
+            arm_ms = event.now_ms + config.assignment_interval_ms
+            event.arm(assignment_timer(group.group_id), arm_ms)
 
-    def wait(
-        self, group: ConsumerGroup, config: ConsumerGroupConfig, now_ms: int, decision: Decision
-    ) -> None:
+    def wait(self, group: ConsumerGroup, config: ConsumerGroupConfig, event: Event) -> None:
         """The epoch has changed without a heartbeat that could assign."""
         if group.group_id not in self._jobs:
-            due_ms = due_at(group, config, now_ms)
-            decision.arm(assignment_timer(group.group_id), due_ms)
+            due_ms = due_at(group, config, event.now_ms)
+            event.arm(assignment_timer(group.group_id), due_ms)
 
     def forget(self, group_id: str) -> None:
         self._jobs.pop(group_id, None)

@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from suwi.coordinator.decision import Decision, Pace, Slices
+from suwi.coordinator.event import Event
+from suwi.coordinator.topics import Topics
+from suwi.env.slices import Pace, Slices
 from suwi.group.consumer_config import (
     ConsumerGroupConfig,
     assignment_timer,
@@ -23,7 +25,7 @@ from suwi.group.consumer_group import (
     ConsumerGroupMember,
     MemberState,
 )
-from suwi.group.consumer_messages import OwnedPartitions, Topics
+from suwi.group.consumer_messages import OwnedPartitions
 from suwi.group.consumer_rebalances import Rebalances, cause_of
 from suwi.group.consumer_records import (
     append_assignment_epoch,
@@ -56,23 +58,17 @@ class ConsumerUpdates:
     # -- a member changes ------------------------------------------------------------------------
 
     def update(
-        self,
-        draft: Draft,
-        member: ConsumerGroupMember,
-        owned: OwnedPartitions | None,
-        topics: Topics,
-        now_ms: int,
-        decision: Decision,
-    ) -> Slices:
+        self, draft: Draft, member: ConsumerGroupMember, owned: OwnedPartitions | None, event: Event
+    ) -> Slices[None]:
         """From the member as it was to the draft's, which is reconciled in the end."""
         group, after, pace = draft.group, draft.member, Pace()
         assert after.subscription is not None
         config = self._config_of(group.group_id)
         if after.subscription != member.subscription or draft.replaced_id is not None:
-            append_subscription(decision, group.group_id, after.member_id, after.subscription)
+            append_subscription(event, group.group_id, after.member_id, after.subscription)
         has_other_regex = after.topic_regex != member.topic_regex
         if has_other_regex:
-            self.regexes.change(draft, config, topics, now_ms, decision)
+            self.regexes.change(draft, config, event)
         is_changed = has_other_regex
         if after.topic_names != member.topic_names:
             is_changed |= set(after.topic_names) != set(member.topic_names)
@@ -80,53 +76,45 @@ class ConsumerUpdates:
                 yield
         trigger = Trigger.JOIN if draft.before is None else Trigger.SUBSCRIPTION_CHANGE
         cause = cause_of(trigger, after)
-        yield from self._bump(draft, cause if is_changed else None, topics, now_ms, decision)
+        yield from self._bump(draft, cause if is_changed else None, event)
         if draft.epoch > draft.assignment_epoch:
-            yield from self.targets.assign(draft, config, topics, now_ms, decision)
-        yield from self._reconcile(draft, owned, topics, is_changed, now_ms, decision)
-        self._end_rebalance(draft, now_ms, decision)
+            yield from self.targets.assign(draft, config, event)
+        yield from self._reconcile(draft, owned, is_changed, event)
+        self._end_rebalance(draft, event)
 
-    def _bump(
-        self, draft: Draft, cause: Cause | None, topics: Topics, now_ms: int, decision: Decision
-    ) -> Slices:
+    def _bump(self, draft: Draft, cause: Cause | None, event: Event) -> Slices[None]:
         """A new epoch, if there is a cause, or if the topics are not as they were (G21)."""
         group = draft.group
         seen = self._compared.get(group.group_id, _NO_VERSION)
-        if cause is None and seen == topics.version and group.epoch > 0:
+        if cause is None and seen == event.topics.version and group.epoch > 0:
             return
-        if seen not in (topics.version, _NO_VERSION):
-            self.regexes.topics_changed(group, now_ms, decision)
-        self._compared[group.group_id] = topics.version
-        keeps = seen == topics.version and keeps_topics(group, draft.before, draft.member)
+        if seen not in (event.topics.version, _NO_VERSION):
+            self.regexes.topics_changed(group, event)
+        self._compared[group.group_id] = event.topics.version
+        keeps = seen == event.topics.version and keeps_topics(group, draft.before, draft.member)
         if Pace().is_over(len(draft.member.topic_names)):
             yield
         if keeps:
             found = group.metadata_hash
         else:
             names = yield from draft.subscribed_topics()
-            found = yield from metadata_hash(names, topics)
+            found = yield from metadata_hash(names, event.topics)
         if cause is None and group.epoch > 0:
             if found == group.metadata_hash:
                 return
-            cause = _topics_cause(group, topics)
+            cause = _topics_cause(group, event.topics)
         draft.epoch += 1
-        append_epoch(decision, group.group_id, draft.epoch, found)
+        append_epoch(event, group.group_id, draft.epoch, found)
         cause = cause or cause_of(Trigger.JOIN, draft.member)
-        self.rebalances.begin(group, cause, now_ms)
+        self.rebalances.begin(group, cause, event.now_ms)
 
     def _reconcile(
-        self,
-        draft: Draft,
-        owned: OwnedPartitions | None,
-        topics: Topics,
-        is_changed: bool,
-        now_ms: int,
-        decision: Decision,
-    ) -> Slices:
+        self, draft: Draft, owned: OwnedPartitions | None, is_changed: bool, event: Event
+    ) -> Slices[None]:
         member, group_id = draft.member, draft.group.group_id
         if member.is_reconciled_to(draft.assignment_epoch) and not is_changed:
             return
-        subscribed = yield from topic_ids(draft.topics_of_member(), topics)
+        subscribed = yield from topic_ids(draft.topics_of_member(), event.topics)
         current = yield from reconcile(
             member,
             draft.assignment_epoch,
@@ -138,15 +126,15 @@ class ConsumerUpdates:
         )
         if current is member.current and current is not NEW_ASSIGNMENT:
             return
-        yield from append_current(decision, group_id, member.member_id, current)
+        yield from append_current(event, group_id, member.member_id, current)
         timer = consumer_rebalance_timer(group_id, member.member_id)
         if current.state is MemberState.UNREVOKED_PARTITIONS:
-            decision.arm(timer, now_ms + member.rebalance_timeout_ms)
+            event.arm(timer, event.now_ms + member.rebalance_timeout_ms)
         else:
-            decision.cancel(timer)
+            event.cancel(timer)
         draft.member = replace(member, current=current)
 
-    def _end_rebalance(self, draft: Draft, now_ms: int, decision: Decision) -> None:
+    def _end_rebalance(self, draft: Draft, event: Event) -> None:
         group, member = draft.group, draft.member
         if draft.epoch > draft.assignment_epoch:
             return
@@ -157,18 +145,18 @@ class ConsumerUpdates:
         )
         if others_follow and member.is_reconciled_to(draft.assignment_epoch):
             count = len(group.members) + (not is_known)
-            self.rebalances.end(group.group_id, draft.epoch, count, now_ms, decision)
+            self.rebalances.end(group.group_id, draft.epoch, count, event)
 
-    def replace_static(self, draft: Draft, decision: Decision) -> Slices:
+    def replace_static(self, draft: Draft, event: Event) -> Slices[None]:
         """G22: a static member is back under a new id; it takes over target and partitions."""
         old_id = draft.replaced_id
         if old_id is None:
             return
         group_id, member = draft.group.group_id, draft.member
-        append_member_tombstones(decision, group_id, [old_id])
-        yield from append_target(decision, group_id, member.member_id, draft.target)
-        yield from append_current(decision, group_id, member.member_id, member.current)
-        self.cancel_timers(group_id, old_id, decision)
+        append_member_tombstones(event, group_id, [old_id])
+        yield from append_target(event, group_id, member.member_id, draft.target)
+        yield from append_current(event, group_id, member.member_id, member.current)
+        self.cancel_timers(group_id, old_id, event)
 
     # -- members go ------------------------------------------------------------------------------
 
@@ -177,79 +165,73 @@ class ConsumerUpdates:
         group: ConsumerGroup,
         leaving: Sequence[ConsumerGroupMember],
         cause: Cause,
-        topics: Topics,
-        now_ms: int,
-        decision: Decision,
-    ) -> Slices:
+        event: Event,
+    ) -> Slices[None]:
         """For good. G24: with a member its timers go."""
         group_id, pace = group.group_id, Pace()
-        append_member_tombstones(decision, group_id, [member.member_id for member in leaving])
+        append_member_tombstones(event, group_id, [member.member_id for member in leaving])
         for member in leaving:
-            self.cancel_timers(group_id, member.member_id, decision)
+            self.cancel_timers(group_id, member.member_id, event)
             # To replay the tombstones of a member takes as long as what it had is large.
             if pace.is_over(8 + len(member.topic_names) + len(member.current.assigned)):
                 yield
         for regex in unused_regexes(group, leaving):
-            append_regex(decision, group_id, regex, None)
-        is_same_image = self._compared.get(group_id) == topics.version
+            append_regex(event, group_id, regex, None)
+        is_same_image = self._compared.get(group_id) == event.topics.version
         if is_same_image and len(leaving) == 1 and keeps_topics(group, leaving[0], None):
             found = group.metadata_hash
         else:
             names = yield from subscribed_topics(group, leaving)
-            found = yield from metadata_hash(names, topics)
+            found = yield from metadata_hash(names, event.topics)
         epoch = group.epoch + 1
-        append_epoch(decision, group_id, epoch, found)
-        self.rebalances.begin(group, cause, now_ms)
+        append_epoch(event, group_id, epoch, found)
+        self.rebalances.begin(group, cause, event.now_ms)
         if len(leaving) < len(group.members):
-            self.targets.wait(group, self._config_of(group_id), now_ms, decision)
+            self.targets.wait(group, self._config_of(group_id), event)
             return
         # G21: an empty group has nothing to assign.
-        append_assignment_epoch(decision, group_id, epoch, 0)
-        self.rebalances.end(group_id, epoch, 0, now_ms, decision)
-        self.cancel_group_timers(group_id, decision)
+        append_assignment_epoch(event, group_id, epoch, 0)
+        self.rebalances.end(group_id, epoch, 0, event)
+        self.cancel_group_timers(group_id, event)
         self.forget(group_id)
 
-    def cancel_timers(self, group_id: str, member_id: str, decision: Decision) -> None:
-        decision.cancel(consumer_session_timer(group_id, member_id))
-        decision.cancel(consumer_rebalance_timer(group_id, member_id))
+    def cancel_timers(self, group_id: str, member_id: str, event: Event) -> None:
+        event.cancel(consumer_session_timer(group_id, member_id))
+        event.cancel(consumer_rebalance_timer(group_id, member_id))
 
-    def cancel_group_timers(self, group_id: str, decision: Decision) -> None:
-        decision.cancel(assignment_timer(group_id))
-        decision.cancel(regex_timer(group_id))
+    def cancel_group_timers(self, group_id: str, event: Event) -> None:
+        event.cancel(assignment_timer(group_id))
+        event.cancel(regex_timer(group_id))
 
     # -- topics ----------------------------------------------------------------------------------
 
-    def topics_changed(
-        self, group: ConsumerGroup, topics: Topics, now_ms: int, decision: Decision
-    ) -> Slices:
+    def topics_changed(self, group: ConsumerGroup, event: Event) -> Slices[None]:
         """There is a new image. A group that is not told finds out with its next heartbeat."""
-        if group.is_empty or self._compared.get(group.group_id) == topics.version:
+        if group.is_empty or self._compared.get(group.group_id) == event.topics.version:
             return
-        self._compared[group.group_id] = topics.version
-        self.regexes.topics_changed(group, now_ms, decision)
-        found = yield from metadata_hash(group.subscribed_topics(), topics)
+        self._compared[group.group_id] = event.topics.version
+        self.regexes.topics_changed(group, event)
+        found = yield from metadata_hash(group.subscribed_topics(), event.topics)
         if found != group.metadata_hash:
-            cause = _topics_cause(group, topics)
-            self._bump_without_member(group, found, cause, now_ms, decision)
+            cause = _topics_cause(group, event.topics)
+            self._bump_without_member(group, found, cause, event)
 
     def _bump_without_member(
-        self, group: ConsumerGroup, found: int, cause: Cause, now_ms: int, decision: Decision
+        self, group: ConsumerGroup, found: int, cause: Cause, event: Event
     ) -> None:
-        append_epoch(decision, group.group_id, group.epoch + 1, found)
-        self.rebalances.begin(group, cause, now_ms)
-        self.targets.wait(group, self._config_of(group.group_id), now_ms, decision)
+        append_epoch(event, group.group_id, group.epoch + 1, found)
+        self.rebalances.begin(group, cause, event.now_ms)
+        self.targets.wait(group, self._config_of(group.group_id), event)
 
-    def resolved(
-        self, group: ConsumerGroup, job: Job, topics: Topics, now_ms: int, decision: Decision
-    ) -> Slices:
+    def resolved(self, group: ConsumerGroup, job: Job, event: Event) -> Slices[None]:
         """Of regular expressions."""
         config = self._config_of(group.group_id)
-        regexes = self.regexes.resolved(group, job, config, topics, now_ms, decision)
+        regexes = self.regexes.resolved(group, job, config, event)
         if regexes is not None:
             names = yield from subscribed_topics(group, (), None, regexes)
-            found = yield from metadata_hash(names, topics)
+            found = yield from metadata_hash(names, event.topics)
             cause = Cause(Trigger.SUBSCRIPTION_CHANGE, reason="regular expressions resolved anew")
-            self._bump_without_member(group, found, cause, now_ms, decision)
+            self._bump_without_member(group, found, cause, event)
 
     def forget(self, group_id: str) -> None:
         self.targets.forget(group_id)

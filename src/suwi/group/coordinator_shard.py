@@ -5,32 +5,39 @@ the only way in which persisted state changes. Kafka's GroupCoordinatorShard.
 Invariant (hazard H0): what is persisted of this state is what a replay of the log gives.
 """
 
-from collections.abc import Callable, Generator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Slices, TimerKey, Token
-from suwi.coordinator.record import CoordinatorRecord
-from suwi.coordinator.record_facts import RecordFacts
+from suwi.coordinator.event import Event, TimerKey
+from suwi.coordinator.record import CoordinatorRecord, RecordFacts
+from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.env.slices import Slices
 from suwi.group.classic_coordinator import ClassicCoordinator
 from suwi.group.classic_group import ClassicGroup, ClassicState, HeldBytes
 from suwi.group.classic_group_records import GroupMetadataKey
-from suwi.group.classic_join import ClassicGroupConfig, JoinEvent
+from suwi.group.classic_join import ClassicGroupConfig
 from suwi.group.classic_messages import (
     JoinRequest,
-    LeavingMember,
+    LeaveRequest,
     SyncRequest,
     SyncResponse,
 )
 from suwi.group.consumer_config import ConsumerGroupConfig
 from suwi.group.consumer_coordinator import ConsumerCoordinator
 from suwi.group.consumer_group import ConsumerGroup
-from suwi.group.consumer_messages import HeartbeatRequest, Topics
+from suwi.group.consumer_messages import HeartbeatRequest
 from suwi.group.groups import Group, Groups
 from suwi.group.history import Cause, Rebalance, Trigger
 from suwi.group.offset_records import OffsetCommitKey
-from suwi.group.offset_requests import EXPIRY, Committer, OffsetRequests
+from suwi.group.offset_requests import (
+    EXPIRY,
+    CommitRequest,
+    Committer,
+    OffsetDeleteRequest,
+    OffsetRequests,
+)
 from suwi.group.target_assignment import Job
 from suwi.records.record import Marker
 
@@ -52,11 +59,10 @@ class GroupCoordinatorShard:
         self,
         config: GroupConfig,
         new_id: Callable[[], str],
-        topics: Callable[[], Topics],
         held_by_all: Callable[[], int] | None = None,
     ) -> None:
-        """`topics` are those of the newest metadata image. `held_by_all`: the sum of
-        `held_beyond_records` of all shards of the broker."""
+        """`new_id` makes member ids. `held_by_all`: the sum of `held_beyond_records` of all shards
+        of the broker."""
         self.held_beyond_records = HeldBytes()
         self.groups = Groups()
         self.offsets = self.groups.offsets
@@ -64,7 +70,6 @@ class GroupCoordinatorShard:
             self.groups, config.offsets_retention_ms, config.expiry_interval_ms
         )
         self.config = config
-        self._topics = topics
         self._classic = ClassicCoordinator(
             config.classic, new_id, held_by_all or (lambda: self.held_beyond_records.total)
         )
@@ -83,21 +88,18 @@ class GroupCoordinatorShard:
 
     # -- the classic protocol --------------------------------------------------------------------
 
-    def join(
-        self, request: JoinRequest, token: Token, now_ms: int, decision: Decision
-    ) -> Slices | None:
+    def join(self, request: JoinRequest, event: Event) -> Slices[None] | None:
         group_id = request.group_id
         consumer = self.groups.consumer.get(group_id)
         if consumer is not None and not consumer.is_empty:
-            topics = self._topics()
-            return self._consumer.join(consumer, request, token, topics, now_ms, decision)
+            return self._consumer.join(consumer, request, event)
         if consumer is not None:
-            self._consumer.delete(consumer, decision)
+            self._consumer.delete(consumer, event)
         group = self.groups.classic.get(group_id)
         if group is None:
             group = self._new_classic(group_id)
-            group.state_since_ms = now_ms
-        self._classic.join(JoinEvent(group, request, token, now_ms, decision))
+            group.state_since_ms = event.now_ms
+        self._classic.join(group, request, event)
         if group.members or group.pending_members:
             self.groups.classic[group_id] = group
         return None
@@ -105,102 +107,96 @@ class GroupCoordinatorShard:
     def _new_classic(self, group_id: str) -> ClassicGroup:
         return ClassicGroup(group_id, held_beyond_records=self.held_beyond_records)
 
-    def sync(self, request: SyncRequest, token: Token, now_ms: int, decision: Decision) -> None:
+    def sync(self, request: SyncRequest, event: Event) -> None:
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
-            self._consumer.sync(group, request, token, self._topics(), now_ms, decision)
+            self._consumer.sync(group, request, event)
         elif group is None:
-            decision.reply(token, SyncResponse(ErrorCode.unknown_member_id))
+            event.reply(SyncResponse(ErrorCode.unknown_member_id))
         else:
-            self._classic.sync(group, request, token, now_ms, decision)
+            self._classic.sync(group, request, event)
 
-    def heartbeat(self, who: Committer, token: Token, now_ms: int, decision: Decision) -> None:
+    def heartbeat(self, who: Committer, event: Event) -> None:
         group = self.groups.get(who.group_id)
         error = ErrorCode.unknown_member_id
         if group is not None:
             sender = who.member_id, who.instance_id, who.generation
             if isinstance(group, ConsumerGroup):
-                error = self._consumer.classic_heartbeat(group, *sender, now_ms, decision)
+                error = self._consumer.classic_heartbeat(group, *sender, event)
             else:
-                error = self._classic.heartbeat(group, *sender, now_ms, decision)
-        decision.reply(token, error)
+                error = self._classic.heartbeat(group, *sender, event)
+        event.reply(error)
 
-    def leave(
-        self,
-        group_id: str,
-        leaving: Sequence[LeavingMember],
-        token: Token,
-        now_ms: int,
-        decision: Decision,
-    ) -> Slices:
+    def leave(self, request: LeaveRequest, event: Event) -> Slices[None]:
         """The reply: an error for each member."""
-        group = self.groups.get(group_id)
+        group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
-            topics = self._topics()
-            errors = yield from self._consumer.leave(group, leaving, topics, now_ms, decision)
-            decision.reply(token, errors)
+            errors = yield from self._consumer.leave(group, request.members, event)
+            event.reply(errors)
         elif group is None:
-            decision.reply(token, [ErrorCode.unknown_member_id] * len(leaving))
+            event.reply([ErrorCode.unknown_member_id] * len(request.members))
         else:
-            errors = yield from self._classic.leave(group, leaving, now_ms, decision)
-            decision.reply(token, errors)
+            errors = yield from self._classic.leave(group, request.members, event)
+            event.reply(errors)
             self._drop_if_nothing(group)
 
     # -- the consumer protocol (KIP-848) ---------------------------------------------------------
 
-    def consumer_heartbeat(
-        self, request: HeartbeatRequest, token: Token, now_ms: int, decision: Decision
-    ) -> Slices:
-        topics = self._topics()
+    def consumer_heartbeat(self, request: HeartbeatRequest, event: Event) -> Slices[None]:
         classic = self.groups.classic.get(request.group_id)
         if classic is not None and classic.state is not ClassicState.EMPTY:
-            response = yield from self._consumer.upgrade(classic, request, topics, now_ms, decision)
+            response = yield from self._consumer.upgrade(classic, request, event)
         else:
             if classic is not None and request.member_epoch == 0:
-                decision.append(GroupMetadataKey(request.group_id), None)
+                event.append(GroupMetadataKey(request.group_id), None)
             group = self.groups.consumer.get(request.group_id)
-            beat = group, request, topics, now_ms, decision
-            response = yield from self._consumer.heartbeat(*beat)
+            response = yield from self._consumer.heartbeat(group, request, event)
         if response.error is not ErrorCode.none:
-            decision.records.clear()
+            event.records.clear()
         elif classic is not None:
             self._classic.forget(request.group_id)
-        decision.reply(token, response)
+        event.reply(response)
 
-    # -- deletion --------------------------------------------------------------------------------
+    # -- offsets, deletion -----------------------------------------------------------------------
 
-    def delete_group(self, group_id: str, token: Token, decision: Decision) -> Slices:
-        error = yield from self.offset_requests.delete_group(group_id, decision)
+    def commit_offsets(self, request: CommitRequest, event: Event) -> Slices[None]:
+        """The reply: an error for each of the offsets."""
+        return self.offset_requests.commit(request.who, request.offsets(event.now_ms), event)
+
+    def delete_offsets(self, request: OffsetDeleteRequest, event: Event) -> Slices[None]:
+        """The reply: an error for the whole request, or one for each partition."""
+        return self.offset_requests.delete_offsets(request, event)
+
+    def delete_group(self, group_id: str, event: Event) -> Slices[None]:
+        error = yield from self.offset_requests.delete_group(group_id, event)
         if error is ErrorCode.none:
             self._consumer.forget(group_id)
-        decision.reply(token, error)
+        event.reply(error)
 
-    def topics_changed(
-        self, deleted: frozenset[str], topics: Topics, now_ms: int, decision: Decision
-    ) -> Slices:
+    def topics_changed(self, deleted: frozenset[str], event: Event) -> Slices[None]:
         """There is a new image; these topics were deleted."""
         if deleted:
-            yield from self.offset_requests.topics_deleted(deleted, decision)
+            yield from self.offset_requests.topics_deleted(deleted, event)
         self._to_compare = [group.group_id for group in self.groups.consumer]
-        yield from self._compare_topics(topics, now_ms, decision)
+        yield from self._compare_topics(event)
 
-    def _compare_topics(self, topics: Topics, now_ms: int, decision: Decision) -> Slices:
+    def _compare_topics(self, event: Event) -> Slices[None]:
         """Tell some groups of a new image. The others follow in events of their own, or find out
         with their next heartbeat."""
-        decision.is_atomic = False
+        event.is_atomic = False
         left = _TOPICS_COMPARED_PER_EVENT
         while self._to_compare:
             if left <= 0:
-                decision.arm(_COMPARE, now_ms)
+                event.arm(_COMPARE, event.now_ms)
                 return
             group = self.groups.consumer.get(self._to_compare.pop())
             if group is not None:
                 left -= 1 + len(group.subscribers)
-                yield from self._consumer.topics_changed(group, topics, now_ms, decision)
+                yield from self._consumer.topics_changed(group, event)
 
     # -- the runtime's side ----------------------------------------------------------------------
 
-    def replay(self, record: CoordinatorRecord, facts: RecordFacts) -> Slices | None:
+    def replay(self, record: CoordinatorRecord, facts: RecordFacts) -> Slices[None] | None:
         key, value = record
         if isinstance(key, OffsetCommitKey):
             self.offsets.replay(key, value, facts)
@@ -219,20 +215,19 @@ class GroupCoordinatorShard:
             return self.groups.consumer.replay(record)
         return None
 
-    def replaying_marker(self, marker: Marker, facts: RecordFacts) -> Generator[None, None, None]:
+    def replaying_marker(self, marker: Marker, facts: RecordFacts) -> Slices[None]:
         return self.offsets.replaying_marker(marker, facts)
 
     def committed(self, end_offset: int) -> bool:
         return self.offsets.committed(end_offset)
 
-    def elected(self, now_ms: int, decision: Decision) -> Slices:
-        decision.is_atomic = False
-        topics = self._topics()
+    def elected(self, event: Event) -> Slices[None]:
+        event.is_atomic = False
         for group in self.groups.classic.values():
-            self._classic.loaded(group, now_ms, decision)
+            self._classic.loaded(group, event)
         for consumer in list(self.groups.consumer):
-            yield from self._consumer.loaded(consumer, topics, now_ms, decision)
-        self.offset_requests.arm_expiry(now_ms, decision)
+            yield from self._consumer.loaded(consumer, event)
+        self.offset_requests.arm_expiry(event)
 
     def resigned(self) -> None:
         self.offset_requests.stop_expiry()
@@ -253,43 +248,42 @@ class GroupCoordinatorShard:
     def only_replies(self, _key: TimerKey) -> bool:
         return False
 
-    def expired(self, key: TimerKey, now_ms: int, decision: Decision) -> Slices | None:
+    def expired(self, key: TimerKey, event: Event) -> Slices[None] | None:
         if key == EXPIRY:
-            return self.offset_requests.expire(now_ms, decision)
-        return self._expired(key, now_ms, decision)
+            return self.offset_requests.expire(event)
+        return self._expired(key, event)
 
-    def _expired(self, key: TimerKey, now_ms: int, decision: Decision) -> Slices:
+    def _expired(self, key: TimerKey, event: Event) -> Slices[None]:
         assert isinstance(key, tuple)
         if key == _COMPARE:
-            yield from self._compare_topics(self._topics(), now_ms, decision)
+            yield from self._compare_topics(event)
             return
         kind, group_id, *rest = key
         if kind == _JOB:
-            yield from self._step(key, now_ms, decision)
+            yield from self._step(key, event)
             return
         consumer = self.groups.consumer.get(group_id)
         if consumer is not None:
-            fired = consumer, key, self._topics(), now_ms, decision
-            job = yield from self._consumer.timer_expired(*fired)
+            job = yield from self._consumer.timer_expired(consumer, key, event)
             if job is not None:
                 step = (_JOB, group_id, kind)
                 self._jobs[step] = job
-                decision.arm(step, now_ms)
+                event.arm(step, event.now_ms)
             return
         group = self.groups.classic.get(group_id)
         if group is None:
             return
         if kind == "session":
-            self._classic.session_timed_out(group, rest[0], now_ms, decision)
+            self._classic.session_timed_out(group, rest[0], event)
         elif kind == "join":
-            self._classic.join_timed_out(group, now_ms, decision)
+            self._classic.join_timed_out(group, event)
         elif kind == "sync":
-            self._classic.sync_timed_out(group, now_ms, decision)
+            self._classic.sync_timed_out(group, event)
         elif kind == "consumer-downgrade":
-            self._classic.downgraded(group, Cause(Trigger.DOWNGRADE), now_ms, decision)
+            self._classic.downgraded(group, Cause(Trigger.DOWNGRADE), event)
         self._drop_if_nothing(group)
 
-    def _step(self, key: TimerKey, now_ms: int, decision: Decision) -> Slices:
+    def _step(self, key: TimerKey, event: Event) -> Slices[None]:
         """Go on with work that takes long."""
         job = self._jobs.get(key)
         group = self.groups.consumer.get(job.group_id) if job is not None else None
@@ -297,9 +291,9 @@ class GroupCoordinatorShard:
             self._jobs.pop(key, None)
         elif job.step():
             del self._jobs[key]
-            yield from self._consumer.job_done(group, job, self._topics(), now_ms, decision)
+            yield from self._consumer.job_done(group, job, event)
         else:
-            decision.arm(key, now_ms)
+            event.arm(key, event.now_ms)
 
     def _drop_if_nothing(self, group: ClassicGroup) -> None:
         """Ids that were handed out and never used leave nothing behind (hazard G4)."""
@@ -308,3 +302,6 @@ class GroupCoordinatorShard:
             group.release()
             self.groups.classic.pop(group.group_id, None)
             self._classic.forget(group.group_id)
+
+
+GroupRuntime: TypeAlias = CoordinatorRuntime[GroupCoordinatorShard]

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from suwi.coordinator.runtime import CoordinatorRuntime
-from suwi.coordinator.shard_context import ShardContext
+from suwi.coordinator.shard_replica import ShardContext
+from suwi.coordinator.topics import Topics
 from suwi.env import Env
 from suwi.env.problems import ProblemKind
 from suwi.env.tasks import Tasks
@@ -18,7 +19,6 @@ from suwi.group.consumer_config import ConsumerGroupConfig
 from suwi.group.consumer_protocol import subscribed_topics
 from suwi.group.coordinator_shard import GroupConfig, GroupCoordinatorShard
 from suwi.group.history import History, Rebalance
-from suwi.group.image_topics import ImageTopics
 from suwi.group.records import GROUP_RECORDS
 from suwi.group.stats import GroupStats, OffsetsCommitted
 from suwi.group.topic_changes import TopicChanges
@@ -48,7 +48,7 @@ class GroupCoordinator:
     ) -> None:
         """`brokers_max`: how many brokers there will ever be, where that is known."""
         self.history = History()
-        self._topics = ImageTopics(image(), 0)
+        self._topics = Topics(image(), 0)
         self.stats = GroupStats()
         self._topic_changes = TopicChanges()
         self._clock = env.clock
@@ -72,10 +72,7 @@ class GroupCoordinator:
             image,
             ShardContext(
                 lambda: GroupCoordinatorShard(
-                    groups,
-                    lambda: str(env.random.uuid()),
-                    lambda: self._topics,
-                    self._held_beyond_records,
+                    groups, lambda: str(env.random.uuid()), self._held_beyond_records
                 ),
                 GROUP_RECORDS,
                 env.clock,
@@ -84,6 +81,7 @@ class GroupCoordinator:
                 _SILENT_FETCHES_MAX * config.replica_fetch_wait_max_ms / 1000,
                 self._notice,
                 self._shard_failed,
+                self.topics,
             ),
         )
 
@@ -104,7 +102,7 @@ class GroupCoordinator:
             configs["min.insync.replicas"] = str(_MIN_ISR)
         return NewTopic(OFFSETS_TOPIC, self._config.offsets_topic_num_partitions, replicas, configs)
 
-    def topics(self) -> ImageTopics:
+    def topics(self) -> Topics:
         """Those of the newest image."""
         return self._topics
 
@@ -136,15 +134,13 @@ class GroupCoordinator:
         if not self._topics.is_outdated_by(new):
             return
         self._topic_changes.apply_image(old, new, self._clock.now_ms())
-        topics = self._topics = ImageTopics(new, self._topics.version + 1)
+        self._topics = Topics(new, self._topics.version + 1)
         deleted = frozenset(
             topic.name
             for topic_id, topic in old.topics_by_id.items()
             if topic_id not in new.topics_by_id
         )
-        self.runtime.tell_all(
-            lambda shard, now_ms, decision: shard.topics_changed(deleted, topics, now_ms, decision)
-        )
+        self.runtime.tell_all(GroupCoordinatorShard.topics_changed, deleted)
 
     def _notice(self, notice: Any) -> None:
         if isinstance(notice, OffsetsCommitted):

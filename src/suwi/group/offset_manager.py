@@ -5,11 +5,12 @@ Invariant: nothing of a group is left once its last offset is gone.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from suwi.coordinator.decision import RECORDS_PER_SLICE, Decision, Slices
-from suwi.coordinator.record_facts import RecordFacts
+from suwi.coordinator.event import RECORDS_PER_SLICE, Event
+from suwi.coordinator.record import RecordFacts
+from suwi.env.slices import Slices
 from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
 from suwi.group.offsets import GroupOffsets, Partition, partition_of
 from suwi.model.ids import NO_TIMESTAMP
@@ -56,26 +57,26 @@ class OffsetManager:
 
     # -- requests --------------------------------------------------------------------------------
 
-    def commit(self, group_id: str, offset: OffsetToCommit, decision: Decision) -> None:
+    def commit(self, group_id: str, offset: OffsetToCommit, event: Event) -> None:
         topic, partition, value = offset
-        decision.append(OffsetCommitKey(group_id, topic, partition), value)
+        event.append(OffsetCommitKey(group_id, topic, partition), value)
 
-    def delete(self, group_id: str, partition: Partition, decision: Decision) -> bool:
+    def delete(self, group_id: str, partition: Partition, event: Event) -> bool:
         """Whether there was anything. It takes along what a transaction has staged before."""
         offsets = self._by_group.get(group_id)
         if offsets is None or not (offsets.has_latest(partition) or offsets.has_staged(partition)):
             return False
-        decision.append(OffsetCommitKey(group_id, *partition), None)
+        event.append(OffsetCommitKey(group_id, *partition), None)
         return True
 
-    def delete_all(self, group_id: str, decision: Decision) -> Slices:
+    def delete_all(self, group_id: str, event: Event) -> Slices[None]:
         """What a transaction has staged stays, with its partition (hazard G13)."""
         offsets = self._by_group.get(group_id)
         if offsets is None:
             return
         for number, (partition, _) in enumerate(offsets.latest(), 1):
             if not offsets.has_staged(partition):
-                decision.append(OffsetCommitKey(group_id, *partition), None)
+                event.append(OffsetCommitKey(group_id, *partition), None)
             if number % _CHECKED_PER_SLICE == 0:
                 yield
 
@@ -84,9 +85,8 @@ class OffsetManager:
         group_id: str,
         counts_from: Callable[[str, OffsetCommitValue], int | None],
         retention_ms: int,
-        now_ms: int,
-        decision: Decision,
-    ) -> Generator[None, None, bool]:
+        event: Event,
+    ) -> Slices[bool]:
         """Delete what is too old; whether all offsets of the group are gone then. `counts_from`
         says since when an offset is of no use, None if it may be of use."""
         offsets = self._by_group.get(group_id)
@@ -100,11 +100,11 @@ class OffsetManager:
             if since_ms is None:
                 is_over = False
             elif value.expire_timestamp_ms != NO_TIMESTAMP:
-                is_over = now_ms >= value.expire_timestamp_ms
+                is_over = event.now_ms >= value.expire_timestamp_ms
             else:
-                is_over = now_ms - since_ms >= retention_ms
+                is_over = event.now_ms - since_ms >= retention_ms
             if is_over and not offsets.has_staged(partition):
-                decision.append(OffsetCommitKey(group_id, *partition), None)
+                event.append(OffsetCommitKey(group_id, *partition), None)
             else:
                 left += 1
         return not left and not offsets.has_staged()
@@ -131,7 +131,7 @@ class OffsetManager:
         if value is None:
             self._drop_if_empty(key.group_id, offsets)
 
-    def replaying_marker(self, marker: Marker, facts: RecordFacts) -> Generator[None, None, None]:
+    def replaying_marker(self, marker: Marker, facts: RecordFacts) -> Slices[None]:
         for group_id in self._staged_by.pop(facts.producer_id, {}):
             offsets = self._by_group.get(group_id)
             if offsets is None:

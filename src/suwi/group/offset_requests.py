@@ -3,18 +3,14 @@
 Hazards G1, G2, G12, G13, G20, G23.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import (
-    RECORDS_PER_SLICE,
-    Decision,
-    Slices,
-    Token,
-    TransactionalProducer,
-)
+from suwi.coordinator.event import RECORDS_PER_SLICE, Event, TransactionalProducer
+from suwi.env.slices import Slices
 from suwi.group.classic_group import ClassicGroup, ClassicState
 from suwi.group.classic_group_records import GroupMetadataKey
 from suwi.group.classic_join import check_member
@@ -33,9 +29,13 @@ from suwi.group.offset_manager import (
 from suwi.group.offset_records import OffsetCommitValue
 from suwi.group.offsets import Partition
 from suwi.group.stats import OffsetsCommitted
+from suwi.metadata.image import Topic
+from suwi.model.ids import NO_TIMESTAMP, NO_TOPIC_ID
+from suwi.wire.offset_commit import CommittedPartition
 
 EXPIRY: Final = ("expiry",)
 _NOT_FOUND_FROM: Final = 9
+_TIMESTAMP_MAX: Final = 2**63 - 1
 
 
 class Committer(NamedTuple):
@@ -52,6 +52,52 @@ class Committer(NamedTuple):
     """Whose transaction the offsets are part of (TxnOffsetCommit)."""
 
 
+class CheckedTopic(NamedTuple):
+    """One topic of a commit, with an error for each partition that is refused for itself alone."""
+
+    key: str | UUID
+    """Its name or its id, as the request has it."""
+    topic: Topic | None
+    partitions: Sequence[CommittedPartition]
+    errors: list[ErrorCode]
+
+
+class CommitRequest(NamedTuple):
+    """The partitions of `topics` that were not refused for themselves are to be committed."""
+
+    who: Committer
+    topics: Iterable[CheckedTopic]
+    retention_ms: int = -1
+    """-1: that of the broker."""
+    answered: Iterable[CheckedTopic] = ()
+    """All topics of the request, for its reply."""
+
+    def offsets(self, now_ms: int) -> Iterator[OffsetToCommit]:
+        """The record of an offset with an expiry of its own has no place for the topic's id. It is
+        left out of the value as well, so that a coordinator knows what its successor will."""
+        expire_ms = NO_TIMESTAMP
+        if self.retention_ms >= 0:
+            expire_ms = min(now_ms + self.retention_ms, _TIMESTAMP_MAX)
+        has_id = expire_ms == NO_TIMESTAMP
+        for _, topic, partitions, errors in self.topics:
+            if topic is None:
+                continue
+            topic_id = topic.id if has_id else NO_TOPIC_ID
+            for (index, offset, leader_epoch, metadata), error in zip(
+                partitions, errors, strict=True
+            ):
+                if error is ErrorCode.none:
+                    value = OffsetCommitValue(
+                        offset, leader_epoch, metadata or "", now_ms, expire_ms, topic_id
+                    )
+                    yield OffsetToCommit(topic.name, index, value)
+
+
+class OffsetDeleteRequest(NamedTuple):
+    group_id: str
+    partitions: Iterable[Partition]
+
+
 class OffsetRequests:
     def __init__(self, groups: Groups, retention_ms: int, expiry_interval_ms: int) -> None:
         self._groups = groups
@@ -64,14 +110,8 @@ class OffsetRequests:
     # -- OffsetCommit, TxnOffsetCommit -----------------------------------------------------------
 
     def commit(
-        self,
-        who: Committer,
-        offsets: Iterable[OffsetToCommit],
-        token: Token,
-        now_ms: int,
-        decision: Decision,
-    ) -> Slices:
-        """The reply: an error for each of the offsets."""
+        self, who: Committer, offsets: Iterable[OffsetToCommit], event: Event
+    ) -> Slices[None]:
         group = self._groups.with_members(who.group_id)
         if group is None and who.generation >= 0:
             # Only then it matters whether nobody or an empty group is asked for a member.
@@ -87,7 +127,7 @@ class OffsetRequests:
             )
         else:
             fence = CommitFence(_refusal(group, who) or ErrorCode.none)
-        decision.producer = who.producer
+        event.producer = who.producer
         if (
             isinstance(group, ClassicGroup)
             and fence.error is ErrorCode.none
@@ -95,83 +135,81 @@ class OffsetRequests:
         ):
             member = group.members.get(who.member_id)
             if member is not None:
-                reset_session(group, member, now_ms, decision)
+                reset_session(group, member, event)
         errors = []
         error = fence.error
         for number, each in enumerate(offsets, 1):
             if fence.member is not None:
                 error = fence.of(each.value.topic_id, each.partition)
             if not error:
-                self._offsets.commit(who.group_id, each, decision)
+                self._offsets.commit(who.group_id, each, event)
             errors.append(error)
             if number % RECORDS_PER_SLICE == 0:
                 yield
-        if decision.records:
-            decision.notices_when_committed.append(OffsetsCommitted(len(decision.records)))
-        decision.reply(token, errors)
+        if event.records:
+            event.notices_when_committed.append(OffsetsCommitted(len(event.records)))
+        event.reply(errors)
 
     # -- OffsetDelete, DeleteGroups --------------------------------------------------------------
 
-    def delete_offsets(
-        self, group_id: str, partitions: Iterable[Partition], token: Token, decision: Decision
-    ) -> Slices:
-        """The reply: an error for the whole request, or one for each partition."""
+    def delete_offsets(self, request: OffsetDeleteRequest, event: Event) -> Slices[None]:
+        group_id, partitions = request
         group = self._groups.get(group_id)
         if group is None:
-            decision.reply(token, ErrorCode.group_id_not_found)
+            event.reply(ErrorCode.group_id_not_found)
             return
         if isinstance(group, ClassicGroup) and not (
             group.state is ClassicState.EMPTY or group.uses_consumer_protocol
         ):
-            decision.reply(token, ErrorCode.non_empty_group)
+            event.reply(ErrorCode.non_empty_group)
             return
         subscribed = _subscribed(group)
         errors = []
-        decision.is_atomic = False
+        event.is_atomic = False
         for number, partition in enumerate(partitions, 1):
             if number % RECORDS_PER_SLICE == 0:
                 yield
             if subscribed is None or partition[0] in subscribed:
                 errors.append(ErrorCode.group_subscribed_to_topic)
             else:
-                self._offsets.delete(group_id, partition, decision)
+                self._offsets.delete(group_id, partition, event)
                 errors.append(ErrorCode.none)
-        decision.reply(token, errors)
+        event.reply(errors)
 
-    def delete_group(self, group_id: str, decision: Decision) -> Generator[None, None, ErrorCode]:
+    def delete_group(self, group_id: str, event: Event) -> Slices[ErrorCode]:
         group = self._groups.get(group_id)
         if group is None:
             return ErrorCode.group_id_not_found
         if not _is_empty(group):
             return ErrorCode.non_empty_group
-        decision.is_atomic = False
-        yield from self._offsets.delete_all(group_id, decision)
-        _append_tombstones(group, decision)
+        event.is_atomic = False
+        yield from self._offsets.delete_all(group_id, event)
+        _append_tombstones(group, event)
         return ErrorCode.none
 
-    def topics_deleted(self, topics: frozenset[str], decision: Decision) -> Slices:
-        """Offsets go with their topic (hazard G23)."""
-        decision.is_atomic = False
+    def topics_deleted(self, deleted: frozenset[str], event: Event) -> Slices[None]:
+        """The offsets of a topic are deleted with it (hazard G23)."""
+        event.is_atomic = False
         checked = 0
         for group_id in list(self._offsets.groups()):
             offsets = self._offsets.of(group_id)
             if offsets is None:
                 continue
             for partition in offsets.latest_or_staged():
-                if partition[0] in topics:
-                    self._offsets.delete(group_id, partition, decision)
+                if partition[0] in deleted:
+                    self._offsets.delete(group_id, partition, event)
                 checked += 1
                 if checked % EXPIRY_CHECKED_PER_EVENT == 0:
                     yield
 
     # -- expiry ----------------------------------------------------------------------------------
 
-    def arm_expiry(self, now_ms: int, decision: Decision) -> None:
-        decision.arm(EXPIRY, now_ms + self._expiry_interval_ms)
+    def arm_expiry(self, event: Event) -> None:
+        event.arm(EXPIRY, event.now_ms + self._expiry_interval_ms)
 
-    def expire(self, now_ms: int, decision: Decision) -> Slices:
+    def expire(self, event: Event) -> Slices[None]:
         """One part of a round; the rest follows in events of its own."""
-        decision.is_atomic = False
+        event.is_atomic = False
         if self._expiring is None:
             self._expiring = iter(self._groups.ids())
         checked = 0
@@ -179,17 +217,17 @@ class OffsetRequests:
             group, offsets = self._groups.get(group_id), self._offsets.of(group_id)
             checked += 1 + (len(offsets) if offsets is not None else 0)
             if group is not None:
-                yield from self._expire_group(group, now_ms, decision)
-            if len(decision.records) >= EXPIRED_PER_EVENT or checked >= EXPIRY_CHECKED_PER_EVENT:
-                decision.arm(EXPIRY, now_ms)
+                yield from self._expire_group(group, event)
+            if len(event.records) >= EXPIRED_PER_EVENT or checked >= EXPIRY_CHECKED_PER_EVENT:
+                event.arm(EXPIRY, event.now_ms)
                 return
         self.stop_expiry()
-        self.arm_expiry(now_ms, decision)
+        self.arm_expiry(event)
 
     def stop_expiry(self) -> None:
         self._expiring = None
 
-    def _expire_group(self, group: Group, now_ms: int, decision: Decision) -> Slices:
+    def _expire_group(self, group: Group, event: Event) -> Slices[None]:
         subscribed = _subscribed(group)
         is_empty = _is_empty(group)
         is_settled = isinstance(group, ConsumerGroup) or group.state is ClassicState.STABLE
@@ -207,10 +245,10 @@ class OffsetRequests:
             return value.commit_timestamp_ms
 
         all_gone = yield from self._offsets.expire(
-            group.group_id, counts_from, self._retention_ms, now_ms, decision
+            group.group_id, counts_from, self._retention_ms, event
         )
         if all_gone and is_empty and not _has_pending_members(group):
-            _append_tombstones(group, decision)
+            _append_tombstones(group, event)
 
 
 def _refusal(group: ClassicGroup | None, who: Committer) -> ErrorCode | None:
@@ -256,8 +294,8 @@ def _subscribed(group: Group) -> frozenset[str] | None:
     return subscribed_topics(group)
 
 
-def _append_tombstones(group: Group, decision: Decision) -> None:
+def _append_tombstones(group: Group, event: Event) -> None:
     if isinstance(group, ConsumerGroup):
-        append_group_tombstones(decision, group)
+        append_group_tombstones(event, group)
     else:
-        decision.append(GroupMetadataKey(group.group_id), None)
+        event.append(GroupMetadataKey(group.group_id), None)

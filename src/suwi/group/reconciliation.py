@@ -8,7 +8,7 @@ of what it owns, without those partitions, ends that; a heartbeat without a list
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-from suwi.coordinator.decision import Pace, Steps
+from suwi.env.slices import Pace, Slices
 from suwi.group.consumer_group import (
     NOTHING_OWNED,
     ConsumerGroupMember,
@@ -36,7 +36,7 @@ def reconcile(
     owner: Callable[[TopicId, int], str | None],
     *,
     subscription_changed: bool = False,
-) -> Steps[CurrentAssignment]:
+) -> Slices[CurrentAssignment]:
     """The same object if nothing changes. Whatever the target says, a topic that the member is no
     longer subscribed to is revoked."""
     current, pace = member.current, Pace()
@@ -59,7 +59,7 @@ def reconcile(
 
 def _only(
     of_topics: Mapping[TopicId, _T], subscribed: Collection[TopicId], pace: Pace
-) -> Steps[dict[TopicId, _T]]:
+) -> Slices[dict[TopicId, _T]]:
     found = {}
     for topic_id, partitions in of_topics.items():
         if topic_id in subscribed:
@@ -69,7 +69,7 @@ def _only(
     return found
 
 
-def _reports(reported: OwnedPartitions | None, pending: Owned, pace: Pace) -> Steps[bool]:
+def _reports(reported: OwnedPartitions | None, pending: Owned, pace: Pace) -> Slices[bool]:
     """Whether the member may still use one of these."""
     if reported is None:
         return True
@@ -84,7 +84,7 @@ def _reports(reported: OwnedPartitions | None, pending: Owned, pace: Pace) -> St
 
 def _changed(
     current: CurrentAssignment, after: CurrentAssignment, pace: Pace
-) -> Steps[CurrentAssignment]:
+) -> Slices[CurrentAssignment]:
     if (after.epoch, after.state) != (current.epoch, current.state):
         return after
     for was, owned in (
@@ -106,7 +106,7 @@ def _unsubscribe(
     subscribed: Collection[TopicId],
     reported: OwnedPartitions | None,
     pace: Pace,
-) -> Steps[CurrentAssignment]:
+) -> Slices[CurrentAssignment]:
     """Without waiting for a new target, it gives up what it is no longer subscribed to."""
     kept = yield from _only(current.assigned, subscribed, pace)
     if len(kept) == len(current.assigned):
@@ -131,7 +131,7 @@ def _next(
     reported: OwnedPartitions | None,
     owner: Callable[[TopicId, int], str | None],
     pace: Pace,
-) -> Steps[CurrentAssignment]:
+) -> Slices[CurrentAssignment]:
     current = member.current
     assigned: dict[TopicId, dict[int, int]] = {}
     revoking: dict[TopicId, dict[int, int]] = {}

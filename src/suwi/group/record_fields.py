@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from suwi.coordinator.decision import Pace, Steps
+from suwi.env.slices import Pace, Slices
 from suwi.wire.primitives import Reader, compact_string, count, uvarint
 
 INT8: Final = struct.Struct(">b")
@@ -41,7 +41,7 @@ def read_int32s(reader: Reader) -> tuple[int, ...]:
     return struct.unpack_from(f">{items}i", reader.buffer, reader.take(4 * items))
 
 
-def strings(values: Sequence[str]) -> Steps[bytes]:
+def strings(values: Sequence[str]) -> Slices[bytes]:
     pace, encoded = Pace(), [count(len(values), True)]
     for value in values:
         encoded.append(compact_string(value))
@@ -50,7 +50,7 @@ def strings(values: Sequence[str]) -> Steps[bytes]:
     return b"".join(encoded)
 
 
-def read_strings(reader: Reader) -> Steps[tuple[str, ...]]:
+def read_strings(reader: Reader) -> Slices[tuple[str, ...]]:
     pace, found = Pace(), []
     for _ in range(reader.count(True, 1)):
         found.append(reader.string(True))

@@ -9,7 +9,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final
 
-from suwi.coordinator.decision import Steps
+from suwi.env.slices import Slices
 
 COST_PER_SLICE: Final = 600_000
 """Of matches: instructions of the expression times characters, of which each takes up to 8 ns where
@@ -87,7 +87,7 @@ def _text(error: Exception) -> str:
     return detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(detail)
 
 
-def resolve(regexes: Sequence[str], names: Sequence[str]) -> Steps[dict[str, tuple[str, ...]]]:
+def resolve(regexes: Sequence[str], names: Sequence[str]) -> Slices[dict[str, tuple[str, ...]]]:
     """By expression the topics whose whole name it matches, in order. One that cannot be compiled
     (it comes from the log of another broker) matches nothing."""
     found: dict[str, tuple[str, ...]] = {}

@@ -10,11 +10,11 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
-from suwi.coordinator.decision import Pace, Slices, Steps
+from suwi.coordinator.topics import Topic, Topics
+from suwi.env.slices import Pace, Slices
 from suwi.group.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec
 from suwi.group.consumer_group import ConsumerGroupMember, Target
 from suwi.group.consumer_group_records import ConsumerGroupRegularExpressionValue
-from suwi.group.consumer_messages import Topic, Topics
 from suwi.model.ids import TopicId
 
 _SIGN: Final = 1 << 63
@@ -30,7 +30,7 @@ class Job:
         self,
         group_id: str,
         version: int,
-        steps: Steps[Any],
+        steps: Slices[Any],
         instances: Mapping[str, str] | None = None,
     ) -> None:
         """`version`: the group epoch of an assignment, the image of regular expressions.
@@ -51,7 +51,7 @@ class Job:
                 self.result, self.is_done = end.value, True
         return self.is_done
 
-    def running(self) -> Slices:
+    def running(self) -> Slices[None]:
         """All of it, in slices of the event that needs it."""
         while not self.step():
             yield
@@ -63,7 +63,7 @@ def _topic_hash(topic: Topic) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
 
-def metadata_hash(names: Iterable[str], topics: Topics) -> Steps[int]:
+def metadata_hash(names: Iterable[str], topics: Topics) -> Slices[int]:
     """Differs if one of these topics was created, deleted, made anew or given partitions.
 
     0 if there is none of them. In whichever order they come.
@@ -79,7 +79,7 @@ def metadata_hash(names: Iterable[str], topics: Topics) -> Steps[int]:
     return value - _MODULUS if value >= _SIGN else value
 
 
-def topic_ids(names: Iterable[str], topics: Topics) -> Steps[frozenset[TopicId]]:
+def topic_ids(names: Iterable[str], topics: Topics) -> Slices[frozenset[TopicId]]:
     pace, found = Pace(), set()
     for name in names:
         topic = topics.by_name(name)
@@ -96,7 +96,7 @@ def assign(
     targets: Mapping[str, Target],
     regexes: Mapping[str, ConsumerGroupRegularExpressionValue],
     topics: Topics,
-) -> Steps[Assignment]:
+) -> Slices[Assignment]:
     known: dict[tuple[tuple[str, ...], str | None], frozenset[TopicId]] = {}
     specs: dict[str, MemberSpec] = {}
     pace = Pace()

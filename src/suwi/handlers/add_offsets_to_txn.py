@@ -9,12 +9,12 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.requests import coordinator_error
-from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.coordinator.runtime import coordinator_error
 from suwi.handlers.errors import reply
 from suwi.handlers.find_coordinator import CoordinatorTopic
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
+from suwi.transaction.coordinator_shard import TransactionRuntime
 from suwi.transaction.messages import AddPartitionsRequest, Producer
 from suwi.transaction.transaction_requests import add_partitions, fenced_as
 
@@ -22,7 +22,7 @@ _PRODUCER_FENCED_FROM: Final = 2
 
 
 class AddOffsetsToTxn:
-    def __init__(self, transactions: CoordinatorRuntime, groups: CoordinatorTopic) -> None:
+    def __init__(self, transactions: TransactionRuntime, groups: CoordinatorTopic) -> None:
         self._transactions = transactions
         self._groups = groups
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.coordinator.event import Call
 from suwi.handlers.coordinator_requests import HASHED_CHARACTERS
 from suwi.handlers.errors import reply
 from suwi.handlers.slices import SlicedItems, SlicedResponse
@@ -17,10 +17,14 @@ from suwi.model.topic_names import INTERNAL_TOPICS
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.transaction.coordinator_shard import (
+    TransactionCoordinatorShard,
+    TransactionRuntime,
+)
 from suwi.transaction.held_requests import HELD_MS_MAX_OF_BROKERS
 from suwi.transaction.messages import AddPartitionsRequest, Producer
 from suwi.transaction.transaction_metadata import TRANSACTION_VERSION_2
-from suwi.transaction.transaction_requests import PartitionsAdded, fenced_as
+from suwi.transaction.transaction_requests import begin_adding_partitions, errors_of, fenced_as
 
 _PRODUCER_FENCED_FROM: Final = 2
 _SEVERAL_FROM: Final = 4
@@ -33,7 +37,7 @@ _PARTITIONS: Final = "results_by_partition"
 
 
 class AddPartitionsToTxn:
-    def __init__(self, transactions: CoordinatorRuntime, replicas: ReplicaManager) -> None:
+    def __init__(self, transactions: TransactionRuntime, replicas: ReplicaManager) -> None:
         self._transactions = transactions
         self._replicas = replicas
 
@@ -83,10 +87,10 @@ class AddPartitionsToTxn:
         if refused:
             others = dict.fromkeys(wanted.partitions, ErrorCode.operation_not_attempted)
             return {**others, **refused}
-        return PartitionsAdded(self._transactions, wanted)
+        return begin_adding_partitions(self._transactions, wanted)
 
 
-_Begun: TypeAlias = PartitionsAdded | dict[TopicPartition, ErrorCode]
+_Begun: TypeAlias = Call[TransactionCoordinatorShard] | dict[TopicPartition, ErrorCode]
 
 
 class _Work(NamedTuple):
@@ -109,7 +113,7 @@ class _Work(NamedTuple):
 
     async def add_results(self, begun: _Begun) -> None:
         """By topic, in the order of the request."""
-        errors = begun if isinstance(begun, dict) else await begun.errors()
+        errors = begun if isinstance(begun, dict) else await errors_of(begun)
         name: str | None = None
         for tp, error in errors.items():
             if tp.topic != name:

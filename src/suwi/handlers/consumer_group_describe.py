@@ -1,15 +1,17 @@
 """ConsumerGroupDescribe v0-v1 (KIP-848). v1: which members use the classic protocol."""
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.requests import coordinator_error
-from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.coordinator.runtime import coordinator_error
+from suwi.coordinator.topics import Topic, Topics
+from suwi.env.slices import Slices
 from suwi.group.consumer_describe import describe
 from suwi.group.consumer_group import ConsumerGroup
-from suwi.group.consumer_messages import DescribedGroup, DescribedMember, Topic, Topics
+from suwi.group.consumer_messages import DescribedGroup, DescribedMember
+from suwi.group.coordinator_shard import GroupRuntime
 from suwi.handlers.authorized_operations import on_group
 from suwi.handlers.coordinator_requests import hashing
 from suwi.handlers.slices import Sliced, SlicedResponse, each_once, in_slices
@@ -24,7 +26,7 @@ _CONSUMER_MEMBER: Final = 1
 
 
 class ConsumerGroupDescribe:
-    def __init__(self, groups: CoordinatorRuntime, topics: Callable[[], Topics]) -> None:
+    def __init__(self, groups: GroupRuntime, topics: Callable[[], Topics]) -> None:
         self._groups = groups
         self._topics = topics
 
@@ -50,9 +52,7 @@ class ConsumerGroupDescribe:
                     yield
         return response.reply()
 
-    def _describe(
-        self, group_id: str
-    ) -> Generator[None, None, tuple[dict[str, Any], Iterable[DescribedMember]]]:
+    def _describe(self, group_id: str) -> Slices[tuple[dict[str, Any], Iterable[DescribedMember]]]:
         if not group_id:
             return _refused(group_id, ErrorCode.invalid_group_id, None), ()
         try:

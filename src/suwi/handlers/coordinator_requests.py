@@ -1,16 +1,27 @@
-"""Requests to a coordinator: to the shard that a key belongs to, and its reply, now or later."""
+"""Requests that the shard of a coordinator decides.
+
+A handler declares three things: which call its request is (`call_of`), how the response of the
+machine is encoded (`encode`), and which response an error is (`error_response`).
+`CoordinatorHandler` gives the call to the shard, and sends the reply, at once or later.
+"""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from itertools import repeat
-from typing import Any, Final
+from typing import Final, Generic, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Token
-from suwi.coordinator.requests import Decide, coordinator_error
-from suwi.coordinator.runtime import CoordinatorRuntime
-from suwi.net.answers import Answer, Later, Promise, Reply, as_promise
+from suwi.coordinator.event import Call
+from suwi.coordinator.machine import M
+from suwi.coordinator.runtime import CoordinatorRuntime, coordinator_error
+from suwi.env.slices import Slices, run_to_end
+from suwi.handlers.slices import Sliced, begin
+from suwi.net.answers import Answer, Exclusive, Later, Promise, Reply, as_promise
+from suwi.net.dispatch import Request
+
+Response = TypeVar("Response")
 
 HASHED_CHARACTERS: Final = 64
 """So many characters of a key cost as much as an item of a slice."""
@@ -22,69 +33,69 @@ def hashing(key: str) -> Iterator[None]:
     return repeat(None, len(key) // HASHED_CHARACTERS)
 
 
-class ReplyToken(Token):
-    """The reply of a request: made by `encode` from a response, by `refuse` from an error. A large
-    one is made in slices, and comes later."""
+class CoordinatorHandler(Generic[M, Response]):
+    def __init__(self, runtime: CoordinatorRuntime[M]) -> None:
+        self._runtime = runtime
 
-    __slots__ = ("_encode", "_promise", "_refuse", "reply")
+    def call_of(self, request: Request) -> Call[M] | Slices[Call[M]] | ErrorCode:
+        """What is asked, and which method of the machine decides it; in slices if the request is
+        large. An error refuses the request."""
+        raise NotImplementedError
 
-    def __init__(
-        self, encode: Callable[[Any], Reply | Later], refuse: Callable[[ErrorCode], Reply]
-    ) -> None:
-        self.reply: Reply | Later | None = None
-        self._encode = encode
-        self._refuse = refuse
-        self._promise: Promise | None = None
+    def encode(self, request: Request, response: Response) -> Reply | Sliced:
+        raise NotImplementedError
 
-    def resolve(self, response: Any) -> None:
-        try:
-            reply = self._encode(response)
-        except Exception as error:  # A bug, but of this reply alone: its shard goes on.
-            reply = self._refuse(coordinator_error(error))
-        self._keep(reply)
+    def error_response(self, request: Request, error: ErrorCode) -> Response:
+        raise NotImplementedError
 
-    def fail(self, error: Exception) -> None:
-        self._keep(self._refuse(coordinator_error(error)))
+    def reply_to(self, request: Request, call: Call[M]) -> Reply | Sliced:
+        """The reply to a call that is done."""
+        if call.error is not None:
+            response = self.error_response(request, coordinator_error(call.error))
+            return self.encode(request, response)
+        return self.encode(request, call.response)
 
-    def _keep(self, reply: Reply | Later) -> None:
-        if self._promise is None:
-            self.reply = reply
-        elif isinstance(reply, Later):
-            as_promise(asyncio.get_running_loop(), reply.reply).when_kept(self._promise.keep)
+    def __call__(self, request: Request) -> Answer:
+        call = self.call_of(request)
+        if isinstance(call, ErrorCode):
+            refusal = self.encode(request, self.error_response(request, call))
+            return refusal if isinstance(refusal, Reply) else run_to_end(refusal)
+        if not isinstance(call, Call):
+            return Exclusive(self._answer_large(request, call))
+        self._runtime.submit(call)
+        if not call.is_done:
+            promise = Promise(_nothing)
+            call.when_done(partial(self._keep, request, promise))
+            return Later(promise)
+        reply = self._reply(request, call)
+        if isinstance(reply, Reply):
+            return reply
+        return Later(request.connection.slices.run(reply))
+
+    async def _answer_large(self, request: Request, calling: Slices[Call[M]]) -> Reply:
+        slices = request.connection.slices
+        call = await slices.run(calling)
+        await self._runtime.submit(call).done()
+        reply = self._reply(request, call)
+        return reply if isinstance(reply, Reply) else await slices.run(reply)
+
+    def _keep(self, request: Request, promise: Promise, call: Call[M]) -> None:
+        reply = self._reply(request, call)
+        if isinstance(reply, Reply):
+            promise.keep(reply)
         else:
-            self._promise.keep(reply)
+            running = request.connection.slices.run(reply)
+            as_promise(asyncio.get_running_loop(), running).when_kept(promise.keep)
 
-    def answer(self) -> Answer:
-        """The reply if it is there already, else one that comes later."""
-        if self.reply is not None:
-            return self.reply
-        self._promise = Promise(_nothing)
-        return Later(self._promise)
+    def _reply(self, request: Request, call: Call[M]) -> Reply | Sliced:
+        """A large one goes on in slices."""
+        try:
+            reply = self.reply_to(request, call)
+        except Exception as error:  # A bug, but of this reply alone: its shard goes on.
+            call.error = error
+            reply = self.reply_to(request, call)
+        return reply if isinstance(reply, Reply) else begin(reply)
 
 
 def _nothing() -> None:
-    pass
-
-
-def ask_shard(
-    runtime: CoordinatorRuntime,
-    key: str,
-    decide: Decide,
-    encode: Callable[[Any], Reply | Later],
-    refuse: Callable[[ErrorCode], Reply],
-    *,
-    writes: bool = True,
-    prolongs: bool = False,
-) -> Answer:
-    """Let the shard of `key` decide. `writes` and `prolongs` as in `Shard.submit`."""
-    token = ReplyToken(encode, refuse)
-    try:
-        runtime.shard_of(key).submit(
-            lambda machine, now_ms, decision: decide(machine, token, now_ms, decision),
-            token,
-            writes=writes,
-            prolongs=prolongs,
-        )
-    except Exception as error:
-        return refuse(coordinator_error(error))
-    return token.answer()
+    """A client that hangs up does not take back what it has asked for."""

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.requests import coordinator_error
-from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.coordinator.runtime import coordinator_error
 from suwi.coordinator.shard import Shard
-from suwi.coordinator.shard_context import Activation
+from suwi.coordinator.shard_replica import Activation
 from suwi.group.consumer_group import ConsumerGroup
+from suwi.group.coordinator_shard import GroupCoordinatorShard, GroupRuntime
 from suwi.group.history import History, Rebalance
 from suwi.handlers.json_body import read_json
 from suwi.net.answers import Answer, CloseConnection, Exclusive, Reply
@@ -27,7 +27,7 @@ _SLICE_S: Final = 0.002
 
 
 class DescribeGroupHistory:
-    def __init__(self, groups: CoordinatorRuntime, history: History) -> None:
+    def __init__(self, groups: GroupRuntime, history: History) -> None:
         self._groups = groups
         self._history = history
 
@@ -51,7 +51,10 @@ class DescribeGroupHistory:
 
 
 def _moves(
-    shard: Shard, group_id: str, rebalances: list[Rebalance], is_complete: bool
+    shard: Shard[GroupCoordinatorShard],
+    group_id: str,
+    rebalances: list[Rebalance],
+    is_complete: bool,
 ) -> list[Activation]:
     """Those that the group has lived through."""
     first = rebalances[0] if rebalances else None

@@ -3,14 +3,15 @@
 What clients keep in the group (subscriptions, assignments) shows only while it is stable.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.requests import coordinator_error
-from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.coordinator.runtime import coordinator_error
+from suwi.env.slices import Slices
 from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState
+from suwi.group.coordinator_shard import GroupRuntime
 from suwi.handlers.authorized_operations import on_group
 from suwi.handlers.coordinator_requests import hashing
 from suwi.handlers.slices import Sliced, SlicedResponse, each_once, in_slices
@@ -29,7 +30,7 @@ class _Described(NamedTuple):
 
 
 class DescribeGroups:
-    def __init__(self, groups: CoordinatorRuntime) -> None:
+    def __init__(self, groups: GroupRuntime) -> None:
         self._groups = groups
 
     def __call__(self, request: Request) -> Answer:
@@ -53,7 +54,7 @@ class DescribeGroups:
                     yield
         return response.reply()
 
-    def _describe(self, group_id: str, version: int) -> Generator[None, None, _Described]:
+    def _describe(self, group_id: str, version: int) -> Slices[_Described]:
         try:
             shard = yield from self._groups.shard_to_read(group_id)
         except Exception as error:

@@ -1,17 +1,18 @@
 """DescribeTransactions v0. Of transactional ids that this broker coordinates."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.requests import coordinator_error
-from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.coordinator.runtime import coordinator_error
+from suwi.env.slices import Slices
 from suwi.handlers.coordinator_requests import hashing
 from suwi.handlers.slices import Sliced, SlicedResponse, each_once, in_slices
 from suwi.model.ids import TopicPartition
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
+from suwi.transaction.coordinator_shard import TransactionRuntime
 from suwi.transaction.transaction_records import TransactionLogValue, in_order
 
 _PARTITIONS_OF_AN_ITEM: Final = 32
@@ -22,7 +23,7 @@ _Described: TypeAlias = tuple[dict[str, Any], Iterable[TopicPartition]]
 
 
 class DescribeTransactions:
-    def __init__(self, transactions: CoordinatorRuntime) -> None:
+    def __init__(self, transactions: TransactionRuntime) -> None:
         self._transactions = transactions
 
     def __call__(self, request: Request) -> Answer:
@@ -46,7 +47,7 @@ class DescribeTransactions:
                     yield
         return response.reply()
 
-    def _describe(self, transactional_id: str) -> Generator[None, None, _Described]:
+    def _describe(self, transactional_id: str) -> Slices[_Described]:
         if not transactional_id:
             return _refused(transactional_id, ErrorCode.invalid_request)
         try:

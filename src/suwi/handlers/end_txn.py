@@ -8,10 +8,10 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.handlers.errors import reply
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
+from suwi.transaction.coordinator_shard import TransactionCoordinatorShard, TransactionRuntime
 from suwi.transaction.messages import EndTxnRequest, Producer, ProducerResponse
 from suwi.transaction.producer_ids import ProducerIds
 from suwi.transaction.transaction_metadata import TRANSACTION_VERSION_2
@@ -27,7 +27,7 @@ _TOLD: Final = {
 
 
 class EndTxn:
-    def __init__(self, producer_ids: ProducerIds, transactions: CoordinatorRuntime) -> None:
+    def __init__(self, producer_ids: ProducerIds, transactions: TransactionRuntime) -> None:
         self._producer_ids = producer_ids
         self._transactions = transactions
 
@@ -53,6 +53,7 @@ class EndTxn:
         return await ask_for_producer(
             self._transactions,
             self._producer_ids,
+            TransactionCoordinatorShard.end_transaction,
             EndTxnRequest(
                 asked.transactional_id,
                 Producer(asked.producer_id, asked.producer_epoch),

@@ -37,7 +37,7 @@ class CoordinatorTopic:
 
     def __init__(
         self,
-        runtime: CoordinatorRuntime,
+        runtime: CoordinatorRuntime[Any],
         new_topic: Callable[[], NewTopic],
         create_topic: CreateTopic,
     ) -> None:

@@ -23,7 +23,8 @@ from suwi.model.errors import (
 from suwi.model.ids import NO_OFFSET, ProducerId, TopicPartition
 from suwi.replica.partition_transactions import TxnMarker
 from suwi.replica.replica_manager import ReplicaManager
-from suwi.transaction.marker_appender import Coordinators, Errors, TxnMarkers
+from suwi.transaction.marker_appender import Errors, TxnMarkers
+from suwi.transaction.transaction_search import TransactionSearch
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +40,11 @@ class _OpenTransaction(NamedTuple):
 
 class HangingTransactions:
     def __init__(
-        self, replicas: ReplicaManager, txn_markers: TxnMarkers, coordinators: Coordinators
+        self, replicas: ReplicaManager, txn_markers: TxnMarkers, search: TransactionSearch
     ) -> None:
         self._replicas = replicas
         self._txn_markers = txn_markers
-        self._coordinators = coordinators
+        self._search = search
 
     async def abort(
         self, asked: Sequence[tuple[TxnMarker, Sequence[TopicPartition]]]
@@ -70,7 +71,7 @@ class HangingTransactions:
             raise ClusterAuthorizationFailed("only coordinators commit transactions")
         await self._txn_markers.wait_until_ready([tp])
         found = self._open(tp, marker.producer_id)
-        live, epoch_max = await self._coordinators.find(marker.producer_id, tp)
+        live, epoch_max = await self._search.find(marker.producer_id, tp)
         if live:
             raise InvalidTxnState(
                 f"the transaction in {tp} is that of {live[0]!r}, which has not ended"

@@ -9,13 +9,13 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.handlers.errors import reply
 from suwi.metadata.store import Unavailable
 from suwi.model.errors import error_of
 from suwi.model.ids import ProducerEpoch
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
+from suwi.transaction.coordinator_shard import TransactionCoordinatorShard, TransactionRuntime
 from suwi.transaction.messages import (
     NO_PRODUCER,
     InitProducerIdRequest,
@@ -32,7 +32,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 class InitProducerId:
     def __init__(
-        self, producer_ids: ProducerIds, transactions: CoordinatorRuntime, timeout_ms_max: int
+        self, producer_ids: ProducerIds, transactions: TransactionRuntime, timeout_ms_max: int
     ) -> None:
         self._producer_ids = producer_ids
         self._transactions = transactions
@@ -79,6 +79,7 @@ class InitProducerId:
         return await ask_for_producer(
             self._transactions,
             self._producer_ids,
+            TransactionCoordinatorShard.init_producer_id,
             InitProducerIdRequest(
                 asked.transactional_id, timeout_ms, None if expected == NO_PRODUCER else expected
             ),

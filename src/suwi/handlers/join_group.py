@@ -4,14 +4,13 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Slices, Token
-from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.coordinator.event import Call
 from suwi.group.classic_group import Protocol
 from suwi.group.classic_messages import JoinRequest, JoinResponse
 from suwi.group.coordinator_shard import GroupCoordinatorShard
-from suwi.handlers.coordinator_requests import ask_shard
+from suwi.handlers.coordinator_requests import CoordinatorHandler
 from suwi.handlers.errors import reply
-from suwi.net.answers import Answer, Reply
+from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 
 _REBALANCE_TIMEOUT_FROM = 1
@@ -26,37 +25,51 @@ _NAME_BYTES_MAX = 32_767 - 1 - 36
 """A member id is made of a name and a UUID, and records have 16 bits for the length of a string."""
 
 
-class JoinGroup:
-    def __init__(self, groups: CoordinatorRuntime) -> None:
-        self._groups = groups
-
-    def __call__(self, request: Request) -> Answer:
+class JoinGroup(CoordinatorHandler[GroupCoordinatorShard, JoinResponse]):
+    def call_of(self, request: Request) -> Call[GroupCoordinatorShard] | ErrorCode:
         asked = request.message
-
-        def encode(response: JoinResponse) -> Reply:
-            return _encode(request, response)
-
-        def refuse(error: ErrorCode) -> Reply:
-            return _encode(request, JoinResponse(error, asked.member_id))
-
         if not asked.group_id:
-            return refuse(ErrorCode.invalid_group_id)
+            return ErrorCode.invalid_group_id
         if len(asked.protocols) > _PROTOCOLS_MAX:
-            return refuse(ErrorCode.invalid_request)
-        join = _join_request(request, asked)
+            return ErrorCode.invalid_request
+        join = _join_request(request)
         if len((join.instance_id or join.client_id).encode()) > _NAME_BYTES_MAX:
-            return refuse(ErrorCode.invalid_request)
+            return ErrorCode.invalid_request
+        return Call(GroupCoordinatorShard.join, join, join.group_id)
 
-        def decide(
-            shard: GroupCoordinatorShard, token: Token, now_ms: int, decision: Decision
-        ) -> Slices | None:
-            return shard.join(join, token, now_ms, decision)
+    def error_response(self, request: Request, error: ErrorCode) -> JoinResponse:
+        return JoinResponse(error, request.message.member_id)
 
-        return ask_shard(self._groups, asked.group_id, decide, encode, refuse)
+    def encode(self, request: Request, response: JoinResponse) -> Reply:
+        protocol = response.protocol
+        if protocol is None and request.version < _NO_PROTOCOL_IS_NULL_FROM:
+            protocol = ""
+        members = [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.instance_id,
+                "metadata": member.metadata,
+            }
+            for member in response.members
+        ]
+        return reply(
+            request,
+            {
+                "throttle_time": 0,
+                "error_code": response.error,
+                "generation_id": response.generation,
+                "protocol_type": response.protocol_type,
+                "protocol_name": protocol,
+                "leader": response.leader,
+                "skip_assignment": response.skip_assignment,
+                "member_id": response.member_id,
+                "members": members,
+            },
+        )
 
 
-def _join_request(request: Request, asked: Any) -> JoinRequest:
-    version = request.version
+def _join_request(request: Request) -> JoinRequest:
+    asked, version = request.message, request.version
     session_ms = int(asked.session_timeout.total_seconds() * 1000)
     rebalance_ms = session_ms
     if version >= _REBALANCE_TIMEOUT_FROM:
@@ -84,31 +97,3 @@ def _protocols(asked: Any) -> tuple[Protocol, ...]:
     for protocol in asked.protocols:
         by_name.setdefault(protocol.name, Protocol(protocol.name, protocol.metadata))
     return tuple(by_name.values())
-
-
-def _encode(request: Request, response: JoinResponse) -> Reply:
-    protocol = response.protocol
-    if protocol is None and request.version < _NO_PROTOCOL_IS_NULL_FROM:
-        protocol = ""
-    members = [
-        {
-            "member_id": member.member_id,
-            "group_instance_id": member.instance_id,
-            "metadata": member.metadata,
-        }
-        for member in response.members
-    ]
-    return reply(
-        request,
-        {
-            "throttle_time": 0,
-            "error_code": response.error,
-            "generation_id": response.generation,
-            "protocol_type": response.protocol_type,
-            "protocol_name": protocol,
-            "leader": response.leader,
-            "skip_assignment": response.skip_assignment,
-            "member_id": response.member_id,
-            "members": members,
-        },
-    )

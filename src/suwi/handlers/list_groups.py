@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.group.consumer_group import ConsumerGroup
+from suwi.group.coordinator_shard import GroupRuntime
 from suwi.handlers.slices import in_slices, list_in_slices
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
@@ -18,7 +18,7 @@ _CONSUMER: Final = "consumer"
 
 
 class ListGroups:
-    def __init__(self, groups: CoordinatorRuntime) -> None:
+    def __init__(self, groups: GroupRuntime) -> None:
         self._groups = groups
 
     def __call__(self, request: Request) -> Answer:
@@ -46,8 +46,10 @@ class ListGroups:
                 if group is None:
                     yield None  # deleted since the last slice
                     continue
-                is_consumer = isinstance(group, ConsumerGroup)
-                kind = _CONSUMER if is_consumer else _CLASSIC
+                if isinstance(group, ConsumerGroup):
+                    kind = protocol_type = _CONSUMER
+                else:
+                    kind, protocol_type = _CLASSIC, group.protocol_type or ""
                 is_left_out = (states and group.state.value.lower() not in states) or (
                     types and kind not in types
                 )
@@ -56,7 +58,7 @@ class ListGroups:
                     if is_left_out
                     else {
                         "group_id": group_id,
-                        "protocol_type": kind if is_consumer else group.protocol_type or "",
+                        "protocol_type": protocol_type,
                         "group_state": group.state.value,
                         "group_type": kind,
                     }

@@ -3,13 +3,13 @@
 Of what this broker coordinates.
 """
 
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection
 from typing import Any, Final, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.env import Clock
+from suwi.env.slices import Slices
 from suwi.group.regular_expressions import (
     COST_PER_SLICE,
     InvalidRegularExpression,
@@ -20,6 +20,7 @@ from suwi.handlers.errors import reply
 from suwi.handlers.slices import SLICE_PARTITIONS, Sliced, SlicedItems, in_slices
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
+from suwi.transaction.coordinator_shard import TransactionRuntime
 from suwi.transaction.transaction_records import TransactionLogValue, TransactionState
 from suwi.wire.encoder import EncodedItems
 from suwi.wire.primitives import string
@@ -34,7 +35,7 @@ _Filter: TypeAlias = Callable[[TransactionLogValue], bool]
 
 
 class ListTransactions:
-    def __init__(self, transactions: CoordinatorRuntime, clock: Clock) -> None:
+    def __init__(self, transactions: TransactionRuntime, clock: Clock) -> None:
         self._transactions = transactions
         self._clock = clock
 
@@ -75,7 +76,7 @@ class ListTransactions:
 
     def _list(
         self, request: Request, is_listed: _Filter, pattern: Regex | None
-    ) -> Generator[None, None, list[dict[str, Any]] | EncodedItems]:
+    ) -> Slices[list[dict[str, Any]] | EncodedItems]:
         """In slices that what the pattern may cost bounds. Raises `InvalidRegularExpression`."""
         listed = SlicedItems(request, ("transaction_states",))
         spent = 0

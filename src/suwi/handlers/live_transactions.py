@@ -8,16 +8,16 @@ in an Ongoing or Prepare state.
 
 import json
 
-from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.handlers.json_body import read_json
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.net.answers import CloseConnection, Reply
 from suwi.net.dispatch import Request
+from suwi.transaction.coordinator_shard import TransactionRuntime
 from suwi.transaction.transaction_search import live_ids
 
 
 class LiveTransactions:
-    def __init__(self, transactions: CoordinatorRuntime) -> None:
+    def __init__(self, transactions: TransactionRuntime) -> None:
         self._transactions = transactions
 
     async def __call__(self, request: Request) -> Reply:

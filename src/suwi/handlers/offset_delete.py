@@ -2,10 +2,10 @@
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Slices, Token
-from suwi.coordinator.requests import ask, coordinator_error
-from suwi.coordinator.runtime import CoordinatorRuntime
-from suwi.group.coordinator_shard import GroupCoordinatorShard
+from suwi.coordinator.event import Call
+from suwi.coordinator.runtime import coordinator_error
+from suwi.group.coordinator_shard import GroupCoordinatorShard, GroupRuntime
+from suwi.group.offset_requests import OffsetDeleteRequest
 from suwi.handlers.slices import SlicedResponse
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
@@ -13,7 +13,7 @@ from suwi.replica.replica_manager import ReplicaManager
 
 
 class OffsetDelete:
-    def __init__(self, groups: CoordinatorRuntime, replicas: ReplicaManager) -> None:
+    def __init__(self, groups: GroupRuntime, replicas: ReplicaManager) -> None:
         self._groups = groups
         self._replicas = replicas
 
@@ -33,13 +33,10 @@ class OffsetDelete:
                 if response.count():
                     await request.next_slice()
 
-        def decide(
-            shard: GroupCoordinatorShard, token: Token, now_ms: int, decision: Decision
-        ) -> Slices:
-            return shard.offset_requests.delete_offsets(asked.group_id, partitions, token, decision)
-
+        delete = OffsetDeleteRequest(asked.group_id, partitions)
+        call = Call(GroupCoordinatorShard.delete_offsets, delete, asked.group_id)
         try:
-            deleted = await ask(self._groups, asked.group_id, decide)
+            deleted = await self._groups.submit(call)
         except Exception as error:
             deleted = coordinator_error(error)
         if isinstance(deleted, ErrorCode):

@@ -4,16 +4,16 @@ Answers what is committed: offsets whose records are not yet committed do not sh
 error of the coordinator is also that of each partition asked for, unlike Apache Kafka (ADR 18).
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.requests import coordinator_error
-from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.coordinator.runtime import coordinator_error
+from suwi.env.slices import Slices
 from suwi.group.consumer_group import ConsumerGroup
 from suwi.group.consumer_validation import check_fetch
-from suwi.group.coordinator_shard import GroupCoordinatorShard
+from suwi.group.coordinator_shard import GroupCoordinatorShard, GroupRuntime
 from suwi.group.offset_records import OffsetCommitValue
 from suwi.handlers.coordinator_requests import hashing
 from suwi.handlers.errors import reply
@@ -37,7 +37,7 @@ _FOR_EACH: Final = {ErrorCode.coordinator_not_available: ErrorCode.not_coordinat
 
 
 class OffsetFetch:
-    def __init__(self, groups: CoordinatorRuntime, replicas: ReplicaManager) -> None:
+    def __init__(self, groups: GroupRuntime, replicas: ReplicaManager) -> None:
         self._groups = groups
         self._replicas = replicas
 
@@ -97,7 +97,7 @@ class OffsetFetch:
         response: SlicedResponse,
         member_id: str | None = None,
         member_epoch: int = -1,
-    ) -> Generator[None, None, ErrorCode]:
+    ) -> Slices[ErrorCode]:
         """The error of the group. Each offset is one that was committed while this went on."""
         for _ in (None, *hashing(group_id)):
             if response.count():
@@ -106,7 +106,7 @@ class OffsetFetch:
             shard = yield from self._groups.shard_to_read(group_id)
         except Exception as error:
             return coordinator_error(error)
-        machine: GroupCoordinatorShard = shard.machine
+        machine = shard.machine
         group = machine.group(group_id)
         if isinstance(group, ConsumerGroup):
             error_code = check_fetch(group, member_id, member_epoch)

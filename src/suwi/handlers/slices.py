@@ -8,11 +8,12 @@ Invariant: nothing else runs between two yields; state is checked again after ea
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
+from suwi.env.slices import Slices
 from suwi.handlers.errors import reply
 from suwi.net.answers import Exclusive, Reply
 from suwi.net.dispatch import Request
@@ -28,17 +29,25 @@ _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
 _Topic = TypeVar("_Topic", str, UUID)
 
-Sliced: TypeAlias = Generator[None, None, Reply]
+Sliced: TypeAlias = Slices[Reply]
+
+
+def begin(work: Sliced) -> Reply | Sliced:
+    """Runs the first slice. The reply, if that completes it; otherwise the work."""
+    try:
+        next(work)
+    except StopIteration as done:
+        reply: Reply = done.value
+        return reply
+    return work
 
 
 def in_slices(request: Request, work: Sliced) -> Reply | Exclusive:
     """The reply, if one slice completes it; otherwise continue with one slice per iteration."""
-    try:
-        next(work)
-    except StopIteration as done:
-        answer: Reply = done.value
-        return answer
-    return Exclusive(request.connection.slices.run(work), waits_for_slices_only=True)
+    begun = begin(work)
+    if isinstance(begun, Reply):
+        return begun
+    return Exclusive(request.connection.slices.run(begun), waits_for_slices_only=True)
 
 
 async def sliced(
@@ -59,7 +68,7 @@ async def times_named(request: Request, keys: Iterable[_Key]) -> Counter[_Key]:
     return counted
 
 
-def counting(counted: Counter[_Key], keys: Iterable[_Key]) -> Generator[None, None, None]:
+def counting(counted: Counter[_Key], keys: Iterable[_Key]) -> Slices[None]:
     """Counts in slices: a generator that yields after each."""
     rest = iter(keys)
     while some := list(islice(rest, _COUNTED_AT_ONCE)):

@@ -2,31 +2,23 @@
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token
-from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.coordinator.event import Call
 from suwi.group.classic_messages import SyncRequest, SyncResponse
 from suwi.group.coordinator_shard import GroupCoordinatorShard
-from suwi.handlers.coordinator_requests import ask_shard
+from suwi.handlers.coordinator_requests import CoordinatorHandler
 from suwi.handlers.errors import reply
-from suwi.net.answers import Answer, Reply
+from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 
 _INSTANCE_ID_FROM = 3
 _PROTOCOL_FROM = 5
 
 
-class SyncGroup:
-    def __init__(self, groups: CoordinatorRuntime) -> None:
-        self._groups = groups
-
-    def __call__(self, request: Request) -> Answer:
+class SyncGroup(CoordinatorHandler[GroupCoordinatorShard, SyncResponse]):
+    def call_of(self, request: Request) -> Call[GroupCoordinatorShard] | ErrorCode:
         asked, version = request.message, request.version
-
-        def refuse(error: ErrorCode) -> Reply:
-            return _encode(request, SyncResponse(error))
-
         if not asked.group_id:
-            return refuse(ErrorCode.invalid_group_id)
+            return ErrorCode.invalid_group_id
         sync = SyncRequest(
             asked.group_id,
             asked.member_id,
@@ -36,26 +28,19 @@ class SyncGroup:
             asked.protocol_name if version >= _PROTOCOL_FROM else None,
             {each.member_id: each.assignment for each in asked.assignments},
         )
+        return Call(GroupCoordinatorShard.sync, sync, asked.group_id)
 
-        def decide(
-            shard: GroupCoordinatorShard, token: Token, now_ms: int, decision: Decision
-        ) -> None:
-            shard.sync(sync, token, now_ms, decision)
+    def error_response(self, request: Request, error: ErrorCode) -> SyncResponse:
+        return SyncResponse(error)
 
-        def encode(response: SyncResponse) -> Reply:
-            return _encode(request, response)
-
-        return ask_shard(self._groups, asked.group_id, decide, encode, refuse)
-
-
-def _encode(request: Request, response: SyncResponse) -> Reply:
-    return reply(
-        request,
-        {
-            "throttle_time": 0,
-            "error_code": response.error,
-            "protocol_type": response.protocol_type,
-            "protocol_name": response.protocol,
-            "assignment": response.assignment,
-        },
-    )
+    def encode(self, request: Request, response: SyncResponse) -> Reply:
+        return reply(
+            request,
+            {
+                "throttle_time": 0,
+                "error_code": response.error,
+                "protocol_type": response.protocol_type,
+                "protocol_name": response.protocol,
+                "assignment": response.assignment,
+            },
+        )

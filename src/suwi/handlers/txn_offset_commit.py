@@ -5,24 +5,17 @@ The first commit of a transaction is verified with the transaction coordinator. 
 may commit is decided in the same step as the append (hazard T14).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import TransactionalProducer
-from suwi.coordinator.requests import ask, coordinator_error
-from suwi.coordinator.runtime import CoordinatorRuntime
-from suwi.group.offset_requests import Committer
-from suwi.handlers.offset_commit import (
-    CheckedTopic,
-    checking,
-    deciding,
-    reply_in_slices,
-    topics_to_commit,
-)
-from suwi.handlers.slices import SLICE_PARTITIONS
+from suwi.coordinator.event import TransactionalProducer
+from suwi.coordinator.runtime import coordinator_error
+from suwi.group.coordinator_shard import GroupRuntime
+from suwi.group.offset_requests import CheckedTopic, CommitRequest, Committer
+from suwi.handlers.offset_commit import FoundTopic, checking, commit, encoding
 from suwi.handlers.verification import (
     TXN_OFFSET_COMMIT_ADDS_FROM,
     Verifier,
@@ -43,7 +36,7 @@ _UNKNOWN: Final = ErrorCode.unknown_topic_or_partition
 class TxnOffsetCommit:
     def __init__(
         self,
-        groups: CoordinatorRuntime,
+        groups: GroupRuntime,
         replicas: ReplicaManager,
         verifier: Verifier,
         metadata_bytes_max: int,
@@ -57,27 +50,18 @@ class TxnOffsetCommit:
         return Exclusive(self._answer(request))
 
     async def _answer(self, request: Request) -> Reply:
-        image = self._replicas.image
-        has_epochs = request.version >= _LEADER_EPOCH_FROM
-        topics: list[CheckedTopic] = []
-        read = 0
-        for topic in request.message.topics:
-            partitions: list[CommittedPartition] = []
-            found = image.topics.get(topic.name)
-            topics.append(CheckedTopic(topic.name, found, _UNKNOWN, partitions, []))
-            read += 1
-            if read % SLICE_PARTITIONS == 0:
-                await request.next_slice()
-            for each in topic.partitions:
-                partitions.append(_committed(each, has_epochs))
-                read += 1
-                if read % SLICE_PARTITIONS == 0:
-                    await request.next_slice()
-        for _ in checking(topics, self._metadata_bytes_max):
-            await request.next_slice()
-        to_commit = await topics_to_commit(request, topics)
+        slices = request.connection.slices
+        found = self._find(request)
+        topics, to_commit = await slices.run(checking(found, self._metadata_bytes_max))
         errors = await self._commit(request, to_commit) if to_commit else ()
-        return await reply_in_slices(request, topics, errors)
+        return await slices.run(encoding(request, topics, errors))
+
+    def _find(self, request: Request) -> Iterator[FoundTopic]:
+        known = self._replicas.image.topics
+        has_epochs = request.version >= _LEADER_EPOCH_FROM
+        for topic in request.message.topics:
+            partitions = (_committed(each, has_epochs) for each in topic.partitions)
+            yield topic.name, known.get(topic.name), _UNKNOWN, partitions
 
     async def _commit(self, request: Request, topics: list[CheckedTopic]) -> Iterable[ErrorCode]:
         """The error of each offset."""
@@ -90,7 +74,7 @@ class TxnOffsetCommit:
                 return repeat(refusal)
             producer = TransactionalProducer(asked.producer_id, asked.producer_epoch, guard)
             who = _committer(asked, request.version, producer)
-            errors: list[ErrorCode] = await ask(self._groups, asked.group_id, deciding(who, topics))
+            errors: list[ErrorCode] = await self._groups.submit(commit(CommitRequest(who, topics)))
             return errors
         except Exception as error:
             code = coordinator_error(error)

@@ -8,16 +8,17 @@ Invariant (hazard H0): `transactions` is what a replay of the log gives.
 """
 
 from collections.abc import Collection
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Slices, TimerKey, Token
-from suwi.coordinator.record import CoordinatorRecord
-from suwi.coordinator.record_facts import RecordFacts
+from suwi.coordinator.event import Event, TimerKey
+from suwi.coordinator.record import CoordinatorRecord, RecordFacts
+from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.env.slices import Slices
 from suwi.model.ids import NO_PRODUCER_ID, ProducerEpoch
 from suwi.records.record import Marker
-from suwi.transaction.held_requests import HELD, Held, HeldRequests
+from suwi.transaction.held_requests import HELD, HeldRequests
 from suwi.transaction.messages import (
     NEEDS_PRODUCER_ID,
     AddPartitionsRequest,
@@ -55,6 +56,7 @@ _EXPIRY_CHECKED_PER_EVENT: Final = 500
 _ABORT_TIMED_OUT: Final = ("abort timed out",)
 _REMOVE_EXPIRED: Final = ("remove expired",)
 _COMPLETE: Final = "complete"
+_CONCURRENT: Final = ProducerResponse(ErrorCode.concurrent_transactions)
 
 
 class TransactionConfig(NamedTuple):
@@ -81,34 +83,27 @@ class TransactionCoordinatorShard:
 
     # -- InitProducerId --------------------------------------------------------------------------
 
-    def init_producer_id(
-        self, request: InitProducerIdRequest, token: Token, now_ms: int, decision: Decision
-    ) -> None:
+    def init_producer_id(self, request: InitProducerIdRequest, event: Event) -> None:
         transactional_id, expected = request.transactional_id, request.expected
         metadata = self.transactions.get(transactional_id)
         if metadata is None:
             if request.new_producer_id is None:
-                decision.reply(token, NEEDS_PRODUCER_ID)
+                event.reply(NEEDS_PRODUCER_ID)
                 return
             self._last_epochs.pop(transactional_id, None)
-            new = created(request.new_producer_id, request.timeout_ms, now_ms)
-            self._write_and_reply(transactional_id, new, token, decision)
+            new = created(request.new_producer_id, request.timeout_ms, event.now_ms)
+            self._write_and_reply(transactional_id, new, event)
             return
-
-        def again(now_ms: int, decision: Decision) -> None:
-            self.init_producer_id(request, token, now_ms, decision)
-
-        held = Held(token, again, ProducerResponse(ErrorCode.concurrent_transactions))
         if metadata.state in PREPARED:
-            self._held.hold(transactional_id, held, now_ms, decision)
+            self._held.hold(transactional_id, _CONCURRENT, event)
         elif expected is not None and not self._is_known(expected, metadata, transactional_id):
-            decision.reply(token, ProducerResponse(ErrorCode.producer_fenced))
+            event.reply(ProducerResponse(ErrorCode.producer_fenced))
         elif metadata.state in OPEN:
-            self._prepare(transactional_id, fenced(metadata, now_ms), decision)
+            self._prepare(transactional_id, fenced(metadata, event.now_ms), event)
             self._remember(transactional_id, expected)
-            self._held.hold(transactional_id, held, now_ms, decision)
+            self._held.hold(transactional_id, _CONCURRENT, event)
         else:
-            self._initialize(request, metadata, token, now_ms, decision)
+            self._initialize(request, metadata, event)
 
     def _is_known(
         self, expected: Producer, metadata: TransactionLogValue, transactional_id: str
@@ -124,12 +119,7 @@ class TransactionCoordinatorShard:
         )
 
     def _initialize(
-        self,
-        request: InitProducerIdRequest,
-        metadata: TransactionLogValue,
-        token: Token,
-        now_ms: int,
-        decision: Decision,
+        self, request: InitProducerIdRequest, metadata: TransactionLogValue, event: Event
     ) -> None:
         """Give the producer a new epoch, a new id if there is none left (hazard T7), or, if its
         last reply was lost, the same again."""
@@ -140,13 +130,13 @@ class TransactionCoordinatorShard:
             if epoch < EPOCH_OF_CLIENTS_MAX:
                 epoch = ProducerEpoch(epoch + 1)
             elif request.new_producer_id is None:
-                decision.reply(token, NEEDS_PRODUCER_ID)
+                event.reply(NEEDS_PRODUCER_ID)
                 return
             else:
                 producer_id, epoch = request.new_producer_id, ProducerEpoch(0)
             self._remember(transactional_id, expected)
-        new = initialized(metadata, producer_id, epoch, request.timeout_ms, now_ms)
-        self._write_and_reply(transactional_id, new, token, decision)
+        new = initialized(metadata, producer_id, epoch, request.timeout_ms, event.now_ms)
+        self._write_and_reply(transactional_id, new, event)
 
     def _remember(self, transactional_id: str, replaced: Producer | None) -> None:
         if replaced is None:
@@ -164,40 +154,35 @@ class TransactionCoordinatorShard:
 
     # -- partitions ------------------------------------------------------------------------------
 
-    def add_partitions(
-        self, request: AddPartitionsRequest, token: Token, now_ms: int, decision: Decision
-    ) -> None:
+    def add_partitions(self, request: AddPartitionsRequest, event: Event) -> None:
         """The reply: an error for each partition."""
         transactional_id = request.transactional_id
         metadata = self.transactions.get(transactional_id)
         if metadata is None:
-            decision.reply(token, _to_all(request, ErrorCode.invalid_producer_id_mapping))
+            event.reply(_to_all(request, ErrorCode.invalid_producer_id_mapping))
             return
         if request.verify_only:
-            decision.reply(token, self._verify(request, metadata))
+            event.reply(self._verify(request, metadata))
             return
-
-        def again(now_ms: int, decision: Decision) -> None:
-            self.add_partitions(request, token, now_ms, decision)
-
         # Before the checks of id and epoch: the client may have been told those that are in force
         # after the markers (KAFKA-18660).
         if metadata.state in PREPARED:
             refusal = _to_all(request, ErrorCode.concurrent_transactions)
-            held = Held(token, again, refusal, request.held_ms_max)
-            self._held.hold(transactional_id, held, now_ms, decision)
+            self._held.hold(transactional_id, refusal, event, request.held_ms_max)
             return
         error = check_producer(request.producer, metadata)
         if error is ErrorCode.none and not (
             metadata.state in OPEN and metadata.partitions.issuperset(request.partitions)
         ):
-            new = with_partitions(metadata, request.partitions, request.transaction_version, now_ms)
+            new = with_partitions(
+                metadata, request.partitions, request.transaction_version, event.now_ms
+            )
             if len(new.partitions) > _PARTITIONS_MAX:
                 error = ErrorCode.invalid_request
             else:
-                decision.append(TransactionLogKey(transactional_id), new)
+                event.append(TransactionLogKey(transactional_id), new)
                 self._last_epochs.pop(transactional_id, None)  # It has had its last reply.
-        decision.reply(token, _to_all(request, error))
+        event.reply(_to_all(request, error))
 
     def _verify(
         self, request: AddPartitionsRequest, metadata: TransactionLogValue
@@ -214,75 +199,60 @@ class TransactionCoordinatorShard:
 
     # -- EndTxn ----------------------------------------------------------------------------------
 
-    def end_transaction(
-        self, request: EndTxnRequest, token: Token, now_ms: int, decision: Decision
-    ) -> None:
+    def end_transaction(self, request: EndTxnRequest, event: Event) -> None:
         metadata = self.transactions.get(request.transactional_id)
         if metadata is None:
             error = ErrorCode.invalid_producer_id_mapping
-            decision.reply(token, ProducerResponse(error))
+            event.reply(ProducerResponse(error))
             return
         # Before the checks of id and epoch, as in `add_partitions`.
         if metadata.state in PREPARED:
-
-            def again(now_ms: int, decision: Decision) -> None:
-                self.end_transaction(request, token, now_ms, decision)
-
-            refusal = ProducerResponse(ErrorCode.concurrent_transactions)
-            held = Held(token, again, refusal)
-            self._held.hold(request.transactional_id, held, now_ms, decision)
+            self._held.hold(request.transactional_id, _CONCURRENT, event)
             return
         verdict = check_end(request, metadata)
         if verdict is None:
-            self._end(request, metadata, token, now_ms, decision)
+            self._end(request, metadata, event)
         elif verdict is ErrorCode.none:
             # It was decided before, and the reply was lost: here it is again.
             producer = Producer(metadata.producer_id, metadata.producer_epoch)
-            decision.reply(token, ProducerResponse(ErrorCode.none, producer))
+            event.reply(ProducerResponse(ErrorCode.none, producer))
         else:
-            decision.reply(token, ProducerResponse(verdict))
+            event.reply(ProducerResponse(verdict))
 
-    def _end(
-        self,
-        request: EndTxnRequest,
-        metadata: TransactionLogValue,
-        token: Token,
-        now_ms: int,
-        decision: Decision,
-    ) -> None:
+    def _end(self, request: EndTxnRequest, metadata: TransactionLogValue, event: Event) -> None:
         transactional_id, version = request.transactional_id, request.transaction_version
         next_producer_id = NO_PRODUCER_ID
         if version >= TRANSACTION_VERSION_2:
             if metadata.producer_epoch >= EPOCH_OF_CLIENTS_MAX:
                 if request.new_producer_id is None:
-                    decision.reply(token, NEEDS_PRODUCER_ID)
+                    event.reply(NEEDS_PRODUCER_ID)
                     return
                 next_producer_id = request.new_producer_id
             self._remember(transactional_id, request.producer)
         if metadata.state not in OPEN:
-            new = aborted_without_partitions(metadata, next_producer_id, now_ms)
-            self._write_and_reply(transactional_id, new, token, decision)
+            new = aborted_without_partitions(metadata, next_producer_id, event.now_ms)
+            self._write_and_reply(transactional_id, new, event)
             return
         new = prepared(
             metadata,
             is_commit=request.is_commit,
             version=version,
             next_producer_id=next_producer_id,
-            now_ms=now_ms,
+            now_ms=event.now_ms,
         )
-        self._prepare(transactional_id, new, decision)
-        after = completed(new, now_ms)
+        self._prepare(transactional_id, new, event)
+        after = completed(new, event.now_ms)
         producer = Producer(after.producer_id, after.producer_epoch)
-        decision.reply(token, ProducerResponse(ErrorCode.none, producer))
+        event.reply(ProducerResponse(ErrorCode.none, producer))
 
     # -- markers ---------------------------------------------------------------------------------
 
-    def _prepare(self, transactional_id: str, new: TransactionLogValue, decision: Decision) -> None:
-        decision.append(TransactionLogKey(transactional_id), new)
-        self._send_markers(transactional_id, new, decision)
+    def _prepare(self, transactional_id: str, new: TransactionLogValue, event: Event) -> None:
+        event.append(TransactionLogKey(transactional_id), new)
+        self._send_markers(transactional_id, new, event)
 
     def _send_markers(
-        self, transactional_id: str, metadata: TransactionLogValue, decision: Decision
+        self, transactional_id: str, metadata: TransactionLogValue, event: Event
     ) -> None:
         markers = MarkersToSend(
             transactional_id,
@@ -292,53 +262,53 @@ class TransactionCoordinatorShard:
             metadata.client_transaction_version,
         )
         self._sending[transactional_id] = markers
-        decision.notices_when_committed.append(markers)
+        event.notices_when_committed.append(markers)
 
     def is_sending(self, markers: MarkersToSend) -> bool:
         """Whether the markers are still to be written, by this coordinator."""
         return self._sending.get(markers.transactional_id) is markers
 
-    def markers_written(self, markers: MarkersToSend, now_ms: int, decision: Decision) -> None:
+    def markers_written(self, markers: MarkersToSend, event: Event) -> None:
         if self.is_sending(markers):
             # By a timer: it is tried again if there are too few in-sync replicas.
-            decision.arm((_COMPLETE, markers.transactional_id), now_ms)
+            event.arm((_COMPLETE, markers.transactional_id), event.now_ms)
 
-    def _complete(self, transactional_id: str, now_ms: int, decision: Decision) -> None:
+    def _complete(self, transactional_id: str, event: Event) -> None:
         if self._sending.pop(transactional_id, None) is None:
             return
         metadata = self.transactions[transactional_id]
-        decision.append(TransactionLogKey(transactional_id), completed(metadata, now_ms))
-        self._held.ended(transactional_id, now_ms, decision)
+        event.append(TransactionLogKey(transactional_id), completed(metadata, event.now_ms))
+        self._held.ended(transactional_id, event)
 
     # -- time ------------------------------------------------------------------------------------
 
-    def _abort_timed_out(self, now_ms: int, decision: Decision) -> Slices:
-        decision.is_atomic = False
+    def _abort_timed_out(self, event: Event) -> Slices[None]:
+        event.is_atomic = False
         aborted = 0
-        next_ms = now_ms + self._config.abort_timed_out_interval_ms
+        next_ms = event.now_ms + self._config.abort_timed_out_interval_ms
         for transactional_id, since_ms in list(self._open_since_ms.items()):
             # The clock may have been set back (hazard T20): it counts from the earliest time seen.
-            since_ms = self._open_since_ms[transactional_id] = min(since_ms, now_ms)
+            since_ms = self._open_since_ms[transactional_id] = min(since_ms, event.now_ms)
             metadata = self.transactions[transactional_id]
-            if now_ms - since_ms < metadata.timeout_ms:
+            if event.now_ms - since_ms < metadata.timeout_ms:
                 continue
             if aborted == _ABORTED_PER_EVENT:
-                next_ms = now_ms
+                next_ms = event.now_ms
                 break
-            ended = fenced(metadata, now_ms)
+            ended = fenced(metadata, event.now_ms)
             key = TransactionLogKey(transactional_id)
-            has_room = yield from decision.finding_room_for(key, ended)
+            has_room = yield from event.finding_room_for(key, ended)
             if not has_room:
                 # The topic's maximum was lowered since. It stays open until that is raised again,
                 # and the others do not wait for it.
                 continue
             aborted += 1
             self._last_epochs.pop(transactional_id, None)
-            self._prepare(transactional_id, ended, decision)
-        decision.arm(_ABORT_TIMED_OUT, next_ms)
+            self._prepare(transactional_id, ended, event)
+        event.arm(_ABORT_TIMED_OUT, next_ms)
 
-    def _remove_expired(self, now_ms: int, decision: Decision) -> None:
-        decision.is_atomic = False
+    def _remove_expired(self, event: Event) -> None:
+        event.is_atomic = False
         if not self._expiry_left:
             self._expiry_left = list(self.transactions)
         for _ in range(min(_EXPIRY_CHECKED_PER_EVENT, len(self._expiry_left))):
@@ -346,10 +316,10 @@ class TransactionCoordinatorShard:
             metadata = self.transactions.get(transactional_id)
             if metadata is None or metadata.state not in AT_REST:
                 continue
-            if now_ms - metadata.last_update_ms >= self._config.id_expiration_ms:
-                decision.append(TransactionLogKey(transactional_id), None)
+            if event.now_ms - metadata.last_update_ms >= self._config.id_expiration_ms:
+                event.append(TransactionLogKey(transactional_id), None)
         pause_ms = 0 if self._expiry_left else self._config.remove_expired_interval_ms
-        decision.arm(_REMOVE_EXPIRED, now_ms + pause_ms)
+        event.arm(_REMOVE_EXPIRED, event.now_ms + pause_ms)
 
     # -- the runtime's side ----------------------------------------------------------------------
 
@@ -375,18 +345,18 @@ class TransactionCoordinatorShard:
         elif before is None or before.state not in OPEN or before.start_ms != value.start_ms:
             self._open_since_ms[transactional_id] = value.start_ms
 
-    def replaying_marker(self, _marker: Marker, _facts: RecordFacts) -> Slices:
-        return iter(())  # This topic has no transactional records.
+    def replaying_marker(self, _marker: Marker, _facts: RecordFacts) -> Slices[None]:
+        yield from ()  # This topic has no transactional records.
 
     def committed(self, _end_offset: int) -> bool:
         return False  # Replies wait for it; there is nothing else to do.
 
-    def elected(self, now_ms: int, decision: Decision) -> None:
+    def elected(self, event: Event) -> None:
         for transactional_id in self._prepared:
             metadata = self.transactions[transactional_id]
-            self._send_markers(transactional_id, metadata, decision)
-        decision.arm(_ABORT_TIMED_OUT, now_ms + self._config.abort_timed_out_interval_ms)
-        decision.arm(_REMOVE_EXPIRED, now_ms + self._config.remove_expired_interval_ms)
+            self._send_markers(transactional_id, metadata, event)
+        event.arm(_ABORT_TIMED_OUT, event.now_ms + self._config.abort_timed_out_interval_ms)
+        event.arm(_REMOVE_EXPIRED, event.now_ms + self._config.remove_expired_interval_ms)
 
     def resigned(self) -> None:
         self._last_epochs.clear()
@@ -397,29 +367,34 @@ class TransactionCoordinatorShard:
     def only_replies(self, key: TimerKey) -> bool:
         return isinstance(key, tuple) and key[0] == HELD and key[1] in self._prepared
 
-    def expired(self, key: TimerKey, now_ms: int, decision: Decision) -> Slices | None:
+    def expired(self, key: TimerKey, event: Event) -> Slices[None] | None:
         if key == _ABORT_TIMED_OUT:
-            return self._abort_timed_out(now_ms, decision)
+            return self._abort_timed_out(event)
         if key == _REMOVE_EXPIRED:
-            self._remove_expired(now_ms, decision)
+            self._remove_expired(event)
             return None
         assert isinstance(key, tuple)
         kind, transactional_id = key
         if kind == _COMPLETE:
-            self._complete(transactional_id, now_ms, decision)
+            self._complete(transactional_id, event)
         elif transactional_id in self._prepared:
-            self._held.refuse(transactional_id, decision)
+            self._held.refuse(transactional_id, event)
         else:
-            self._held.release(transactional_id, now_ms, decision)
+            event.call = self._held.release(transactional_id, event)
+            if event.call is not None:
+                return event.call.decide(self, event)
         return None
 
     def _write_and_reply(
-        self, transactional_id: str, new: TransactionLogValue, token: Token, decision: Decision
+        self, transactional_id: str, new: TransactionLogValue, event: Event
     ) -> None:
-        decision.append(TransactionLogKey(transactional_id), new)
+        event.append(TransactionLogKey(transactional_id), new)
         producer = Producer(new.producer_id, new.producer_epoch)
-        decision.reply(token, ProducerResponse(ErrorCode.none, producer))
+        event.reply(ProducerResponse(ErrorCode.none, producer))
 
 
 def _to_all(request: AddPartitionsRequest, error: ErrorCode) -> dict[Any, ErrorCode]:
     return dict.fromkeys(request.partitions, error)
+
+
+TransactionRuntime: TypeAlias = CoordinatorRuntime[TransactionCoordinatorShard]

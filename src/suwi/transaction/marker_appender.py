@@ -10,13 +10,13 @@ Invariant: an answer without error means that the marker is committed, or was al
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, Protocol
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Token
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.env import Clock
 from suwi.env.slices import in_slices
@@ -26,6 +26,7 @@ from suwi.model.ids import ProducerId, TopicPartition
 from suwi.model.topic_names import INTERNAL_TOPICS
 from suwi.replica.partition_transactions import TxnMarker
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.transaction.transaction_search import TransactionSearch
 
 _READY_TIMEOUT_S: Final = 3.0
 _COMMIT_TIMEOUT_S: Final = 3.0
@@ -41,79 +42,23 @@ _TOLD: Final = {
 }
 
 
-Errors = dict[TopicPartition, ErrorCode]
-
-
-class SearchResult(NamedTuple):
-    ids: list[str]
-    coordinator_epoch_max: int
-
-
-class Coordinators(Protocol):
-    """All transaction coordinators of the cluster: `transaction/transaction_search.py`."""
-
-    def find(self, producer_id: int, partition: TopicPartition) -> Awaitable[SearchResult]:
-        """The transactional ids whose transaction with that producer has the partition, and has
-        not ended; and the newest coordinator epoch. Raises CoordinatorNotAvailable."""
-
-    def newest_coordinator_epoch(self) -> Awaitable[int]:
-        """None of them has a greater epoch. Raises `Unavailable`."""
-
-
-class _Outcome(Token):
-    """What becomes of the marker of one partition."""
-
-    __slots__ = ("_done",)
-
-    def __init__(self) -> None:
-        self._done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-
-    def resolve(self, response: Any) -> None:
-        self._end(ErrorCode.none)
-
-    def fail(self, error: Exception) -> None:
-        code, _ = error_of(error)
-        self._end(_TOLD.get(code, code))
-
-    def on_commit(self, error: BrokerError | None) -> None:
-        if error is None:
-            self.resolve(None)
-        else:
-            self.fail(error)
-
-    def _end(self, code: ErrorCode) -> None:
-        if not self._done.done():
-            self._done.set_result(code)
-
-    @property
-    def is_done(self) -> bool:
-        return self._done.done()
-
-    def when_done(self, call: Callable[[], object]) -> None:
-        self._done.add_done_callback(lambda _: call())
-
-    async def wait(self, until_s: float) -> ErrorCode:
-        if self._done.done():
-            return self._done.result()
-        try:
-            async with asyncio.timeout_at(until_s):
-                return await asyncio.shield(self._done)
-        except TimeoutError:
-            return ErrorCode.request_timed_out
+Errors: TypeAlias = dict[TopicPartition, ErrorCode]
+_Outcome: TypeAlias = "asyncio.Future[ErrorCode]"
+"""What becomes of the marker of one partition."""
 
 
 class TxnMarkers:
     def __init__(
         self,
         replicas: ReplicaManager,
-        groups: CoordinatorRuntime,
+        groups: CoordinatorRuntime[Any],
         clock: Clock,
-        coordinators: Callable[[], Coordinators],
+        search: Callable[[], TransactionSearch],
     ) -> None:
         self._replicas = replicas
         self._groups = groups
         self._clock = clock
-        self._coordinators = coordinators
+        self._search = search
         self._uncommitted: dict[tuple[TopicPartition, TxnMarker], _Outcome] = {}
         """Of the markers that were appended and not committed when they had to be answered."""
 
@@ -152,7 +97,7 @@ class TxnMarkers:
         ]
         if fenced:
             try:
-                epoch_max = await self._coordinators().newest_coordinator_epoch()
+                epoch_max = await self._search().newest_coordinator_epoch()
             except Unavailable:
                 return results
             again = [
@@ -211,26 +156,31 @@ class TxnMarkers:
     async def _wait(
         self, tp: TopicPartition, marker: TxnMarker, outcome: _Outcome, until_s: float
     ) -> ErrorCode:
-        code = await outcome.wait(until_s)
-        key = tp, marker
-        if not outcome.is_done and key not in self._uncommitted:
-            self._uncommitted[key] = outcome
-            outcome.when_done(lambda: self._uncommitted.pop(key))
-        return code
+        try:
+            async with asyncio.timeout_at(until_s):
+                return outcome.result() if outcome.done() else await asyncio.shield(outcome)
+        except TimeoutError:
+            key = tp, marker
+            if not outcome.done() and key not in self._uncommitted:
+                self._uncommitted[key] = outcome
+                outcome.add_done_callback(lambda _: self._uncommitted.pop(key))
+            return ErrorCode.request_timed_out
 
     def _append(
         self, tp: TopicPartition, marker: TxnMarker, is_wanted: Callable[[], bool] = lambda: True
     ) -> _Outcome:
         """Append a marker, unless this is the next attempt for one that waits to be committed."""
         earlier = self._uncommitted.get((tp, marker))
-        if earlier is not None and not earlier.is_done:
+        if earlier is not None and not earlier.done():
             return earlier
-        outcome = _Outcome()
+        outcome: _Outcome = asyncio.get_running_loop().create_future()
+        end_with = partial(_end, outcome)
         try:
             if marker.producer_id < 0 or marker.producer_epoch < 0:
                 raise InvalidRequest("a marker needs a producer id and a producer epoch")
             if tp.topic == self._groups.topic:
-                self._groups.shard_at(tp.partition).append_marker(marker, outcome, is_wanted)
+                call = self._groups.shard_at(tp.partition).append_marker(marker, is_wanted)
+                call.when_done(lambda call: end_with(call.error))
             elif tp.topic in INTERNAL_TOPICS:
                 raise InvalidTopic(f"{tp.topic} has no transactions")
             else:
@@ -241,7 +191,13 @@ class TxnMarkers:
                 if end is None:
                     # The marker that is there already may not be committed yet.
                     end = partition.log.end_offset
-                partition.when_committed(end, outcome.on_commit)
+                partition.when_committed(end, end_with)
         except Exception as error:
-            outcome.fail(error)
+            end_with(error)
         return outcome
+
+
+def _end(outcome: _Outcome, error: Exception | None) -> None:
+    code = ErrorCode.none if error is None else error_of(error)[0]
+    if not outcome.done():
+        outcome.set_result(_TOLD.get(code, code))

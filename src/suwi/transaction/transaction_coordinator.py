@@ -10,10 +10,9 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.coordinator.shard import Shard
-from suwi.coordinator.shard_context import ShardContext
+from suwi.coordinator.shard_replica import ShardContext
 from suwi.env import Env
 from suwi.env.problems import ProblemKind
 from suwi.env.tasks import Tasks
@@ -153,14 +152,11 @@ class TransactionCoordinator:
         return shard is not None and shard.machine.is_sending(markers)
 
     def _written(self, markers: MarkersToSend) -> None:
-        def decide(machine: TransactionCoordinatorShard, now_ms: int, decision: Decision) -> None:
-            machine.markers_written(markers, now_ms, decision)
-
         shard = self._shard_of(markers)
         if shard is not None:
-            shard.tell(decide)
+            shard.tell(TransactionCoordinatorShard.markers_written, markers)
 
-    def _shard_of(self, markers: MarkersToSend) -> Shard | None:
+    def _shard_of(self, markers: MarkersToSend) -> Shard[TransactionCoordinatorShard] | None:
         """None if this broker coordinates the transaction no more."""
         try:
             return self.runtime.shard_of(markers.transactional_id)

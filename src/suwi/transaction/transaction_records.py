@@ -6,12 +6,12 @@ versions 0 and 1; a field that version 0 lacks has its default there.
 
 import enum
 import struct
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from suwi.coordinator.record import Codec, LongValue, RecordType
-from suwi.env.slices import run_to_end
+from suwi.env.slices import Slices, run_to_end
 from suwi.model.ids import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -88,7 +88,7 @@ class TransactionLogValue(LongValue):
     def encode(self, version: int = _VALUE_VERSION) -> bytes:
         return run_to_end(self.encoding(version))
 
-    def encoding(self, version: int = _VALUE_VERSION) -> Generator[None, None, bytes]:
+    def encoding(self, version: int = _VALUE_VERSION) -> Slices[bytes]:
         flexible = version >= _FLEXIBLE_FROM
         ids = self.producer_id, self.producer_epoch, self.timeout_ms, self.state
         encoded = [_INT16.pack(version), _IDS.pack(*ids)]
@@ -116,7 +116,7 @@ class TransactionLogValue(LongValue):
 
 def in_order(
     partitions: Iterable[TopicPartition],
-) -> Generator[None, None, list[tuple[str, list[int]]]]:
+) -> Slices[list[tuple[str, list[int]]]]:
     """By topic, in slices: the same partitions always give the same."""
     by_topic: dict[str, list[int]] = {}
     for number, (topic, index) in enumerate(partitions, 1):
@@ -136,7 +136,7 @@ def in_order(
 
 def _encoding_partitions(
     partitions: Iterable[TopicPartition], flexible: bool
-) -> Generator[None, None, list[bytes]]:
+) -> Slices[list[bytes]]:
     ordered = yield from in_order(partitions)
     topics = [count(len(ordered), flexible)]
     for number, (topic, indexes) in enumerate(ordered, 1):
@@ -151,9 +151,7 @@ def _encoding_partitions(
     return topics
 
 
-def _reading_partitions(
-    reader: Reader, flexible: bool
-) -> Generator[None, None, frozenset[TopicPartition]]:
+def _reading_partitions(reader: Reader, flexible: bool) -> Slices[frozenset[TopicPartition]]:
     partitions: list[TopicPartition] = []
     in_slice = 0
     for _ in range(reader.nullable_count(flexible, 3) or 0):
@@ -176,7 +174,7 @@ def _read_key(reader: Reader) -> TransactionLogKey:
     return TransactionLogKey(reader.string(False))
 
 
-def _reading_value(reader: Reader, version: int) -> Generator[None, None, TransactionLogValue]:
+def _reading_value(reader: Reader, version: int) -> Slices[TransactionLogValue]:
     flexible = version >= _FLEXIBLE_FROM
     producer_id, producer_epoch, timeout_ms, state = reader.unpack(_IDS)
     partitions = yield from _reading_partitions(reader, flexible)

@@ -1,15 +1,16 @@
 """What the handlers of transactional requests have in common."""
 
-import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.decision import Decision, Token
-from suwi.coordinator.requests import ask, coordinator_error, submit
-from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.coordinator.event import Call, Event
+from suwi.coordinator.runtime import coordinator_error
 from suwi.metadata.store import Unavailable
+from suwi.model.errors import InvalidRequest
 from suwi.model.ids import TopicPartition
-from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
+from suwi.transaction.coordinator_shard import TransactionCoordinatorShard, TransactionRuntime
 from suwi.transaction.messages import (
     AddPartitionsRequest,
     EndTxnRequest,
@@ -17,6 +18,8 @@ from suwi.transaction.messages import (
     ProducerResponse,
 )
 from suwi.transaction.producer_ids import ProducerIds
+
+_Asked = TypeVar("_Asked", InitProducerIdRequest, EndTxnRequest)
 
 
 def fenced_as(error: ErrorCode, version: int, producer_fenced_from: int) -> ErrorCode:
@@ -26,62 +29,52 @@ def fenced_as(error: ErrorCode, version: int, producer_fenced_from: int) -> Erro
     return error
 
 
-class PartitionsAdded:
-    """A request that is on its way to its shard; `errors` awaits what comes of it."""
+def begin_adding_partitions(
+    runtime: TransactionRuntime, request: AddPartitionsRequest
+) -> Call[TransactionCoordinatorShard]:
+    """The call is to be given to `errors_of`."""
+    call = Call(
+        TransactionCoordinatorShard.add_partitions,
+        request,
+        request.transactional_id,
+        writes=not request.verify_only,
+        prolongs=request.verify_only,
+    )
+    if request.transactional_id:
+        runtime.submit(call)
+    else:
+        call.fail(InvalidRequest("no transactional id"))
+    return call
 
-    def __init__(self, runtime: CoordinatorRuntime, request: AddPartitionsRequest) -> None:
-        self._partitions = request.partitions
-        self._response: asyncio.Future[dict[TopicPartition, ErrorCode]] | None = None
-        self._error = ErrorCode.invalid_request
-        if request.transactional_id:
-            try:
-                self._response = submit(
-                    runtime,
-                    request.transactional_id,
-                    lambda shard, token, now_ms, decision: shard.add_partitions(
-                        request, token, now_ms, decision
-                    ),
-                    writes=not request.verify_only,
-                )
-            except Exception as error:
-                self._error = coordinator_error(error)
 
-    async def errors(self) -> dict[TopicPartition, ErrorCode]:
-        """That of each partition."""
-        error = self._error
-        if self._response is not None:
-            try:
-                return await self._response
-            except Exception as failure:
-                error = coordinator_error(failure)
-        return dict.fromkeys(self._partitions, error)
+async def errors_of(call: Call[TransactionCoordinatorShard]) -> dict[TopicPartition, ErrorCode]:
+    """The error of each partition that was to be added."""
+    try:
+        errors: dict[TopicPartition, ErrorCode] = await call
+        return errors
+    except Exception as error:
+        return dict.fromkeys(call.asked.partitions, coordinator_error(error))
 
 
 async def add_partitions(
-    runtime: CoordinatorRuntime, request: AddPartitionsRequest
+    runtime: TransactionRuntime, request: AddPartitionsRequest
 ) -> dict[TopicPartition, ErrorCode]:
     """The error of each partition."""
-    return await PartitionsAdded(runtime, request).errors()
+    return await errors_of(begin_adding_partitions(runtime, request))
 
 
 async def ask_for_producer(
-    runtime: CoordinatorRuntime,
+    runtime: TransactionRuntime,
     producer_ids: ProducerIds,
-    request: InitProducerIdRequest | EndTxnRequest,
+    decide: Callable[[TransactionCoordinatorShard, _Asked, Event], None],
+    request: _Asked,
 ) -> ProducerResponse:
     """Let the shard decide, with a new producer id if it needs one."""
-
-    def decide(
-        shard: TransactionCoordinatorShard, token: Token, now_ms: int, decision: Decision
-    ) -> None:
-        if isinstance(request, EndTxnRequest):
-            shard.end_transaction(request, token, now_ms, decision)
-        else:
-            shard.init_producer_id(request, token, now_ms, decision)
-
     try:
         while True:
-            response: ProducerResponse = await ask(runtime, request.transactional_id, decide)
+            response: ProducerResponse = await runtime.submit(
+                Call(decide, request, request.transactional_id)
+            )
             if not response.needs_producer_id:
                 return response
             request = request._replace(new_producer_id=await producer_ids.next())

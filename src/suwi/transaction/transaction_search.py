@@ -11,13 +11,11 @@ import logging
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.metadata.store import Unavailable
 from suwi.model.errors import BrokerError, CoordinatorNotAvailable
 from suwi.model.ids import NO_NODE, NodeId, TopicPartition
 from suwi.replica.peers import Peers
-from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
-from suwi.transaction.marker_appender import SearchResult
+from suwi.transaction.coordinator_shard import TransactionRuntime
 from suwi.transaction.marker_sender import Metadata
 from suwi.wire.versions import ApiKey
 
@@ -27,13 +25,18 @@ _SYNC_S_MAX: Final = 5.0
 _RESPONSE_S_MAX: Final = 5.0
 
 
+class SearchResult(NamedTuple):
+    ids: list[str]
+    coordinator_epoch_max: int
+
+
 class LiveIds(NamedTuple):
     shards: list[int]
     live: list[str]
 
 
 async def live_ids(
-    transactions: CoordinatorRuntime, producer_id: int, partition: TopicPartition
+    transactions: TransactionRuntime, producer_id: int, partition: TopicPartition
 ) -> LiveIds:
     """Of the shards that this broker serves, one in each iteration of the event loop."""
     found = LiveIds([], [])
@@ -42,7 +45,7 @@ async def live_ids(
         with suppress(BrokerError):
             for _ in shard.until_readable():
                 await asyncio.sleep(0)
-            machine: TransactionCoordinatorShard = shard.machine
+            machine = shard.machine
             for transactional_id in machine.not_ended():
                 metadata = machine.transactions[transactional_id]
                 if metadata.producer_id == producer_id and partition in metadata.partitions:
@@ -56,7 +59,7 @@ class TransactionSearch:
         self,
         node_id: NodeId,
         metadata: Metadata,
-        transactions: CoordinatorRuntime,
+        transactions: TransactionRuntime,
         peers: Peers,
     ) -> None:
         self._node_id = node_id
@@ -66,7 +69,8 @@ class TransactionSearch:
         self._asking = asyncio.Lock()
 
     async def find(self, producer_id: int, partition: TopicPartition) -> SearchResult:
-        """See `Coordinators`."""
+        """The transactional ids whose transaction with that producer has the partition and has not
+        ended, and the newest coordinator epoch. Raises CoordinatorNotAvailable."""
         async with self._asking:
             try:
                 epoch_max = await self.newest_coordinator_epoch()
@@ -87,7 +91,7 @@ class TransactionSearch:
         return SearchResult(live, epoch_max)
 
     async def newest_coordinator_epoch(self) -> int:
-        """See `Coordinators`; -1 if there are none."""
+        """No coordinator has a greater epoch; -1 if there are none. Raises `Unavailable`."""
         await self._metadata.synced(_SYNC_S_MAX)
         topic = self._metadata.image.topics.get(self._transactions.topic)
         return max((state.leader_epoch for state in topic.partitions), default=-1) if topic else -1

@@ -10,9 +10,10 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from simulation.scenario import Options
-from suwi.coordinator.decision import Decision, PausableTimerKey
+from suwi.coordinator.event import Event, PausableTimerKey
 from suwi.coordinator.shard import Shard
 from suwi.coordinator.timers import Timers
+from suwi.env.slices import Pace, Slices
 from suwi.group import offset_requests, reconciliation
 from suwi.group.classic_group import ClassicGroup
 from suwi.group.classic_group_records import GroupMetadataValue
@@ -52,17 +53,11 @@ def _reply_at_once(shard: Shard, replies: list[Any]) -> None:
 
 
 def _replace_unpersisted(
-    join: ClassicJoin,
-    group: Any,
-    request: Any,
-    member_id: str,
-    token: Any,
-    now_ms: int,
-    decision: Decision,
+    join: ClassicJoin, group: ClassicGroup, request: Any, member_id: str, event: Event
 ) -> None:
-    records = len(decision.records)
-    _replace(join, group, request, member_id, token, now_ms, decision)
-    del decision.records[records:]
+    records = len(event.records)
+    _replace(join, group, request, member_id, event)
+    del event.records[records:]
 
 
 def _keep_state(shard: Shard, error: Exception) -> None:
@@ -79,15 +74,15 @@ async def _load_what_is_committed(shard: Shard, leads: bool) -> bool:
 
 
 def _expel_only(
-    rebalances: ClassicRebalances, group: ClassicGroup, member_id: str, decision: Decision
+    rebalances: ClassicRebalances, group: ClassicGroup, member_id: str, event: Event
 ) -> Any:
-    expelled = _expel(rebalances, group, member_id, decision)
-    decision.timers.pop(session_timer(group.group_id, member_id), None)
+    expelled = _expel(rebalances, group, member_id, event)
+    event.timers.pop(session_timer(group.group_id, member_id), None)
     return expelled
 
 
-def _confirmed_by_silence(reported: Any, pending: Any) -> bool:
-    return reported is not None and _reports(reported, pending)
+def _confirmed_by_silence(reported: Any, pending: Any, pace: Pace) -> Slices[bool]:
+    return reported is not None and (yield from _reports(reported, pending, pace))
 
 
 def _apply_to_known(group: ClassicGroup, value: GroupMetadataValue) -> None:

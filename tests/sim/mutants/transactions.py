@@ -13,8 +13,8 @@ from simulation import transaction_workload
 from simulation.scenario import Options
 from suwi.client.partition_sender import ProducerSettings
 from suwi.controller import configuration_control
-from suwi.coordinator.decision import Decision
-from suwi.coordinator.record_facts import RecordFacts
+from suwi.coordinator.event import Event
+from suwi.coordinator.record import RecordFacts
 from suwi.group.offset_manager import OffsetManager
 from suwi.handlers.produce_verification import ProduceVerification
 from suwi.log.log_segments import LogSegments, LogSlice
@@ -68,7 +68,7 @@ _STRANGERS = Options(
 )
 
 
-def _forget_prepared(_shard: Any, _now_ms: int, _decision: Decision) -> None:
+def _forget_prepared(_shard: Any, _event: Event) -> None:
     pass
 
 
@@ -87,9 +87,9 @@ def _accept_any_guard(
         _check_guard(transactions, producer_id, epoch, sequence, guard)
 
 
-async def _finish_late(verification: ProduceVerification) -> None:
+async def _finish_late(verification: ProduceVerification, asked: Any) -> None:
     """Every other second; a correct broker does not mind."""
-    await _finish_verification(verification)
+    await _finish_verification(verification, asked)
     if int(asyncio.get_running_loop().time()) % 2:
         await asyncio.sleep(_SLOW_S)
 
@@ -109,23 +109,19 @@ def _fence_nobody(metadata: TransactionLogValue, now_ms: int) -> TransactionLogV
 
 
 def _forget_completion(
-    shard: TransactionCoordinatorShard, transactional_id: str, now_ms: int, decision: Decision
+    shard: TransactionCoordinatorShard, transactional_id: str, event: Event
 ) -> None:
     if shard._sending.pop(transactional_id, None) is not None:
-        shard._held.ended(transactional_id, now_ms, decision)
+        shard._held.ended(transactional_id, event)
 
 
 def _begin_in_memory(
-    shard: TransactionCoordinatorShard,
-    request: AddPartitionsRequest,
-    token: Any,
-    now_ms: int,
-    decision: Decision,
+    shard: TransactionCoordinatorShard, request: AddPartitionsRequest, event: Event
 ) -> None:
-    _add_partitions(shard, request, token, now_ms, decision)
-    for record in decision.records:
+    _add_partitions(shard, request, event)
+    for record in event.records:
         shard.replay(record, RecordFacts(-1))
-    decision.records.clear()
+    event.records.clear()
 
 
 def _replay_as_committed(manager: OffsetManager, key: Any, value: Any, facts: RecordFacts) -> None:

@@ -1,14 +1,20 @@
-"""The topics of a metadata image, as groups need them: names, ids and numbers of partitions."""
+"""The topics of a metadata image, as coordinators need them: names, ids and partition counts."""
 
 from collections.abc import Sequence
+from typing import Final, NamedTuple
 
-from suwi.group.consumer_messages import Topic
 from suwi.metadata.image import ClusterImage
 from suwi.metadata.image import Topic as ImageTopic
 from suwi.model.ids import TopicId
 
 
-class ImageTopics:
+class Topic(NamedTuple):
+    topic_id: TopicId
+    name: str
+    partitions: int
+
+
+class Topics:
     __slots__ = ("_image", "version")
 
     def __init__(self, image: ClusterImage, version: int) -> None:
@@ -39,6 +45,9 @@ class ImageTopics:
 
     def names(self) -> Sequence[str]:
         return list(self._image.topics)
+
+
+NO_TOPICS: Final = Topics(ClusterImage(), 0)
 
 
 def _topic(found: ImageTopic | None) -> Topic | None:
