@@ -19,7 +19,6 @@ from suwi.sim.simulation import Simulation
 from suwi.wire.produce import (
     SLICE_ITEMS,
     PartitionProduced,
-    ProduceRequest,
     decode_produce_response,
     encode_produce_request,
 )
@@ -159,12 +158,12 @@ def test_a_request_is_cut_between_its_partitions_and_nothing_is_lost() -> None:
         topics: list[Any] = [
             (f"t{n}", None, [(i, None) for i in range(s)]) for n, s in enumerate(sizes)
         ]
-        pieces = list(pieces_of(ProduceRequest(None, 1, 1, topics)))
+        pieces = list(pieces_of(topics))
         joined: dict[str | None, list[Any]] = {}
         for piece in pieces:
-            items = sum(1 + len(partitions) for _, _, partitions in piece.topics)
+            items = sum(1 + len(partitions) for _, _, partitions in piece)
             assert items <= 2 * SLICE_ITEMS
-            for name, _, partitions in piece.topics:
+            for name, _, partitions in piece:
                 joined.setdefault(name, []).extend(partitions)
         assert joined == {name: partitions for name, _, partitions in topics}
 

@@ -2,17 +2,15 @@
 
 from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from suwi.handlers.produce_verification import ProduceVerification
+from suwi.handlers.produce import Batch, ProduceVerification
 from suwi.handlers.verification import produce_refusal, txn_offset_commit_refusal
 from suwi.model.errors import NotEnoughReplicas, NotLeaderOrFollower
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
-from suwi.wire.produce import ProduceRequest
 
 GUARD = object()
 VERIFIER: Any = SimpleNamespace(is_enabled=True)
@@ -30,20 +28,20 @@ def test_a_partition_that_is_not_led_when_verification_begins_is_refused_as_such
             transactional=True,
         )
     )
-    asked = ProduceRequest("copier", -1, 1000, [("orders", None, [(0, batch), (1, batch)])])
+    led, not_led = Batch("orders", 0, batch), Batch("orders", 1, batch)
 
-    def find(_name: str | None, _topic_id: UUID | None, index: int) -> Any:
-        if index == 1:
+    def find(batch: Batch) -> Any:
+        if batch is not_led:
             raise NotLeaderOrFollower("not yet")
         return SimpleNamespace(
-            partition=TopicPartition("orders", PartitionIndex(index)),
+            partition=TopicPartition("orders", PartitionIndex(0)),
             transactions=SimpleNamespace(begin_verification=lambda *_, **__: GUARD),
         )
 
-    verification = ProduceVerification(11, VERIFIER)
-    assert verification.begin(asked, find)
-    assert verification.verified[0, 0] is GUARD
-    assert isinstance(verification.verified[0, 1], NotLeaderOrFollower)
+    verification = ProduceVerification(11, "copier", VERIFIER, find)
+    assert verification.begin([led, not_led])
+    assert led.verified is GUARD
+    assert isinstance(not_led.verified, NotLeaderOrFollower)
 
 
 def test_a_batch_that_was_not_verified_because_of_another_is_sent_again() -> None:

@@ -719,7 +719,7 @@ def test_the_highest_batches_of_a_producer_are_remembered() -> None:
     refused = RefusedBatches()
     for sequence in reversed(range(20)):
         refused.note(PLACE, _header(sequence), 0)
-    (refusals,) = refused._by_producer.values()
+    (refusals,) = refused.by_producer.values()
     assert [batch.first for batch in refusals.batches] == list(range(20))[-REMEMBERED_BATCHES:]
 
 

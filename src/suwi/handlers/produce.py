@@ -1,36 +1,35 @@
 """Produce v3-v13. Responds after acks. v7: zstd. v8: record errors. v13: topic ids. v11:
 TRANSACTION_ABORTABLE. v12: the first write adds its partition to the transaction (KIP-890).
 
-Each partition's batch is validated and appended separately (`_append_one`), whichever decoder read
-the request; an error of one partition does not affect the others. The first batch of a transaction
-in a partition waits for its verification, and no later request of the connection overtakes it.
-Every error is noted in `refused_batches`, so that a producer's next batches do not overtake either.
+A request is a list of batches, one for each partition (`Batch`). They are decoded, their partitions
+are looked up, they are appended (`_append`), and the response waits for their commit. Each batch is
+validated and appended separately (`_append_one`): an error of one does not affect the others. Every
+error is noted in `refused_batches`, so that a producer's next batches do not overtake either.
 
-A request that is large, or must wait before its append, is handled in pieces (`_append_pieces`),
-each like a small request: others run between two pieces, and leaders may change. A piece waits for
-its commit from its append on, so that it notices a change. No further request of the connection
-starts before all pieces are appended. They are appended even if the client disconnects meanwhile:
-with acks=0 it may send and close.
+Before its append a batch may have to wait: for its log to be opened, for a thread that converts it,
+for the verification of its transaction. Such a request, and one that is large, is copied and takes
+the same steps in pieces (`_append_pieces`): others run between two pieces, and leaders may change.
+A piece waits for its commit from its append on, so that it notices a change. No further request of
+the connection starts before all pieces are appended. They are appended even if the client
+disconnects meanwhile: with acks=0 it may send and close.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from suwi.client.errors import error_from
 from suwi.env import Clock
 from suwi.env.slices import run_to_end
-from suwi.handlers.delayed_produce import DelayedProduce
 from suwi.handlers.leader_hints import hinted_endpoints, leader_hint
-from suwi.handlers.produce_verification import Place, ProduceVerification
 from suwi.handlers.refused_batches import RefusedBatches
 from suwi.handlers.slices import Sliced
-from suwi.handlers.verification import Verifier, produce_refusal
-from suwi.log.partition_log import Appended
-from suwi.log.producer_state import ProducerStates
+from suwi.handlers.verification import PRODUCE_ADDS_FROM, Verifier, produce_refusal
 from suwi.metadata.image import ClusterImage
 from suwi.model.errors import (
     BrokerError,
@@ -38,10 +37,11 @@ from suwi.model.errors import (
     InvalidRequiredAcks,
     InvalidTopic,
     InvalidTxnState,
+    KafkaStorageError,
     RejectedRecords,
     error_of,
 )
-from suwi.model.ids import Offset
+from suwi.model.ids import Offset, TopicPartition
 from suwi.model.topic_names import INTERNAL_TOPICS
 from suwi.net.answers import (
     NO_REPLY,
@@ -50,6 +50,7 @@ from suwi.net.answers import (
     Exclusive,
     Later,
     NoReply,
+    Outcome,
     Promise,
     Reply,
 )
@@ -57,7 +58,7 @@ from suwi.net.buffer_pool import KeptBytes
 from suwi.net.dispatch import Request
 from suwi.net.fair_turns import SliceTurns
 from suwi.net.large_requests import items_of
-from suwi.records.batch import BatchHeader, read_header
+from suwi.records.batch import TRANSACTIONAL_BIT, BatchHeader, read_header
 from suwi.replica.log_validator import (
     ValidationRules,
     convert,
@@ -67,18 +68,15 @@ from suwi.replica.log_validator import (
     validate,
 )
 from suwi.replica.partition import Partition
-from suwi.replica.partition_transactions import VerificationGuard
-from suwi.replica.replica_log import LogNotReady, wait_until_ready
+from suwi.replica.partition_transactions import NOT_VERIFIED, VerificationGuard
+from suwi.replica.replica_log import wait_until_ready
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.wire.errors import MalformedRequest
 from suwi.wire.leaders import CurrentLeader
 from suwi.wire.produce import (
     SLICE_ITEMS,
     PartitionProduced,
-    PlainRequest,
-    ProducePartition,
     ProduceParts,
-    ProduceRequest,
     ProduceTopic,
     RecordError,
     TopicProduced,
@@ -91,7 +89,6 @@ from suwi.wire.produce import (
 
 _ACKS_NONE = 0
 _ACKS_ALL = -1
-_ACKS_LEADER = 1
 _COMPACT_FROM = 9
 _LEADER_HINTS_FROM = 10
 # Threads compete with the event loop for the CPU, and each may hold a large decompressed batch.
@@ -100,40 +97,76 @@ _NO_TIME = -1
 _READY_TIMEOUT_S_MAX = 10.0
 PIECE_BYTES = 4 * 1024 * 1024
 """A few milliseconds for the checksums and for writing them."""
+_NO_TRANSACTION: Final = VerificationGuard(-1, -1, -1, is_implicit=False)
+"""In place of a guard: the request has no transactional id."""
 
 
-class _Waiting(NamedTuple):
-    """A partition whose batch is appended but not committed yet."""
+class Batch:
+    """One partition's batch of a request, on its way to the log and to its answer."""
 
-    topic: int
-    position: int
-    partition: Partition
-    end_offset: Offset
+    __slots__ = (
+        "base_offset",
+        "converted",
+        "end_offset",
+        "header",
+        "index",
+        "partition",
+        "problem",
+        "records",
+        "refusal",
+        "start_offset",
+        "time_ms",
+        "topic",
+        "verified",
+    )
+
     header: BatchHeader
+    base_offset: Offset
+    end_offset: Offset
+    time_ms: int
+    """The log append time, -1 if the topic uses that of the producer."""
+    start_offset: Offset
+    """The log start offset. These five are set when the batch is appended."""
+
+    def __init__(self, topic: str | UUID, index: int, records: memoryview | None) -> None:
+        self.topic = topic
+        """As the request names it."""
+        self.index = index
+        self.records = records
+        """A slice of the request, valid up to the append."""
+        self.partition: Partition | None = None
+        """As it was looked up last; None if there is a problem."""
+        self.problem: BrokerError | None = None
+        """Why it cannot be appended, if that is known before the append."""
+        self.converted: memoryview | BrokerError | None = None
+        """What a thread has made of the records."""
+        self.verified: VerificationGuard | BrokerError | None = _NO_TRANSACTION
+        """Its guard, why it is refused, or None if its transaction is open already."""
+        self.refusal: PartitionProduced | None = None
+        """The answer if it is not appended or not committed."""
+
+    def produced(self) -> PartitionProduced:
+        """The answer."""
+        if self.refusal is not None:
+            return self.refusal
+        return PartitionProduced(self.index, 0, self.base_offset, self.time_ms, self.start_offset)
 
 
-class _Form(NamedTuple):
-    """The version and listener of a request, which determine the form of its response."""
-
-    version: int
-    listener: str
+_Topics: TypeAlias = Sequence[tuple[str | None, UUID | None, int]]
+"""The topics of a request, in order, with the number of their batches."""
 
 
 class _Piece(NamedTuple):
     """A part of a large request that has been appended."""
 
-    answers: list[TopicProduced]
+    topics: _Topics
+    batches: list[Batch]
     committed: Promise | None
-    """Kept without a reply, when `answers` are final."""
+    """Kept without a reply, when the answers of the batches are final."""
 
 
-_Pieces: TypeAlias = list[_Piece] | NoReply | CloseConnection
+_Pieces: TypeAlias = list[_Piece] | CloseConnection
 """What is answered after the append."""
-_Converted: TypeAlias = Mapping[Place, memoryview | BrokerError]
-"""Batches that a thread has converted, by topic and partition position in the request."""
-_Verified: TypeAlias = Mapping[Place, VerificationGuard | BrokerError | None]
-_NO_TRANSACTION: Final = VerificationGuard(-1, -1, -1, is_implicit=False)
-"""In place of a guard: the request has no transactional id."""
 
 
 class Produce:
@@ -149,403 +182,286 @@ class Produce:
         self._appending: set[asyncio.Task[_Pieces]] = set()
 
     def __call__(self, request: Request) -> Answer:
-        version = request.version
-        if version >= _COMPACT_FROM:
-            plain = decode_plain_request(version, request.body)
-            if plain is not None:
-                answer = self._append_plain(plain, request)
-                if answer is not None:
-                    return answer
-        asked = decode_small_request(version, request.body)
-        if asked is None:
-            return self._answer_in_pieces(request, has_many_items=True)
-        if len(request.body) > PIECE_BYTES or self._any_must_wait(asked):
-            return self._answer_in_pieces(request)
-        verified: _Verified = {}
-        if asked.transactional_id is not None and self._verifier is not None:
-            verification = ProduceVerification(version, self._verifier)
-            if verification.begin(asked, self._partition):
-                return self._answer_in_pieces(request)
-            verified = verification.verified
-        return self._append(asked, _Form(version, request.client.listener), verified)
-
-    def _append_plain(self, plain: PlainRequest, request: Request) -> Reply | Later | None:
-        """The fast path: one batch, stored unchanged. Returns None if that does not apply."""
-        acks, timeout_ms, name, topic_id, index, records = plain
-        if acks != _ACKS_ALL and acks != _ACKS_LEADER:
-            return None
-        version = request.version
-        topic = _named(name, topic_id)
-        try:
-            partition = self._partition(name, topic_id, index)
-            if not partition.validation_rules.keeps_as_is:
-                return None
-            base_offset, end_offset, header = self._append_one(
-                partition, topic, records, acks, version, self._clock.now_ms(), None
-            )
-        except LogNotReady:
-            return None
-        except Exception as error:
-            form = _Form(version, request.client.listener)
-            self._refused.note_error((topic, index), records, error, _now_s())
-            return self._refuse(form, name, topic_id, index, error)
-        start_offset = partition.log_as_it_is.start_offset
-        body = encode_produced_one(version, topic, index, base_offset, start_offset)
-        if partition.is_committed(end_offset) or not partition.must_wait(acks):
-            return Reply([body])
-        form = _Form(version, request.client.listener)  # the request is not valid later
-
-        def answer(errors: Mapping[int, Exception]) -> Reply:
-            if errors:
-                self._refused.note((topic, index), header, _now_s())
-                return self._refuse(form, name, topic_id, index, errors[0])
-            return Reply([body])
-
-        delayed = DelayedProduce(answer)
-        return Later(
-            delayed.promise_of(
-                [(partition, end_offset)], timeout_ms / 1000, committed=acks == _ACKS_ALL
-            )
-        )
-
-    def _append_one(
-        self,
-        partition: Partition,
-        topic: str | UUID,
-        records: memoryview | None,
-        acks: int,
-        version: int,
-        now_ms: int,
-        converted: memoryview | BrokerError | None,
-        verified: VerificationGuard | BrokerError | None = _NO_TRANSACTION,
-    ) -> tuple[Offset, Offset, BatchHeader]:
-        """Validate and append one partition's batch. Returns its base and end offset, and header.
-
-        All produce requests append through here. Raises a `BrokerError` if nothing was appended.
-        """
-        if acks == _ACKS_ALL:
-            partition.check_enough_replicas()
-        if not records:
-            raise InvalidRecord("a produce request must have one batch for each partition")
-        validation_rules = partition.validation_rules
-        header = validate(validation_rules, records, now_ms=now_ms, produce_version=version)
-        is_transactional = header.is_transactional
-        if not validation_rules.keeps_as_is:
-            records, header = _as_stored(validation_rules, records, header, now_ms, converted)
-        place = topic, partition.partition.partition
-        check = None
-        if self._refused and self._refused.may_hold_back(place, header):
-            check = partial(self._refused.check, place, header, _now_s())
-        if is_transactional:
-            base_offset, last_offset, _ = _append_transactional(
-                partition, records, header, now_ms, version, verified, check
-            )
+        version, body = request.version, request.body
+        plain = decode_plain_request(version, body) if version >= _COMPACT_FROM else None
+        if plain is not None:
+            transactional_id = None
+            acks, timeout_ms, name, topic_id, index, records = plain
+            topics: _Topics = ((name, topic_id, 1),)
+            batches = [Batch(_named(name, topic_id), index, records)]
         else:
-            base_offset, last_offset, _ = partition.append(records, header, now_ms, check)
-        return base_offset, Offset(last_offset + 1), header
-
-    def _refuse(
-        self, form: _Form, name: str | None, topic_id: UUID | None, index: int, error: Exception
-    ) -> Reply:
-        return self._reply(form, [TopicProduced(name, topic_id, [_refused(index, error)])])
-
-    def _append(
-        self, asked: ProduceRequest, form: _Form, verified: _Verified
-    ) -> Reply | Later | NoReply:
-        answers, waiting = self._append_batches(asked, form, {}, verified)
-        if asked.acks == _ACKS_NONE:
-            _close_where_refused(answers)
+            asked = decode_small_request(version, body)
+            if asked is None:
+                return self._answer_in_pieces(request, has_many_items=True)
+            transactional_id, acks, timeout_ms, asked_topics = asked
+            topics, batches = _batches_of(asked_topics)
+        if len(body) > PIECE_BYTES or self._must_wait(batches, version, transactional_id):
+            return self._answer_in_pieces(request)
+        waiting = self._append(batches, acks, version)
+        if acks == _ACKS_NONE:
+            refusal = _refusal_with_acks_0(batches)
+            if refusal is not None:
+                raise refusal
             return NO_REPLY
-        if waiting:
-            delayed = DelayedProduce(partial(self._committed, answers, waiting, form))
-            return Later(_wait_for(delayed, waiting, asked))
-        return self._reply(form, answers)
+        if not waiting:
+            return self._reply(version, request.client.listener, topics, batches)
+        answer = partial(self._reply, version, request.client.listener, topics, batches)
+        return Later(self._delay(answer, waiting, acks, timeout_ms))
 
-    def _append_batches(
-        self, asked: ProduceRequest, form: _Form, converted: _Converted, verified: _Verified
-    ) -> tuple[list[TopicProduced], list[_Waiting]]:
-        answers: list[TopicProduced] = []
-        waiting: list[_Waiting] = []
-        acks = asked.acks
-        version = form.version
-        now_ms = self._clock.now_ms()
-        for topic_number, (name, topic_id, partitions) in enumerate(asked.topics):
-            produced: list[PartitionProduced] = []
-            topic = _named(name, topic_id)
-            for number, (index, records) in enumerate(partitions):
-                try:
-                    if acks not in (-1, 0, 1):
-                        raise InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {acks}")
-                    partition = self._partition(name, topic_id, index)
-                    converted_batch = converted.get((topic_number, number)) if converted else None
-                    base_offset, end_offset, header = self._append_one(
-                        partition,
-                        topic,
-                        records,
-                        acks,
-                        version,
-                        now_ms,
-                        converted_batch,
-                        verified.get((topic_number, number), _NO_TRANSACTION)
-                        if verified
-                        else _NO_TRANSACTION,
-                    )
-                except Exception as error:
-                    self._refused.note_error((topic, index), records, error, _now_s())
-                    produced.append(_refused(index, error))
-                    continue
-                if not partition.is_committed(end_offset) and partition.must_wait(acks):
-                    waiting.append(_Waiting(topic_number, number, partition, end_offset, header))
-                time_ms = now_ms if partition.validation_rules.stamps else _NO_TIME
-                produced.append(
-                    PartitionProduced(index, 0, base_offset, time_ms, partition.log.start_offset)
-                )
-            answers.append(TopicProduced(name, topic_id, produced))
-        return answers, waiting
+    # -- before the append ---------------------------------------------------------------------
 
-    def _committed(
+    def _must_wait(self, batches: list[Batch], version: int, transactional_id: str | None) -> bool:
+        """Look up the partitions. Returns whether a batch must wait before its append."""
+        for batch in batches:
+            partition = self._find(batch)
+            if partition is None:
+                continue
+            if partition.replica_log.ready_log is None and not _is_ready(batch, partition):
+                return True
+            if partition.validation_rules.reads_records and _takes_long(batch, partition):
+                return True
+        if transactional_id is None:
+            return False
+        verification = self._verification(version, transactional_id)
+        return verification is not None and verification.begin(batches)
+
+    async def _wait(
         self,
-        answers: list[TopicProduced],
-        waiting: list[_Waiting],
-        form: _Form,
-        errors: Mapping[int, Exception],
-    ) -> Reply:
-        """The reply after all batches are committed, have failed or have timed out."""
-        self._note_uncommitted(answers, waiting, errors)
-        return self._reply(form, answers)
+        batches: list[Batch],
+        version: int,
+        timeout_ms: int,
+        verification: "ProduceVerification | None",
+    ) -> None:
+        """Wait for everything that `_must_wait` asks about. Leaders may change meanwhile."""
+        # A batch that is refused because its log is not open would leave the next ones out of
+        # order.
+        found = [(batch, self._find(batch)) for batch in batches]
+        logs = [each.replica_log for batch, each in found if each and not _is_ready(batch, each)]
+        if logs:
+            await wait_until_ready(logs, min(timeout_ms / 1000, _READY_TIMEOUT_S_MAX))
+        for batch in batches:
+            partition = self._find(batch)
+            if partition is not None and _takes_long(batch, partition):
+                await self._convert(batch, partition.validation_rules, version)
+        if verification is not None and verification.begin(batches):
+            await verification.finish()
+        for batch in batches:
+            self._find(batch)
 
-    def _note_uncommitted(
-        self,
-        answers: list[TopicProduced],
-        waiting: list[_Waiting],
-        errors: Mapping[int, Exception],
-    ) -> NoReply:
-        for number, error in errors.items():
-            topic, position, _, _, header = waiting[number]
-            name, topic_id, produced = answers[topic]
-            partitions = list(produced)
-            index = partitions[position].partition
-            self._refused.note((_named(name, topic_id), index), header, _now_s())
-            partitions[position] = _refused(index, error)
-            answers[topic] = answers[topic]._replace(partitions=partitions)
-        return NO_REPLY
+    def _find(self, batch: Batch) -> Partition | None:
+        partition = batch.problem = None
+        try:
+            partition = self._partition(batch)
+        except BrokerError as error:
+            batch.problem = error
+        batch.partition = partition
+        return partition
 
-    def _reply(self, form: _Form, answers: list[TopicProduced]) -> Reply:
-        if form.version < _LEADER_HINTS_FROM or not any(
-            produced.error_code for topic in answers for produced in topic.partitions
-        ):
-            return Reply([encode_produce_response(form.version, answers)])
-        return run_to_end(self._replying(form, [answers]))
-
-    def _replying(self, form: _Form, answers: list[list[TopicProduced]]) -> Sliced:
-        """The reply in slices, one for each part of the answers."""
-        parts = ProduceParts(form.version)
-        hints: set[CurrentLeader | None] = set()
-        image = self._replicas.image
-        answers.reverse()
-        while answers:  # What is encoded is freed slice by slice, too.
-            part = answers.pop()
-            if form.version >= _LEADER_HINTS_FROM:
-                part = [self._with_hints(image, topic, hints) for topic in part]
-            parts.add(part)
-            yield
-        return Reply([parts.encode(hinted_endpoints(image, form.listener, hints))])
-
-    def _with_hints(
-        self, image: ClusterImage, topic: TopicProduced, hints: set[CurrentLeader | None]
-    ) -> TopicProduced:
-        if not any(produced.error_code for produced in topic.partitions):
-            return topic
-        name = self._name_of(topic)
-        partitions = []
-        for produced in topic.partitions:
-            hint = leader_hint(image, name, produced.partition, produced.error_code)
-            hints.add(hint)
-            partitions.append(produced._replace(current_leader=hint))
-        return topic._replace(partitions=partitions)
-
-    def _name_of(self, topic: TopicProduced) -> str | None:
-        if topic.name is not None:
-            return topic.name
-        assert topic.topic_id is not None
-        found = self._replicas.image.topics_by_id.get(topic.topic_id)
-        return found.name if found is not None else None
-
-    def _partition(self, name: str | None, topic_id: UUID | None, index: int) -> Partition:
-        if name is None:
-            assert topic_id is not None
-            name = self._replicas.topic_name(topic_id)
+    def _partition(self, batch: Batch) -> Partition:
+        name = batch.topic
+        if isinstance(name, UUID):
+            name = self._replicas.topic_name(name)
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(f"clients must not write to the internal topic {name}")
-        return self._replicas.leader_of(name, index)
+        return self._replicas.leader_of(name, batch.index)
 
-    # -- in pieces: many partitions or bytes, logs that are not open, batches that take long to
-    # convert, verification -----------------------------------------------------------------------
+    def _verification(
+        self, version: int, transactional_id: str | None
+    ) -> "ProduceVerification | None":
+        if transactional_id is None or self._verifier is None:
+            return None
+        return ProduceVerification(version, transactional_id, self._verifier, self._partition)
 
-    def _any_must_wait(self, asked: ProduceRequest) -> bool:
-        for topic in asked.topics:
-            for partition in topic[2]:
-                if not self._is_ready(topic, partition[0]) or self._takes_long(topic, partition):
-                    return True
-        return False
-
-    def _is_ready(self, topic: ProduceTopic, index: int) -> bool:
-        """Whether a batch can be appended or refused without waiting."""
+    async def _convert(self, batch: Batch, rules: ValidationRules, version: int) -> None:
+        """Convert in a thread what takes long."""
+        assert batch.records is not None
+        records, now_ms = batch.records, self._clock.now_ms()
         try:
-            partition = self._partition(topic[0], topic[1], index)
-            return partition.replica_log.prepare()
-        except BrokerError:
-            return True  # `_append` gets the same error and responds with it
+            header = validate(rules, records, now_ms=now_ms, produce_version=version)
+            async with self._converting:
+                batch.converted = await asyncio.get_running_loop().run_in_executor(
+                    None, convert, rules, records, header
+                )
+        except BrokerError as error:
+            batch.converted = error
 
-    async def _wait_until_ready(self, asked: ProduceRequest) -> None:
-        """Wait for logs that are being opened. A batch refused for that reason would leave the
-        client's next batches out of order."""
-        waiting = [
-            self._partition(topic[0], topic[1], index).replica_log
-            for topic in asked.topics
-            for index, _ in topic[2]
-            if not self._is_ready(topic, index)
-        ]
-        if waiting:
-            await wait_until_ready(waiting, min(asked.timeout_ms / 1000, _READY_TIMEOUT_S_MAX))
+    # -- the append ----------------------------------------------------------------------------
 
-    def _takes_long(self, topic: ProduceTopic, asked: ProducePartition) -> bool:
-        name, topic_id, _ = topic
-        index, records = asked
+    def _append(self, batches: list[Batch], acks: int, version: int) -> list[Batch]:
+        """Append or refuse every batch. Returns those whose answer must wait."""
+        now_ms = self._clock.now_ms()
+        waiting: list[Batch] = []
+        for batch in batches:
+            try:
+                if acks not in (-1, 0, 1):
+                    raise InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {acks}")
+                partition = batch.partition
+                if batch.problem is not None:
+                    _resign_without_log(partition, batch.problem)
+                    raise batch.problem
+                assert partition is not None
+                end_offset = self._append_one(batch, partition, acks, version, now_ms)
+                if not partition.is_committed(end_offset) and partition.must_wait(acks):
+                    waiting.append(batch)
+            except Exception as error:
+                place = batch.topic, batch.index
+                self._refused.note_error(place, batch.records, error, _now_s())
+                batch.refusal = _refused(batch.index, error)
+            # The bytes are not valid later; an error's traceback would hold them in a cycle.
+            batch.records = batch.converted = batch.problem = None
+        return waiting
+
+    def _append_one(
+        self, batch: Batch, partition: Partition, acks: int, version: int, now_ms: int
+    ) -> Offset:
+        """Validate and append one batch. Raises a `BrokerError` if nothing was appended."""
+        if acks == _ACKS_ALL:
+            partition.check_enough_replicas()
+        records = batch.records
         if not records:
-            return False
-        try:
-            validation_rules = self._partition(name, topic_id, index).validation_rules
-            if not validation_rules.reads_records:
-                return False
-            header = read_header(records)
-            return needs_records(validation_rules, header) and takes_long(len(records), header)
-        except BrokerError:
-            return False  # `_append` gets the same error and responds with it
+            raise InvalidRecord("a produce request must have one batch for each partition")
+        rules = partition.validation_rules
+        header = validate(rules, records, now_ms=now_ms, produce_version=version)
+        is_transactional = header.attributes & TRANSACTIONAL_BIT
+        if not rules.keeps_as_is:
+            records, header = _as_stored(rules, records, header, now_ms, batch.converted)
+        check = None
+        if self._refused.by_producer:
+            place = batch.topic, batch.index
+            if self._refused.may_hold_back(place, header):
+                check = partial(self._refused.check, place, header, _now_s())
+        if not is_transactional:
+            base_offset, last_offset, _ = partition.append(records, header, now_ms, check)
+        elif isinstance(batch.verified, BrokerError):
+            raise batch.verified
+        else:
+            try:
+                if batch.verified is _NO_TRANSACTION:
+                    raise InvalidTxnState("a transactional batch without a transactional id")
+                base_offset, last_offset, _ = partition.transactions.append(
+                    records, header, now_ms, batch.verified, check
+                )
+            except InvalidTxnState as error:
+                raise produce_refusal(error.code, version) from error
+        batch.header = header
+        batch.base_offset = base_offset
+        batch.end_offset = end_offset = Offset(last_offset + 1)
+        batch.time_ms = now_ms if rules.stamps else _NO_TIME
+        batch.start_offset = partition.log_as_it_is.start_offset
+        return end_offset
+
+    # -- after the append ----------------------------------------------------------------------
+
+    def _delay(
+        self,
+        answer: Callable[[], Reply | NoReply],
+        waiting: list[Batch],
+        acks: int,
+        timeout_ms: int,
+    ) -> Promise:
+        delayed = DelayedProduce(answer, self._refuse_uncommitted)
+        return delayed.promise_of(waiting, timeout_ms / 1000, committed=acks == _ACKS_ALL)
+
+    def _refuse_uncommitted(self, batch: Batch, error: BrokerError) -> None:
+        self._refused.note((batch.topic, batch.index), batch.header, _now_s())
+        batch.refusal = _refused(batch.index, error)
+
+    def _reply(self, version: int, listener: str, topics: _Topics, batches: list[Batch]) -> Reply:
+        if len(batches) == 1 and version >= _COMPACT_FROM and batches[0].refusal is None:
+            (one,) = batches
+            body = encode_produced_one(
+                one.topic, one.index, one.base_offset, one.time_ms, one.start_offset
+            )
+            return Reply([body])
+        if version < _LEADER_HINTS_FROM or not any(batch.refusal for batch in batches):
+            return Reply([encode_produce_response(version, _answers(topics, batches))])
+        return run_to_end(self._replying(version, listener, [(topics, batches)]))
+
+    def _replying(
+        self, version: int, listener: str, pieces: list[tuple[_Topics, list[Batch]]]
+    ) -> Sliced:
+        """The reply in slices, one for each piece."""
+        parts = ProduceParts(version)
+        hints: set[CurrentLeader | None] = set()
+        image = self._replicas.image
+        pieces.reverse()
+        while pieces:  # What is encoded is freed slice by slice, too.
+            answers = _answers(*pieces.pop())
+            if version >= _LEADER_HINTS_FROM:
+                answers = [_with_hints(image, topic, hints) for topic in answers]
+            parts.add(answers)
+            yield
+        return Reply([parts.encode(hinted_endpoints(image, listener, hints))])
+
+    # -- in pieces -----------------------------------------------------------------------------
 
     def _answer_in_pieces(self, request: Request, *, has_many_items: bool = False) -> Exclusive:
-        loop, connection = asyncio.get_running_loop(), request.connection
-        form = _Form(request.version, request.client.listener)
-        kept = connection.keep(request.body)
+        loop, slices = asyncio.get_running_loop(), request.connection.slices
+        kept = request.connection.keep(request.body)
+        items = items_of(len(kept.view)) if has_many_items else 0
         appended = loop.create_future()
         appending = loop.create_task(  # owner: this handler
-            self._append_pieces(kept, form, connection.slices, appended, has_many_items)
+            self._append_pieces(kept, request.version, slices, appended, items)
         )
         self._appending.add(appending)
         appending.add_done_callback(self._appending.discard)
         appending.add_done_callback(lambda _: kept.release())  # also if it has not begun
-        reply = self._reply_in_slices(appending, form, connection.slices, appended)
-        return Exclusive(reply, until=appended)
+        form = request.version, request.client.listener
+        return Exclusive(self._reply_in_slices(appending, form, slices, appended), until=appended)
 
     async def _append_pieces(
         self,
         kept: KeptBytes,
-        form: _Form,
+        version: int,
         slices: SliceTurns,
         appended: asyncio.Future[None],
-        has_many_items: bool,
+        items: int,
     ) -> _Pieces:
-        items = items_of(len(kept.view)) if has_many_items else 0
+        """`items`: how many the request may have, if they are many. No pieces: acks=0."""
+        pieces: list[_Piece] = []
+        refusal: CloseConnection | None = None
         share = await slices.large_requests.acquire(items)
         try:
-            asked = await slices.run(decoding_produce_request(form.version, kept.view))
+            asked = await slices.run(decoding_produce_request(version, kept.view))
             share.reduce(sum([1 + len(partitions) for _, _, partitions in asked.topics]))
-            return await self._append_decoded(asked, form, slices, appended)
+            transactional_id, acks, timeout_ms, _ = asked
+            verification = self._verification(version, transactional_id)
+            for number, topics in enumerate(pieces_of(asked.topics)):
+                if number:
+                    await slices.next()
+                sizes, batches = _batches_of(topics)
+                await self._wait(batches, version, timeout_ms, verification)
+                waiting = self._append(batches, acks, version)
+                if acks == _ACKS_NONE:
+                    refusal = refusal or _refusal_with_acks_0(batches)
+                    continue
+                committed = None
+                if waiting:
+                    committed = self._delay(lambda: NO_REPLY, waiting, acks, timeout_ms)
+                pieces.append(_Piece(sizes, batches, committed))
         except MalformedRequest as error:
             return CloseConnection(str(error))
         finally:
             share.release()
-
-    async def _append_decoded(
-        self,
-        asked: ProduceRequest,
-        form: _Form,
-        slices: SliceTurns,
-        appended: asyncio.Future[None],
-    ) -> _Pieces:
-        verification = None
-        if asked.transactional_id is not None and self._verifier is not None:
-            verification = ProduceVerification(form.version, self._verifier)
-        pieces: list[_Piece] = []
-        refusal: CloseConnection | None = None
-        for piece in pieces_of(asked):
-            if pieces:
-                await slices.next()
-            try:
-                pieces.append(await self._append_piece(piece, form, verification))
-            except CloseConnection as error:
-                refusal = refusal or error
-        if refusal is not None:
-            return refusal
-        if asked.acks == _ACKS_NONE:
-            return NO_REPLY
-        appended.set_result(None)  # The next request may start.
-        return pieces
-
-    async def _append_piece(
-        self, asked: ProduceRequest, form: _Form, verification: ProduceVerification | None
-    ) -> _Piece:
-        await self._wait_until_ready(asked)
-        converted = await self._convert(asked, form)
-        verified: _Verified = {}
-        if verification is not None:
-            if verification.begin(asked, self._partition):
-                await verification.finish(asked)
-            verified = verification.verified
-        try:
-            answers, waiting = self._append_batches(asked, form, converted, verified)
-        finally:
-            # Breaks a reference cycle: the error's traceback holds the decompressed records.
-            converted.clear()
-        if asked.acks == _ACKS_NONE:
-            _close_where_refused(answers)
-        committed = None
-        if waiting:
-            delayed = DelayedProduce(partial(self._note_uncommitted, answers, waiting))
-            committed = _wait_for(delayed, waiting, asked)
-        return _Piece(answers, committed)
-
-    async def _convert(
-        self, asked: ProduceRequest, form: _Form
-    ) -> dict[Place, memoryview | BrokerError]:
-        """Convert in a thread what takes long."""
-        loop = asyncio.get_running_loop()
-        converted: dict[Place, memoryview | BrokerError] = {}
-        for topic_number, topic in enumerate(asked.topics):
-            name, topic_id, partitions = topic
-            for number, (index, records) in enumerate(partitions):
-                if records is None or not self._takes_long(topic, (index, records)):
-                    continue
-                validation_rules = self._partition(name, topic_id, index).validation_rules
-                try:
-                    header = validate(
-                        validation_rules,
-                        records,
-                        now_ms=self._clock.now_ms(),
-                        produce_version=form.version,
-                    )
-                    async with self._converting:
-                        converted[topic_number, number] = await loop.run_in_executor(
-                            None, convert, validation_rules, records, header
-                        )
-                except BrokerError as error:
-                    converted[topic_number, number] = error
-        return converted
+        if pieces:
+            appended.set_result(None)  # The next request may start.
+        return refusal or pieces
 
     async def _reply_in_slices(
         self,
         appending: "asyncio.Task[_Pieces]",
-        form: _Form,
+        form: tuple[int, str],
         slices: SliceTurns,
         appended: "asyncio.Future[None]",
     ) -> Reply | NoReply:
+        """`form`: the version of the request and its listener."""
         await asyncio.wait([appending])  # It goes on if this reply is cancelled.
         pieces = appending.result()
         if isinstance(pieces, CloseConnection):
             raise pieces
-        if isinstance(pieces, NoReply):
+        if not pieces:
             appended.set_result(None)
-            return pieces
+            return NO_REPLY
         waiting = [piece.committed for piece in pieces if piece.committed is not None]
         try:
             for committed in waiting:
@@ -555,58 +471,19 @@ class Produce:
                 committed.cancel()
             raise
         if len(pieces) == 1:
-            return self._reply(form, pieces[0].answers)
-        answers = [piece.answers for piece in pieces]
+            return self._reply(*form, pieces[0].topics, pieces[0].batches)
+        answers = [piece[:2] for piece in pieces]
         pieces.clear()
-        return await slices.run(self._replying(form, answers))
+        return await slices.run(self._replying(*form, answers))
 
 
-def pieces_of(asked: ProduceRequest) -> Iterator[ProduceRequest]:
-    """The same request in pieces of at most `SLICE_ITEMS` and, if they have several partitions, at
-    most `PIECE_BYTES`. A topic may be continued in the next piece."""
-    topics: list[ProduceTopic] = []
-    items = size_bytes = 0
-    for name, topic_id, partitions in asked.topics:
-        start = 0
-        for number, (_, records) in enumerate(partitions):
-            batch_bytes = len(records) if records is not None else 0
-            if items >= SLICE_ITEMS or (items and size_bytes + batch_bytes > PIECE_BYTES):
-                if number > start:
-                    topics.append((name, topic_id, partitions[start:number]))
-                yield asked._replace(topics=topics)
-                topics, start = [], number
-                items = size_bytes = 0
-            items += 1
-            size_bytes += batch_bytes
-        topics.append((name, topic_id, partitions[start:]))
-        items += 1
-    yield asked._replace(topics=topics)
-
-
-def _wait_for(delayed: DelayedProduce, waiting: list[_Waiting], asked: ProduceRequest) -> Promise:
-    return delayed.promise_of(
-        [each[2:4] for each in waiting],
-        asked.timeout_ms / 1000,
-        committed=asked.acks == _ACKS_ALL,
-    )
-
-
-def _as_stored(
-    validation_rules: ValidationRules,
-    records: memoryview,
-    header: BatchHeader,
-    now_ms: int,
-    converted: memoryview | BrokerError | None,
-) -> tuple[memoryview, BatchHeader]:
-    """The batch in the form in which it is stored, with its header. Raises a `BrokerError`."""
-    if validation_rules.reads_records and needs_records(validation_rules, header):
-        if isinstance(converted, BrokerError):
-            raise converted
-        records = converted or convert(validation_rules, records, header)
-        header = read_header(records)
-    if validation_rules.stamps:
-        header = stamped(records, now_ms)
-    return records, header
+def _batches_of(asked: list[ProduceTopic]) -> tuple[_Topics, list[Batch]]:
+    topics, batches = [], []
+    for name, topic_id, partitions in asked:
+        topics.append((name, topic_id, len(partitions)))
+        for index, records in partitions:
+            batches.append(Batch(_named(name, topic_id), index, records))
+    return topics, batches
 
 
 def _named(name: str | None, topic_id: UUID | None) -> str | UUID:
@@ -617,27 +494,199 @@ def _named(name: str | None, topic_id: UUID | None) -> str | UUID:
     return topic_id
 
 
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()
+def _answers(topics: _Topics, batches: list[Batch]) -> list[TopicProduced]:
+    each = iter(batches)
+    return [
+        TopicProduced(name, topic_id, [batch.produced() for batch in islice(each, size)])
+        for name, topic_id, size in topics
+    ]
 
 
-def _append_transactional(
-    partition: Partition,
+def pieces_of(asked: list[ProduceTopic]) -> Iterator[list[ProduceTopic]]:
+    """The same topics in pieces of at most `SLICE_ITEMS` and, if they have several partitions, at
+    most `PIECE_BYTES`. A topic may be continued in the next piece."""
+    topics: list[ProduceTopic] = []
+    items = size_bytes = 0
+    for name, topic_id, partitions in asked:
+        start = 0
+        for number, (_, records) in enumerate(partitions):
+            batch_bytes = len(records) if records is not None else 0
+            if items >= SLICE_ITEMS or (items and size_bytes + batch_bytes > PIECE_BYTES):
+                if number > start:
+                    topics.append((name, topic_id, partitions[start:number]))
+                yield topics
+                topics, start = [], number
+                items = size_bytes = 0
+            items += 1
+            size_bytes += batch_bytes
+        topics.append((name, topic_id, partitions[start:]))
+        items += 1
+    yield topics
+
+
+class DelayedProduce:
+    """A reply that waits for batches: with acks=all for their commit, with acks=1 and
+    flush.messages=1 for the sync of the leader. It has no task."""
+
+    __slots__ = ("_answer", "_pending", "_promise", "_refuse")
+
+    def __init__(
+        self,
+        answer: Callable[[], Reply | NoReply],
+        refuse: Callable[[Batch, BrokerError], None],
+    ) -> None:
+        """`refuse` is called for each batch that fails; `answer` after the last of all."""
+        self._answer = answer
+        self._refuse = refuse
+        self._pending: set[Batch] = set()
+        self._promise = Promise(self._pending.clear)
+
+    def promise_of(self, batches: list[Batch], timeout_s: float, *, committed: bool) -> Promise:
+        self._pending.update(batches)
+        for batch in batches:
+            partition = batch.partition
+            assert partition is not None
+            wait = partition.when_committed if committed else partition.replica_log.when_synced
+            wait(batch.end_offset, partial(self._on_done, batch), timeout_s)
+        return self._promise
+
+    def _on_done(self, batch: Batch, error: BrokerError | None) -> None:
+        if batch not in self._pending:
+            return  # the client has disconnected
+        self._pending.remove(batch)
+        if error is not None:
+            self._refuse(batch, error)
+        if not self._pending:
+            self._complete()
+
+    def _complete(self) -> None:
+        outcome: Outcome
+        try:
+            outcome = self._answer()
+        except Exception as error:
+            outcome = error
+        self._promise.keep(outcome)
+
+
+class ProduceVerification:
+    """The verification of one request's transactional batches (KIP-890, hazards T1-T3).
+
+    `begin` takes a guard for each batch that opens a transaction in its partition; `finish` asks
+    the transaction coordinator about all of them at once. A request in pieces does so for each.
+    Invariant: a guard is taken before the coordinator is asked, and the append compares it.
+    """
+
+    def __init__(
+        self,
+        version: int,
+        transactional_id: str,
+        verifier: Verifier,
+        find: Callable[[Batch], Partition],
+    ) -> None:
+        self._version = version
+        self._transactional_id = transactional_id
+        self._verifier = verifier
+        self._find = find
+        self._adds = version >= PRODUCE_ADDS_FROM
+        self._producer: tuple[int, int] | None = None
+        """Id and epoch: all batches have the same."""
+        self._unverified: list[tuple[Batch, TopicPartition]] = []
+
+    def begin(self, batches: Sequence[Batch]) -> bool:
+        """Returns whether the coordinator must be asked.
+
+        A malformed batch is found by the append; a partition that is not led here now is refused,
+        even if it is by then.
+        """
+        self._unverified = []
+        for batch in batches:
+            try:
+                header = read_header(batch.records or b"")
+            except BrokerError:
+                continue
+            if not header.is_transactional:
+                continue
+            try:
+                batch.verified = self._begin_one(batch, self._find(batch), header)
+            except BrokerError as error:
+                batch.verified = error
+        return bool(self._unverified)
+
+    def _begin_one(
+        self, batch: Batch, partition: Partition, header: BatchHeader
+    ) -> VerificationGuard | None:
+        producer = header.producer_id, header.producer_epoch
+        self._producer = self._producer or producer
+        if producer != self._producer:
+            raise error_from(
+                ErrorCode.invalid_producer_id_mapping, "a transaction has one producer"
+            )
+        if not self._adds and not self._verifier.is_enabled:
+            return NOT_VERIFIED
+        guard = partition.transactions.begin_verification(
+            *producer, header.base_sequence, is_implicit=self._adds
+        )
+        if guard is not None:
+            self._unverified.append((batch, partition.partition))
+        return guard
+
+    async def finish(self) -> None:
+        assert self._producer is not None
+        errors = await self._verifier.verify(
+            self._transactional_id,
+            *self._producer,
+            list(dict.fromkeys(tp for _, tp in self._unverified)),
+            adds=self._adds,
+        )
+        for batch, tp in self._unverified:
+            if errors[tp] is not ErrorCode.none:
+                batch.verified = produce_refusal(errors[tp], self._version)
+
+
+def _is_ready(batch: Batch, partition: Partition) -> bool:
+    """Whether a batch can be appended or refused now. Otherwise the log is being opened."""
+    try:
+        return partition.replica_log.prepare()
+    except BrokerError as error:
+        batch.problem = error
+        return True
+
+
+def _resign_without_log(partition: Partition | None, problem: BrokerError) -> None:
+    """If the log of a leader cannot be opened, another replica shall lead."""
+    leader = partition.leader_replica if partition is not None else None
+    if leader is not None and isinstance(problem, KafkaStorageError):
+        leader.resign()
+
+
+def _takes_long(batch: Batch, partition: Partition) -> bool:
+    """Whether reading the records may block the event loop."""
+    rules = partition.validation_rules
+    if not rules.reads_records or not batch.records:
+        return False
+    try:
+        header = read_header(batch.records)
+    except BrokerError:
+        return False  # The append gets the same error and refuses the batch.
+    return needs_records(rules, header) and takes_long(len(batch.records), header)
+
+
+def _as_stored(
+    rules: ValidationRules,
     records: memoryview,
     header: BatchHeader,
     now_ms: int,
-    version: int,
-    verified: VerificationGuard | BrokerError | None,
-    check: Callable[[ProducerStates], None] | None,
-) -> Appended:
-    if isinstance(verified, BrokerError):
-        raise verified
-    try:
-        if verified is _NO_TRANSACTION:
-            raise InvalidTxnState("a transactional batch without a transactional id")
-        return partition.transactions.append(records, header, now_ms, verified, check)
-    except InvalidTxnState as error:
-        raise produce_refusal(error.code, version) from error
+    converted: memoryview | BrokerError | None,
+) -> tuple[memoryview, BatchHeader]:
+    """The batch in the form in which it is stored, with its header. Raises a `BrokerError`."""
+    if rules.reads_records and needs_records(rules, header):
+        if isinstance(converted, BrokerError):
+            raise converted
+        records = converted or convert(rules, records, header)
+        header = read_header(records)
+    if rules.stamps:
+        header = stamped(records, now_ms)
+    return records, header
 
 
 def _refused(index: int, error: Exception) -> PartitionProduced:
@@ -647,10 +696,33 @@ def _refused(index: int, error: Exception) -> PartitionProduced:
     return PartitionProduced(index, code, record_errors=record_errors, error_message=message)
 
 
-def _close_where_refused(answers: list[TopicProduced]) -> None:
+def _refusal_with_acks_0(batches: list[Batch]) -> CloseConnection | None:
     """With acks=0 closing the connection is the only way to report an error."""
-    for topic in answers:
-        for produced in topic.partitions:
-            if produced.error_code:
-                name = ErrorCode(produced.error_code).name
-                raise CloseConnection(f"{name} with acks=0: {produced.error_message}")
+    for batch in batches:
+        if batch.refusal is not None:
+            name = ErrorCode(batch.refusal.error_code).name
+            return CloseConnection(f"{name} with acks=0: {batch.refusal.error_message}")
+    return None
+
+
+def _with_hints(
+    image: ClusterImage, topic: TopicProduced, hints: set[CurrentLeader | None]
+) -> TopicProduced:
+    """The topic with the current leader of each partition that this broker does not lead."""
+    if not any(produced.error_code for produced in topic.partitions):
+        return topic
+    name = topic.name
+    if name is None:
+        assert topic.topic_id is not None
+        found = image.topics_by_id.get(topic.topic_id)
+        name = found.name if found is not None else None
+    partitions = []
+    for produced in topic.partitions:
+        hint = leader_hint(image, name, produced.partition, produced.error_code)
+        hints.add(hint)
+        partitions.append(produced._replace(current_leader=hint))
+    return topic._replace(partitions=partitions)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -99,13 +99,13 @@ class _Refusals:
 
 
 class RefusedBatches:
-    __slots__ = ("_by_producer",)
+    __slots__ = ("by_producer",)
 
     def __init__(self) -> None:
-        self._by_producer: dict[tuple[Place, int], _Refusals] = {}
+        self.by_producer: dict[tuple[Place, int], _Refusals] = {}
 
     def __len__(self) -> int:
-        return len(self._by_producer)
+        return len(self.by_producer)
 
     def note_error(
         self, place: Place, batch: memoryview | None, error: Exception, now_s: float
@@ -123,19 +123,19 @@ class RefusedBatches:
         if header.producer_id < 0 or header.base_sequence < 0:
             return
         key = place, header.producer_id
-        known = self._by_producer.pop(key, None)  # Moves it to the end.
+        known = self.by_producer.pop(key, None)  # Moves it to the end.
         if known is None or known.epoch < header.producer_epoch:
-            if len(self._by_producer) >= PRODUCERS_MAX:
-                del self._by_producer[next(iter(self._by_producer))]
+            if len(self.by_producer) >= PRODUCERS_MAX:
+                del self.by_producer[next(iter(self.by_producer))]
             known = _Refusals(header.producer_epoch, now_s)
-        self._by_producer[key] = known
+        self.by_producer[key] = known
         if known.epoch == header.producer_epoch:
             known.noted_s, known.left = now_s, _BATCHES_HELD_BACK_MAX
             known.add(header)
 
     def may_hold_back(self, place: Place, header: BatchHeader) -> bool:
         """Whether `check` is needed; usually not."""
-        return (place, header.producer_id) in self._by_producer and header.base_sequence >= 0
+        return (place, header.producer_id) in self.by_producer and header.base_sequence >= 0
 
     def check(
         self, place: Place, header: BatchHeader, now_s: float, producers: ProducerStates
@@ -145,7 +145,7 @@ class RefusedBatches:
         `producers` is the producer state of the log that the batch is about to be appended to.
         """
         key = place, header.producer_id
-        refusals = self._by_producer.get(key)
+        refusals = self.by_producer.get(key)
         if refusals is None or header.producer_epoch < refusals.epoch:
             return
         _forget_stored(refusals, header, producers)
@@ -155,7 +155,7 @@ class RefusedBatches:
             or refusals.left == 0
             or now_s - refusals.noted_s > KEPT_S
         ):
-            del self._by_producer[key]
+            del self.by_producer[key]
             return
         first = refusals.batches[0].first
         if _is_next(header, producers) or not _is_after(header.base_sequence, first):

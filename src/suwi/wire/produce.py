@@ -383,12 +383,11 @@ def encode_produce_response(
 
 
 def encode_produced_one(
-    version: int, topic: str | UUID | None, partition: int, base_offset: int, start_offset: int
+    topic: str | UUID, partition: int, base_offset: int, time_ms: int, start_offset: int
 ) -> bytes:
-    """The response (v9+) for one batch that was stored unchanged."""
-    assert version >= _FLEXIBLE_FROM
+    """The response (v9+) for one batch that was appended."""
     named = topic.bytes if isinstance(topic, UUID) else string(topic, True)
-    fixed = _PRODUCED_V5.pack(partition, 0, base_offset, -1, start_offset)
+    fixed = _PRODUCED_V5.pack(partition, 0, base_offset, time_ms, start_offset)
     return b"\2" + named + b"\2" + fixed + _END_OF_ONE
 
 

@@ -16,7 +16,7 @@ from suwi.controller import configuration_control
 from suwi.coordinator.event import Event
 from suwi.coordinator.record import RecordFacts
 from suwi.group.offset_manager import OffsetManager
-from suwi.handlers.produce_verification import ProduceVerification
+from suwi.handlers.produce import ProduceVerification
 from suwi.log.log_segments import LogSegments, LogSlice
 from suwi.log.producer_state import ProducerStates
 from suwi.log.txn_index import AbortedTxn
@@ -72,8 +72,8 @@ def _forget_prepared(_shard: Any, _event: Event) -> None:
     pass
 
 
-def _never_verify(verification: ProduceVerification, place: Any, *_: Any) -> None:
-    verification.verified[place] = NOT_VERIFIED
+def _never_verify(*_: Any) -> VerificationGuard:
+    return NOT_VERIFIED
 
 
 def _accept_any_guard(
