@@ -51,11 +51,11 @@ class OutgoingBatch:
         self.base_offset = base_offset
         stamped = append_time_ms != NO_TIMESTAMP
         self.timestamps = [append_time_ms if stamped else r.timestamp for r in self.records]
-        self._end()
+        self.end()
 
     def fail(self, error: Exception) -> None:
         self.error = error
-        self._end()
+        self.end()
 
     def split(self) -> "tuple[OutgoingBatch, OutgoingBatch]":
         """Two batches with half of the records each, to be sent instead."""
@@ -68,10 +68,6 @@ class OutgoingBatch:
         self._middle = middle
         return self.halves
 
-    def finish_split(self) -> None:
-        """Both halves are done."""
-        self._end()
-
     def outcome(self, number: int) -> "Delivered":
         """The outcome of a record. Raises the error if it was not delivered."""
         if self.halves is not None:
@@ -83,7 +79,8 @@ class OutgoingBatch:
         offset = self.base_offset + number if self.base_offset >= 0 else NO_OFFSET
         return Delivered(self.partition, Offset(offset), self.timestamps[number])
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """The batch is done: delivered, failed, or both halves are done."""
         self.encoded = None
         self.records = []
         self.done.set()

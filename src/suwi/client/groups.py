@@ -107,80 +107,75 @@ async def list_groups(
 
 async def describe_group(cluster: Cluster, group: str) -> GroupDescription | None:
     """None if there is no such group. Raises a `BrokerError`, OSError."""
-    found = await _describe_classic(cluster, group)
-    if found is None:
-        try:
-            found = await _describe_consumer(cluster, group)
-        except UnsupportedVersion:
-            return None
-    return found
 
-
-async def _describe_classic(cluster: Cluster, group: str) -> GroupDescription | None:
     async def ask(coordinator: Coordinator) -> GroupDescription | None:
-        fields = {"groups": [group], "include_authorized_operations": False}
-        (found,) = (await coordinator.call(ApiKey.DESCRIBE_GROUPS, fields)).groups
-        if found.error_code == ErrorCode.group_id_not_found or found.group_state == _DEAD:
-            return None
-        coordinator.check(found)
-        is_consumer = found.protocol_type == _CONSUMER
-        members = tuple(
-            GroupMember(
-                member.member_id,
-                getattr(member, "group_instance_id", None),
-                member.client_id,
-                member.client_host,
-                _assigned(member.member_assignment) if is_consumer else (),
-            )
-            for member in found.members
-        )
-        return GroupDescription(
-            group,
-            found.group_state,
-            "classic",
-            found.protocol_type,
-            found.protocol_data,
-            members,
-            coordinator.node,
-        )
+        found = await _describe_classic(coordinator)
+        return await _describe_consumer(coordinator) if found is None else found
 
     return await asking(cluster, group, ask)
 
 
-async def _describe_consumer(cluster: Cluster, group: str) -> GroupDescription | None:
+async def _describe_classic(coordinator: Coordinator) -> GroupDescription | None:
+    fields = {"groups": [coordinator.key], "include_authorized_operations": False}
+    (found,) = (await coordinator.call(ApiKey.DESCRIBE_GROUPS, fields)).groups
+    if found.error_code == ErrorCode.group_id_not_found or found.group_state == _DEAD:
+        return None
+    coordinator.check(found)
+    is_consumer = found.protocol_type == _CONSUMER
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            getattr(member, "group_instance_id", None),
+            member.client_id,
+            member.client_host,
+            _assigned(member.member_assignment) if is_consumer else (),
+        )
+        for member in found.members
+    )
+    return GroupDescription(
+        coordinator.key,
+        found.group_state,
+        "classic",
+        found.protocol_type,
+        found.protocol_data,
+        members,
+        coordinator.node,
+    )
+
+
+async def _describe_consumer(coordinator: Coordinator) -> GroupDescription | None:
     """A group of the consumer protocol (KIP-848)."""
-
-    async def ask(coordinator: Coordinator) -> GroupDescription | None:
-        fields = {"group_ids": [group], "include_authorized_operations": False}
+    fields = {"group_ids": [coordinator.key], "include_authorized_operations": False}
+    try:
         (found,) = (await coordinator.call(ApiKey.CONSUMER_GROUP_DESCRIBE, fields)).groups
-        if found.error_code == ErrorCode.group_id_not_found:
-            return None
-        coordinator.check(found)
-        members = tuple(
-            GroupMember(
-                member.member_id,
-                member.instance_id,
-                member.client_id,
-                member.client_host,
-                tuple(
-                    TopicPartition(topic.topic_name, PartitionIndex(partition))
-                    for topic in member.assignment.topic_partitions
-                    for partition in topic.partitions
-                ),
-            )
-            for member in found.members
+    except UnsupportedVersion:
+        return None
+    if found.error_code == ErrorCode.group_id_not_found:
+        return None
+    coordinator.check(found)
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            tuple(
+                TopicPartition(topic.topic_name, PartitionIndex(partition))
+                for topic in member.assignment.topic_partitions
+                for partition in topic.partitions
+            ),
         )
-        return GroupDescription(
-            group,
-            found.group_state,
-            _CONSUMER,
-            _CONSUMER,
-            found.assignor_name,
-            members,
-            coordinator.node,
-        )
-
-    return await asking(cluster, group, ask)
+        for member in found.members
+    )
+    return GroupDescription(
+        coordinator.key,
+        found.group_state,
+        _CONSUMER,
+        _CONSUMER,
+        found.assignor_name,
+        members,
+        coordinator.node,
+    )
 
 
 def _assigned(data: bytes) -> tuple[TopicPartition, ...]:

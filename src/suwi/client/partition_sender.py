@@ -217,7 +217,7 @@ class PartitionSender:
         """A record of the batch is invalid: split the batch so that the others are stored."""
         for half in batch.split():
             await self._deliver(half)
-        batch.finish_split()
+        batch.end()
 
     def _prepare_retry(self, batch: OutgoingBatch, error: Exception) -> None:
         """Prepare the next attempt. Raises the error if there must be none."""

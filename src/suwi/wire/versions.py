@@ -51,16 +51,6 @@ def _api(
     return key, min_version, max_version, flexible_from, lowest, audience, by_controller, raw_body
 
 
-def _peers(
-    key: int, min_version: int, max_version: int, *, raw_body: bool = False
-) -> tuple[Any, ...]:
-    """An API with which brokers call the controller."""
-    peers = Audience.PEERS
-    return _api(
-        key, min_version, max_version, 0, audience=peers, by_controller=True, raw_body=raw_body
-    )
-
-
 class ApiKey(IntEnum):
     """Kafka's API keys, each with its lowest, its highest and its first flexible version."""
 
@@ -118,16 +108,16 @@ class ApiKey(IntEnum):
     ALTER_CLIENT_QUOTAS = _api(49, 0, 1, 1)
     DESCRIBE_USER_SCRAM_CREDENTIALS = _api(50, 0, 0, 0)
     ALTER_USER_SCRAM_CREDENTIALS = _api(51, 0, 0, 0, by_controller=True)
-    ALTER_PARTITION = _peers(56, 2, 3)
+    ALTER_PARTITION = _api(56, 2, 3, 0, audience=Audience.PEERS, by_controller=True)
     UPDATE_FEATURES = _api(57, 0, 2, 0, by_controller=True)
-    ENVELOPE = _peers(58, 0, 0)
+    ENVELOPE = _api(58, 0, 0, 0, audience=Audience.PEERS, by_controller=True)
     DESCRIBE_CLUSTER = _api(60, 0, 2, 0)
     DESCRIBE_PRODUCERS = _api(61, 0, 0, 0)
-    BROKER_HEARTBEAT = _peers(63, 0, 1)
+    BROKER_HEARTBEAT = _api(63, 0, 1, 0, audience=Audience.PEERS, by_controller=True)
     UNREGISTER_BROKER = _api(64, 0, 0, 0, by_controller=True)
     DESCRIBE_TRANSACTIONS = _api(65, 0, 0, 0)
     LIST_TRANSACTIONS = _api(66, 0, 2, 0)
-    ALLOCATE_PRODUCER_IDS = _peers(67, 0, 0)
+    ALLOCATE_PRODUCER_IDS = _api(67, 0, 0, 0, audience=Audience.PEERS, by_controller=True)
     CONSUMER_GROUP_HEARTBEAT = _api(68, 0, 1, 0)
     CONSUMER_GROUP_DESCRIBE = _api(69, 0, 1, 0)
     LIST_CONFIG_RESOURCES = _api(74, 0, 1, 0)
@@ -135,7 +125,7 @@ class ApiKey(IntEnum):
     # Suwi's own: see `handlers/describe_replicas.py`.
     DESCRIBE_REPLICAS = _api(20_000, 0, 0, 0, raw_body=True)
     DESCRIBE_BROKER = _api(20_001, 0, 0, 0, raw_body=True)
-    REPORT_LOSS = _peers(20_002, 0, 0, raw_body=True)
+    REPORT_LOSS = _api(20_002, 0, 0, 0, audience=Audience.PEERS, by_controller=True, raw_body=True)
     DESCRIBE_EVENTS = _api(20_003, 0, 0, 0, raw_body=True)
     # Open to all clients: a broker is not authenticated before it has sent these two.
     PEER_CHALLENGE = _api(20_004, 0, 0, 0, raw_body=True)
