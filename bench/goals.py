@@ -85,5 +85,10 @@ SPARK_FLOOR = _at_most("micro-batch at least", 500, "ms")
 SPARK_TABLE = _at_least("read a table", 0.8, "× the Parquet source")
 
 
+def wanted_by_name() -> dict[str, str]:
+    """For the texts of pages."""
+    return {name: goal.wanted for name, goal in globals().items() if isinstance(goal, Goal)}
+
+
 def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -42,6 +42,7 @@ class Page:
 
     def render(self, directory: Path, results: Results) -> list[Row]:
         text = (_TEXTS / f"how_to_read_{self.name}.md").read_text()
+        text = text.format(**goals.wanted_by_name())
         lines = [f"# {self.title}", "", setting(results), "", text, *self.tables(results.figures)]
         (directory / f"{self.name}.md").write_text("\n".join(lines) + "\n")
         return self.rows(results.figures)

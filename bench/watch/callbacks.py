@@ -21,10 +21,11 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+from bench.goals import CALLBACK_MAX
 from bench.measure import percentile
 from bench.watch.heartbeat import Beats, Heartbeat
 
-OVER_S = 0.020
+OVER_S = CALLBACK_MAX.limit / 1000
 """A callback that takes more CPU than this is a stall."""
 _NAMED_FROM_S = 0.001
 _SAMPLE_EVERY_S = 0.005

@@ -39,6 +39,13 @@ def test_what_kafka_has_no_figure_for_is_in_the_table_only(tmp_path: Path) -> No
     assert goals.GROUPS_FAIL_OVER.text not in picture
 
 
+def test_every_goal_is_that_of_some_figure() -> None:
+    code = "".join(
+        path.read_text() for path in (bench.ROOT / "bench").rglob("*.py") if path.stem != "goals"
+    )
+    assert [name for name in goals.wanted_by_name() if name not in code] == []
+
+
 def test_a_range_of_one_value_is_the_value() -> None:
     assert range_of([2.0, None, 2.0], " ×") == "2 ×"
     assert range_of([None], " ×") == ""
