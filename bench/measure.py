@@ -28,9 +28,6 @@ class Figure:
     def median(self, metric: str) -> float:
         return statistics.median(self.values[metric])
 
-    def least(self, metric: str) -> float:
-        return min(self.values[metric])
-
     def middle_half(self, metric: str) -> tuple[float, float]:
         """The limits of the middle half of the values; of all of them if there are few."""
         values = self.values[metric]
