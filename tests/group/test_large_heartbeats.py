@@ -9,8 +9,8 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Event
 from suwi.coordinator.record import RecordFacts
-from suwi.group.consumer_messages import HeartbeatRequest, HeartbeatResponse, Topic
-from suwi.group.coordinator_shard import GroupCoordinatorShard
+from suwi.group.consumer_group import HeartbeatRequest, HeartbeatResponse, Topic
+from suwi.group.group_coordinator_shard import GroupCoordinatorShard
 from suwi.model.ids import TopicId
 from tests.group.consumer_world import a_call
 from tests.group.driver import GROUP, Driver

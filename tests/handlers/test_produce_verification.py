@@ -6,8 +6,11 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from suwi.handlers.produce_verification import ProduceVerification
-from suwi.handlers.verification import produce_refusal, txn_offset_commit_refusal
+from suwi.handlers.verification import (
+    ProduceVerification,
+    produce_refusal,
+    txn_offset_commit_refusal,
+)
 from suwi.model.errors import NotEnoughReplicas, NotLeaderOrFollower
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.records.builder import build_batch

@@ -25,10 +25,9 @@ from suwi.env import Clock
 from suwi.env.slices import run_to_end
 from suwi.handlers.delayed_produce import DelayedProduce
 from suwi.handlers.leader_hints import hinted_endpoints, leader_hint
-from suwi.handlers.produce_verification import Place, ProduceVerification
 from suwi.handlers.refused_batches import RefusedBatches
 from suwi.handlers.slices import Sliced
-from suwi.handlers.verification import Verifier, produce_refusal
+from suwi.handlers.verification import Place, ProduceVerification, produce_refusal
 from suwi.log.partition_log import Appended
 from suwi.log.producer_state import ProducerStates
 from suwi.metadata.image import ClusterImage
@@ -70,6 +69,7 @@ from suwi.replica.partition import Partition
 from suwi.replica.partition_transactions import VerificationGuard
 from suwi.replica.replica_log import LogNotReady, wait_until_ready
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.transaction.transaction_verifier import TransactionVerifier
 from suwi.wire.errors import MalformedRequest
 from suwi.wire.leaders import CurrentLeader
 from suwi.wire.produce import (
@@ -138,7 +138,7 @@ _NO_TRANSACTION: Final = VerificationGuard(-1, -1, -1, is_implicit=False)
 
 class Produce:
     def __init__(
-        self, replicas: ReplicaManager, clock: Clock, verifier: Verifier | None = None
+        self, replicas: ReplicaManager, clock: Clock, verifier: TransactionVerifier | None = None
     ) -> None:
         """Without a verifier there are no transactions."""
         self._replicas = replicas

@@ -1,17 +1,23 @@
 """Verification of transactional writes with the transaction coordinator (KIP-890).
 
-`Verifier` is implemented by `transaction/transaction_verifier.py`. The functions translate what the
-coordinator says into what the clients of Produce and TxnOffsetCommit understand (hazard T22).
+The functions translate what the coordinator says into what the clients of Produce and
+TxnOffsetCommit understand (hazard T22).
 """
 
-from collections.abc import Awaitable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final, TypeAlias
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from suwi.client.errors import error_from
 from suwi.model.errors import BrokerError, NotEnoughReplicas
 from suwi.model.ids import TopicPartition
+from suwi.records.batch import BatchHeader, read_header
+from suwi.replica.partition import Partition
+from suwi.replica.partition_transactions import NOT_VERIFIED, VerificationGuard
+from suwi.transaction.transaction_verifier import TransactionVerifier
+from suwi.wire.produce import ProduceRequest
 
 PRODUCE_ADDS_FROM: Final = 12
 """The version of Produce with which the first write adds the partition to the transaction."""
@@ -34,24 +40,6 @@ _TRY_AGAIN: Final = frozenset(
 _NOT_IN_TRANSACTION: Final = frozenset(
     {ErrorCode.invalid_txn_state, ErrorCode.transaction_abortable}
 )
-
-
-class Verifier(Protocol):
-    @property
-    def is_enabled(self) -> bool:
-        """Whether writes are verified that do not add their partition to the transaction."""
-
-    def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        *,
-        adds: bool,
-    ) -> Awaitable[dict[TopicPartition, ErrorCode]]:
-        """Ask whether the partitions are part of the open transaction, or add them to it. The
-        error of each; never raises."""
 
 
 def produce_refusal(code: ErrorCode, version: int) -> BrokerError:
@@ -79,3 +67,87 @@ def txn_offset_commit_refusal(code: ErrorCode, version: int) -> ErrorCode:
     if code is ErrorCode.concurrent_transactions and version >= TXN_OFFSET_COMMIT_ADDS_FROM:
         return code
     return ErrorCode.coordinator_load_in_progress if code in _TRY_AGAIN else code
+
+
+Place: TypeAlias = tuple[int, int]
+"""Topic and partition position in the request."""
+FindPartition: TypeAlias = Callable[[str | None, UUID | None, int], Partition]
+
+
+class ProduceVerification:
+    """The transactional batches of one produce request (hazards T1-T3).
+
+    `begin` takes a guard for each batch that opens a transaction in its partition; `finish` asks
+    the transaction coordinator about all of them at once. `verified` is what the append needs. A
+    request that is handled in pieces does so for each piece.
+    Invariant: a guard is taken before the coordinator is asked, and the append compares it.
+    """
+
+    def __init__(self, version: int, verifier: TransactionVerifier) -> None:
+        self.verified: dict[Place, VerificationGuard | BrokerError | None] = {}
+        """By batch its guard, why it is refused, or None if its transaction is open already."""
+        self._version = version
+        self._verifier = verifier
+        self._adds = version >= PRODUCE_ADDS_FROM
+        self._producer: tuple[int, int] | None = None
+        """Id and epoch: all batches have the same."""
+        self._unverified: dict[Place, TopicPartition] = {}
+
+    def begin(self, asked: ProduceRequest, find: FindPartition) -> bool:
+        """Begin with a request or its next piece. Returns whether the coordinator must be asked.
+
+        A malformed batch is found by the append; a partition that is not led here now is refused,
+        even if it is by then.
+        """
+        self.verified, self._unverified = {}, {}
+        for topic_number, (name, topic_id, partitions) in enumerate(asked.topics):
+            for number, (index, records) in enumerate(partitions):
+                try:
+                    header = read_header(records or b"")
+                except BrokerError:
+                    continue
+                if not header.is_transactional:
+                    continue
+                place = topic_number, number
+                try:
+                    partition = find(name, topic_id, index)
+                except BrokerError as error:
+                    self.verified[place] = error
+                else:
+                    self._begin_one(place, partition, header)
+        return bool(self._unverified)
+
+    def _begin_one(self, place: Place, partition: Partition, header: BatchHeader) -> None:
+        producer = header.producer_id, header.producer_epoch
+        self._producer = self._producer or producer
+        if producer != self._producer:
+            self.verified[place] = error_from(
+                ErrorCode.invalid_producer_id_mapping, "a transaction has one producer"
+            )
+            return
+        if not self._adds and not self._verifier.is_enabled:
+            self.verified[place] = NOT_VERIFIED
+            return
+        try:
+            guard = partition.transactions.begin_verification(
+                *producer, header.base_sequence, is_implicit=self._adds
+            )
+        except BrokerError as error:  # Its log is not ready.
+            self.verified[place] = error
+            return
+        self.verified[place] = guard
+        if guard is not None:
+            self._unverified[place] = partition.partition
+
+    async def finish(self, asked: ProduceRequest) -> None:
+        assert asked.transactional_id is not None
+        assert self._producer is not None
+        errors = await self._verifier.verify(
+            asked.transactional_id,
+            *self._producer,
+            list(dict.fromkeys(self._unverified.values())),
+            adds=self._adds,
+        )
+        for place, tp in self._unverified.items():
+            if errors[tp] is not ErrorCode.none:
+                self.verified[place] = produce_refusal(errors[tp], self._version)
