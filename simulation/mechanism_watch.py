@@ -18,7 +18,7 @@ from simulation.mechanisms import MECHANISMS
 from simulation.pipelined import PipelinedWriter
 from suwi.broker.broker import Broker
 from suwi.coordinator.shard import Shard
-from suwi.group.coordinator_shard import GroupCoordinatorShard
+from suwi.group.group_coordinator_shard import GroupCoordinatorShard
 from suwi.log.directory_state import DirectoryState
 from suwi.log.log_segments import LogSegments
 from suwi.log.partition_log import PartitionLog
@@ -29,7 +29,7 @@ from suwi.model.ids import NO_NODE, NodeId
 from suwi.replica.partition import Partition
 from suwi.replica.replication_quota import ReplicationQuota
 from suwi.sim.cluster import SimCluster, SimNode
-from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
+from suwi.transaction.transaction_coordinator_shard import TransactionCoordinatorShard
 
 _EVENT_S = 2.0
 _LOOK_S = 0.1

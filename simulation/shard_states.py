@@ -9,8 +9,8 @@ from typing import Any
 from suwi.coordinator.event import TimerKey
 from suwi.coordinator.timers import Timers
 from suwi.group.classic_group import ClassicGroup, ClassicState
-from suwi.group.coordinator_shard import GroupCoordinatorShard
-from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
+from suwi.group.group_coordinator_shard import GroupCoordinatorShard
+from suwi.transaction.transaction_coordinator_shard import TransactionCoordinatorShard
 
 _SETTLED = (ClassicState.EMPTY, ClassicState.STABLE)
 _TIMER_STATES = {

@@ -17,7 +17,7 @@ from simulation.shard_states import broken_timer, difference
 from suwi.coordinator.shard import Shard
 from suwi.coordinator.shard_replica import Status
 from suwi.sim.cluster import SimCluster, SimNode
-from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
+from suwi.transaction.transaction_coordinator_shard import TransactionCoordinatorShard
 from suwi.transaction.transaction_metadata import AT_REST
 
 _STEPS_BETWEEN = (100, 3000)

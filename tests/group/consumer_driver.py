@@ -3,9 +3,8 @@
 from itertools import count
 
 from suwi.coordinator.event import TimerKey
-from suwi.group.consumer_group import ConsumerGroup
-from suwi.group.consumer_messages import HeartbeatRequest, HeartbeatResponse
-from suwi.group.coordinator_shard import GroupCoordinatorShard
+from suwi.group.consumer_group import ConsumerGroup, HeartbeatRequest, HeartbeatResponse
+from suwi.group.group_coordinator_shard import GroupCoordinatorShard
 from tests.group.consumer_world import Image
 from tests.group.driver import GROUP, Driver, subscription
 

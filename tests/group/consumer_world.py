@@ -14,12 +14,16 @@ from suwi.coordinator.event import Call, Event, TimerKey
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.coordinator.topics import Topic
 from suwi.env.slices import run_to_end
-from suwi.group.consumer_config import ConsumerGroupConfig
 from suwi.group.consumer_coordinator import ConsumerCoordinator
-from suwi.group.consumer_group import ConsumerGroup, ConsumerGroups
-from suwi.group.consumer_messages import HeartbeatRequest, HeartbeatResponse
+from suwi.group.consumer_group import (
+    ConsumerGroup,
+    ConsumerGroupConfig,
+    ConsumerGroups,
+    HeartbeatRequest,
+    HeartbeatResponse,
+)
+from suwi.group.group_coordinator_shard import GROUP_RECORDS
 from suwi.group.history import Rebalance
-from suwi.group.records import GROUP_RECORDS
 from suwi.group.target_assignment import Job, metadata_hash
 from suwi.model.ids import TopicId
 

@@ -13,15 +13,22 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Call, Event, TimerKey
-from suwi.group.classic_group import ClassicGroup, ClassicState, Protocol, beyond_record
+from suwi.group.classic_group import (
+    ClassicGroup,
+    ClassicState,
+    JoinRequest,
+    LeaveRequest,
+    LeavingMember,
+    Protocol,
+    SyncRequest,
+    beyond_record,
+)
 from suwi.group.classic_join import ClassicGroupConfig
-from suwi.group.classic_messages import JoinRequest, LeaveRequest, LeavingMember, SyncRequest
-from suwi.group.consumer_config import ConsumerGroupConfig
-from suwi.group.coordinator_shard import GroupConfig, GroupCoordinatorShard
+from suwi.group.consumer_group import ConsumerGroupConfig
+from suwi.group.group_coordinator_shard import GROUP_RECORDS, GroupConfig, GroupCoordinatorShard
 from suwi.group.offset_manager import OffsetToCommit
 from suwi.group.offset_records import OffsetCommitValue
 from suwi.group.offset_requests import Committer
-from suwi.group.records import GROUP_RECORDS
 from tests.coordinator.machine_driver import MachineDriver
 
 GROUP = "g"

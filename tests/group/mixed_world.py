@@ -10,16 +10,17 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.event import Call, Event
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.env.slices import run_to_end
-from suwi.group.classic_group import ClassicGroup, Protocol
-from suwi.group.classic_group_records import GroupMetadataKey
-from suwi.group.classic_messages import (
+from suwi.group.classic_group import (
+    ClassicGroup,
     JoinRequest,
     JoinResponse,
     LeavingMember,
+    Protocol,
     SyncRequest,
     SyncResponse,
 )
-from suwi.group.records import GROUP_RECORDS
+from suwi.group.classic_group_records import GroupMetadataKey
+from suwi.group.group_coordinator_shard import GROUP_RECORDS
 from suwi.wire.consumer_protocol import decode_assignment
 from suwi.wire.primitives import legacy_string
 from tests.group.consumer_world import GROUP, Client, World

@@ -8,10 +8,17 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.event import Call, Event
 from suwi.env.slices import run_to_end
 from suwi.group.classic_coordinator import ClassicCoordinator
-from suwi.group.classic_group import ClassicGroup, ClassicState, Protocol
+from suwi.group.classic_group import (
+    ClassicGroup,
+    ClassicState,
+    JoinRequest,
+    LeavingMember,
+    Protocol,
+    SyncRequest,
+    join_timer,
+    session_timer,
+)
 from suwi.group.classic_join import ClassicGroupConfig
-from suwi.group.classic_messages import JoinRequest, LeavingMember, SyncRequest
-from suwi.group.classic_timers import join_timer, session_timer
 from tests.group.consumer_world import a_call
 
 

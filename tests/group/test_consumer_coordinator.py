@@ -6,8 +6,12 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Event
-from suwi.group.consumer_config import consumer_rebalance_timer, consumer_session_timer
-from suwi.group.consumer_group import GroupState, MemberState
+from suwi.group.consumer_group import (
+    GroupState,
+    MemberState,
+    consumer_rebalance_timer,
+    consumer_session_timer,
+)
 from suwi.group.history import Trigger
 from tests.group.consumer_world import GROUP, Client, Image, World, settle, topic_id, two_members
 

@@ -1,15 +1,17 @@
 """The state of a consumer group: replay in any order, who owns what, who may commit."""
 
+import asyncio
 from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.record import CoordinatorRecord
-from suwi.env.slices import run_to_end
+from suwi.env.slices import Slices, run_to_end
 from suwi.group.classic_group_records import GroupMetadataKey
-from suwi.group.consumer_describe import describe
 from suwi.group.consumer_group import ConsumerGroups, CurrentAssignment, MemberState
 from suwi.group.consumer_group_records import (
     ClassicMemberMetadata,
@@ -29,7 +31,10 @@ from suwi.group.consumer_group_records import (
     TopicPartitions,
 )
 from suwi.group.consumer_validation import check_fetch, fence_commit
+from suwi.handlers.consumer_group_describe import ConsumerGroupDescribe
+from suwi.wire.versions import ApiKey
 from tests.group.consumer_world import GROUP, Client, Image, World, replayed, settle, topic_id
+from tests.handlers.requests import request, response_to
 
 A, B = topic_id("a"), topic_id("b")
 SUBSCRIPTION = ConsumerGroupMemberMetadataValue(
@@ -237,16 +242,35 @@ def test_a_static_member_that_left_commits_nothing_any_more() -> None:
     assert fence_commit(world.group, "m1", "i", 1, version=9).error is stale
 
 
+def described_by(world: World) -> Any:
+    """The response to ConsumerGroupDescribe."""
+    machine = SimpleNamespace(
+        group=world.groups.get, config=SimpleNamespace(consumer_of=lambda _: world.config)
+    )
+
+    def shard_to_read(_group_id: str) -> Slices[Any]:
+        yield from ()
+        return SimpleNamespace(machine=machine)
+
+    runtime: Any = SimpleNamespace(shard_to_read=shard_to_read)
+    fields = {"group_ids": [GROUP], "include_authorized_operations": False}
+    asked = request(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, fields)
+    handler = ConsumerGroupDescribe(runtime, lambda: world.image)  # type: ignore[arg-type,return-value]
+    return asyncio.run(response_to(asked, handler(asked)))
+
+
 def test_a_group_is_described_as_it_is() -> None:
     world = World()
     client = Client(world, "m1", ("a", "gone"), instance_id="i", assignor="range")
     client.beat()
-    described = describe(world.group, world.config, world.image)
-    assert (described.state, described.epoch, described.assignment_epoch) == ("Stable", 1, 1)
-    assert described.assignor == "range"
+    (described,) = described_by(world).groups
+    assert (described.group_state, described.group_epoch) == ("Stable", 1)
+    assert (described.assignment_epoch, described.assignor_name) == (1, "range")
     (member,) = described.members
     assert (member.member_id, member.instance_id, member.client_id) == ("m1", "i", "c")
-    assert member.topic_names == ("a", "gone")
-    topic = world.image.by_name("a")
-    assert member.assignment == member.target == [(topic, (0, 1, 2, 3))]
-    assert not member.uses_classic_protocol
+    assert member.subscribed_topic_names == ("a", "gone")
+    assert member.assignment == member.target_assignment
+    (topic,) = member.assignment.topic_partitions
+    assert (topic.topic_id, topic.topic_name) == (topic_id("a"), "a")
+    assert topic.partitions == (0, 1, 2, 3)
+    assert member.member_type == 1

@@ -7,8 +7,14 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Event
 from suwi.group.classic_coordinator import ClassicCoordinator, ClassicGroupConfig
-from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
-from suwi.group.classic_messages import JoinRequest, SyncRequest
+from suwi.group.classic_group import (
+    ClassicGroup,
+    ClassicMember,
+    ClassicState,
+    JoinRequest,
+    Protocol,
+    SyncRequest,
+)
 from suwi.group.consumer_group import GroupState
 from suwi.group.consumer_migration import downgrade_timer
 from suwi.group.history import Cause, Trigger

@@ -3,8 +3,7 @@
 import pytest
 
 from suwi.group import assignors, regular_expressions
-from suwi.group.consumer_config import assignment_timer, regex_timer
-from suwi.group.consumer_group import GroupState
+from suwi.group.consumer_group import GroupState, assignment_timer, regex_timer
 from tests.group.consumer_driver import TOPICS, ConsumerDriver
 from tests.group.driver import GROUP
 

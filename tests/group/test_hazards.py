@@ -11,9 +11,9 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.record import CoordinatorRecord, RecordFacts
 from suwi.group.classic_group import ClassicState
 from suwi.group.classic_group_records import GroupMetadataKey, GroupMetadataValue
+from suwi.group.group_coordinator_shard import GROUP_RECORDS
 from suwi.group.history import Trigger
 from suwi.group.offset_records import OffsetCommitKey
-from suwi.group.records import GROUP_RECORDS
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.wire.consumer_protocol import Subscription, encode_assignment, encode_subscription
 from tests.group.driver import (

@@ -3,8 +3,7 @@
 import struct
 from collections.abc import Sequence
 
-from suwi.group.classic_group import Protocol
-from suwi.group.classic_messages import JoinRequest
+from suwi.group.classic_group import JoinRequest, Protocol
 from suwi.group.history import Cause, History, Rebalance, Trigger
 from tests.group.test_classic_coordinator import World
 

@@ -9,8 +9,9 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Event
 from suwi.coordinator.record import RecordFacts
-from suwi.group.consumer_messages import HeartbeatRequest, HeartbeatResponse, Topic
-from suwi.group.coordinator_shard import GroupCoordinatorShard
+from suwi.coordinator.topics import Topic
+from suwi.group.consumer_group import HeartbeatRequest, HeartbeatResponse
+from suwi.group.group_coordinator_shard import GroupCoordinatorShard
 from suwi.model.ids import TopicId
 from tests.group.consumer_world import a_call
 from tests.group.driver import GROUP, Driver
@@ -51,7 +52,7 @@ class LargeGroup(Driver):
         super().__init__()
 
     def _new_machine(self) -> GroupCoordinatorShard:
-        return GroupCoordinatorShard(self._config, lambda: "id", lambda: self.topics)
+        return GroupCoordinatorShard(self._config, lambda: "id")
 
     def beat(
         self,

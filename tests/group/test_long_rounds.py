@@ -5,8 +5,8 @@ from collections import deque
 import pytest
 
 from suwi.coordinator.event import Event
-from suwi.group import coordinator_shard, offset_requests
-from suwi.group.coordinator_shard import GroupCoordinatorShard
+from suwi.group import group_coordinator_shard, offset_requests
+from suwi.group.group_coordinator_shard import GroupCoordinatorShard
 from suwi.group.offset_requests import EXPIRY
 from tests.group.consumer_driver import ConsumerDriver
 from tests.group.driver import EXPIRY_INTERVAL_MS, RETENTION_MS, Driver
@@ -43,7 +43,7 @@ def grown(driver: ConsumerDriver) -> None:
 def test_a_topic_that_changes_is_compared_with_some_groups_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(coordinator_shard, "_TOPICS_COMPARED_PER_EVENT", 6)
+    monkeypatch.setattr(group_coordinator_shard, "_TOPICS_COMPARED_PER_EVENT", 6)
     driver = ConsumerDriver()
     for number in range(GROUPS):
         driver.beat("m", "a0", group=f"g{number}")

@@ -10,8 +10,7 @@ from suwi.group.classic_group import ClassicGroup, ClassicState
 from suwi.group.classic_group_records import GroupMetadataKey, GroupMetadataValue
 from suwi.group.offset_manager import OffsetToCommit
 from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
-from suwi.group.offset_requests import Committer
-from suwi.group.stats import OffsetsCommitted
+from suwi.group.offset_requests import Committer, OffsetsCommitted
 from suwi.records.record import Marker, MarkerType
 from tests.group.consumer_world import a_call
 from tests.group.driver import (

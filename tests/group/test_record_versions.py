@@ -13,8 +13,8 @@ import pytest
 
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.group.classic_group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from suwi.group.group_coordinator_shard import GROUP_RECORDS
 from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
-from suwi.group.records import GROUP_RECORDS
 from suwi.model.ids import TopicId
 
 ANY = range(5)

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from suwi.client.connection import PeerConnection
-from suwi.group.coordinator_shard import GroupCoordinatorShard
+from suwi.group.group_coordinator_shard import GroupCoordinatorShard
 from suwi.sim import Simulation
 from suwi.wire.versions import ApiKey
 from tests.broker.simulated import PORT, SimBroker, create_topic, delete_topic

@@ -12,8 +12,13 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.event import Call, Event
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.model.ids import PartitionIndex, ProducerEpoch, ProducerId, TopicPartition
-from suwi.transaction.coordinator_shard import TransactionConfig, TransactionCoordinatorShard
-from suwi.transaction.messages import (
+from suwi.transaction.transaction_coordinator_shard import (
+    TransactionConfig,
+    TransactionCoordinatorShard,
+)
+from suwi.transaction.transaction_metadata import (
+    OPEN,
+    PREPARED,
     AddPartitionsRequest,
     EndTxnRequest,
     InitProducerIdRequest,
@@ -21,7 +26,6 @@ from suwi.transaction.messages import (
     Producer,
     ProducerResponse,
 )
-from suwi.transaction.transaction_metadata import OPEN, PREPARED
 from suwi.transaction.transaction_records import (
     TRANSACTION_RECORDS,
     TransactionLogKey,

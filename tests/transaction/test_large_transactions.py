@@ -10,8 +10,8 @@ from suwi.coordinator.event import Call
 from suwi.coordinator.shard import Shard
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.replica.partition_transactions import TxnMarker
-from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
-from suwi.transaction.messages import AddPartitionsRequest, EndTxnRequest, Producer
+from suwi.transaction.transaction_coordinator_shard import TransactionCoordinatorShard
+from suwi.transaction.transaction_metadata import AddPartitionsRequest, EndTxnRequest, Producer
 from suwi.wire.versions import ApiKey
 from tests.handlers.requests import request, response_to
 from tests.transaction.wire import GROUP, ID, Wire, on_broker

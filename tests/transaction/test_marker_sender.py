@@ -23,7 +23,7 @@ from suwi.model.ids import (
 )
 from suwi.sim import Simulation
 from suwi.transaction.marker_sender import TransactionMarkers
-from suwi.transaction.messages import MarkersToSend, Producer
+from suwi.transaction.transaction_metadata import MarkersToSend, Producer
 from tests.supervision import tasks_that_must_not_fail
 
 HERE, OTHER, NOBODY = NodeId(1), NodeId(2), NodeId(-1)

@@ -16,7 +16,7 @@ from suwi.records.batch import batches
 from suwi.records.builder import build_batch
 from suwi.records.record import Record, iter_records
 from suwi.replica.partition_transactions import PartitionTransactions
-from suwi.transaction.messages import Producer
+from suwi.transaction.transaction_metadata import Producer
 from suwi.wire.versions import ApiKey
 from tests.broker.simulated import PORT
 from tests.raw_client import fetch_fields, produce_fields, produced

@@ -96,7 +96,7 @@ def test_t22_init_producer_id_without_ids_left_is_retried_by_clients() -> None:
 def test_a_new_producer_id_is_fetched_when_the_epochs_are_used_up() -> None:
     async def scenario(wire: Wire) -> None:
         producer = await wire.producer()
-        with patch("suwi.transaction.coordinator_shard.EPOCH_OF_CLIENTS_MAX", 1):
+        with patch("suwi.transaction.transaction_coordinator_shard.EPOCH_OF_CLIENTS_MAX", 1):
             assert (await wire.producer()) == (producer.id, 1)
             rotated = await wire.producer()
             assert rotated.id != producer.id

@@ -6,8 +6,8 @@ from typing import Any
 
 from suwi.client.connection import PeerConnection
 from suwi.sim import Simulation
-from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
-from suwi.transaction.messages import Producer
+from suwi.transaction.transaction_coordinator_shard import TransactionCoordinatorShard
+from suwi.transaction.transaction_metadata import Producer
 from suwi.wire.versions import ApiKey
 from tests.broker.simulated import PORT, SimBroker, create_topic, delete_topic
 

@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from suwi.coordinator.shard import Shard
 from suwi.coordinator.shard_replica import Status
 from suwi.group.classic_group import ClassicState
-from suwi.group.coordinator_shard import GroupCoordinatorShard
+from suwi.group.group_coordinator_shard import GroupCoordinatorShard
 from suwi.group.history import Trigger
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.replica.end_offsets import EndOffsets, Ends

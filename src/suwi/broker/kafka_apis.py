@@ -72,7 +72,6 @@ from suwi.handlers.sync_group import SyncGroup
 from suwi.handlers.txn_offset_commit import TxnOffsetCommit
 from suwi.handlers.unregister_broker import UnregisterBroker
 from suwi.handlers.update_features import UpdateFeatures
-from suwi.handlers.verification import Verifier
 from suwi.handlers.write_txn_markers import WriteTxnMarkers
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import MetadataStore
@@ -86,6 +85,7 @@ from suwi.replica.suspected_brokers import SuspectedBrokers
 from suwi.transaction.marker_appender import TxnMarkers
 from suwi.transaction.producer_ids import ProducerIds
 from suwi.transaction.transaction_coordinator import TransactionCoordinator
+from suwi.transaction.transaction_verifier import TransactionVerifier
 from suwi.wire.versions import ApiKey, advertised
 
 
@@ -102,7 +102,7 @@ class KafkaApis:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     txn_markers: TxnMarkers
-    verifier: Verifier
+    verifier: TransactionVerifier
     handshake: PeerHandshake
     incarnation: Callable[[], BrokerIncarnation]
     store_state: Callable[[], str]

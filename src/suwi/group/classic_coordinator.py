@@ -14,18 +14,22 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Event
 from suwi.env.slices import Pace, Slices
-from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState
-from suwi.group.classic_group_records import GroupMetadataKey
-from suwi.group.classic_join import ClassicGroupConfig, ClassicJoin, check_member
-from suwi.group.classic_messages import (
+from suwi.group.classic_group import (
     UNKNOWN_MEMBER,
+    ClassicGroup,
+    ClassicMember,
+    ClassicState,
     JoinRequest,
     LeavingMember,
     SyncRequest,
     SyncResponse,
+    reset_session,
+    session_timer,
+    sync_timer,
 )
+from suwi.group.classic_group_records import GroupMetadataKey
+from suwi.group.classic_join import ClassicGroupConfig, ClassicJoin, check_member
 from suwi.group.classic_rebalance import ClassicRebalances, answer_sync, cause_of, move
-from suwi.group.classic_timers import reset_session, session_timer, sync_timer
 from suwi.group.history import Cause, Rebalance, Trigger
 
 _STEPS_TO_LEAVE: Final = 8

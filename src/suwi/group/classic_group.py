@@ -14,8 +14,12 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
-from suwi.coordinator.event import AnyCall
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.event import AnyCall, Event, PausableTimerKey, TimerKey
 from suwi.group.classic_group_records import GroupMetadataValue, MemberMetadata
+from suwi.wire.consumer_protocol import decode_assignment, decode_subscription
+from suwi.wire.errors import MalformedMessage
 
 
 class ClassicState(Enum):
@@ -189,7 +193,7 @@ class ClassicGroup:
 
     @property
     def uses_consumer_protocol(self) -> bool:
-        return self.protocol_type == "consumer"
+        return self.protocol_type == PROTOCOL_TYPE
 
     @property
     def is_as_persisted(self) -> bool:
@@ -420,3 +424,128 @@ def _loaded(persisted: MemberMetadata, protocol_type: str, protocol: str) -> Cla
         + len(persisted.client_id)
         + len(persisted.instance_id or ""),
     )
+
+
+# -- timers: the session of a member, the time to join, the time to sync ---------------------------
+
+
+def session_timer(group_id: str, member_id: str) -> TimerKey:
+    return PausableTimerKey(("session", group_id, member_id))
+
+
+def join_timer(group_id: str) -> TimerKey:
+    return PausableTimerKey(("join", group_id))
+
+
+def sync_timer(group_id: str) -> TimerKey:
+    return PausableTimerKey(("sync", group_id))
+
+
+def reset_session(group: ClassicGroup, member: ClassicMember, event: Event) -> None:
+    key = session_timer(group.group_id, member.member_id)
+    event.arm(key, event.now_ms + member.session_timeout_ms)
+
+
+# -- what members ask and are told, independent of the version on the wire -------------------------
+
+NO_GENERATION = -1
+UNKNOWN_MEMBER = ""
+
+
+class JoinRequest(NamedTuple):
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    protocol_type: str
+    protocols: tuple[Protocol, ...]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    client_id: str
+    client_host: str
+    reason: str = ""
+    must_know_its_id: bool = True
+    """v4: whoever joins without an id is given one, and joins again with it (KIP-394)."""
+    can_skip_assignment: bool = True
+    """v9: a static leader that comes back can be told not to assign (KIP-814)."""
+
+
+class JoinedMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+class JoinResponse(NamedTuple):
+    error: ErrorCode
+    member_id: str
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = UNKNOWN_MEMBER
+    skip_assignment: bool = False
+    members: Sequence[JoinedMember] = ()
+
+
+class SyncRequest(NamedTuple):
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation: int
+    protocol_type: str | None
+    protocol: str | None
+    assignments: dict[str, bytes]
+
+
+class SyncResponse(NamedTuple):
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignment: bytes = b""
+
+
+class LeavingMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    reason: str = ""
+
+
+class LeaveRequest(NamedTuple):
+    group_id: str
+    members: Sequence[LeavingMember]
+
+
+# -- what the coordinator reads of the protocol "consumer" -----------------------------------------
+
+PROTOCOL_TYPE: Final = "consumer"
+
+
+def read_topics(data: bytes) -> frozenset[str] | None:
+    """The topics of a subscription; None where it cannot be read."""
+    try:
+        return frozenset(decode_subscription(data).topics)
+    except MalformedMessage:
+        return None
+
+
+def is_revoking(subscription: bytes, assignment: bytes) -> bool:
+    """Whether a cooperative member was to give up partitions, and then to join again."""
+    try:
+        kept = decode_assignment(assignment).partitions
+        return not set(decode_subscription(subscription).owned).issubset(kept)
+    except MalformedMessage:
+        return False
+
+
+def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
+    """The topics that any member wants; None where that is not known (hazard G12)."""
+    if not group.members:
+        return frozenset()
+    if group.protocol_type != PROTOCOL_TYPE or group.protocol is None:
+        return None
+    topics: set[str] = set()
+    for member in group.members.values():
+        wanted = read_topics(member.metadata_for(group.protocol))
+        if wanted is None:
+            return None
+        topics |= wanted
+    return frozenset(topics)

@@ -12,15 +12,23 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.event import Event
 from suwi.group.classic_group import (
     NO_SIZE,
+    PROTOCOL_TYPE,
     PROTOCOLS_USUAL_MAX,
+    UNKNOWN_MEMBER,
     ClassicGroup,
     ClassicMember,
     ClassicState,
+    JoinRequest,
+    JoinResponse,
+    SyncResponse,
     beyond_record,
+    is_revoking,
+    read_topics,
+    reset_session,
+    session_timer,
     size_of,
 )
 from suwi.group.classic_group_records import GroupMetadataKey
-from suwi.group.classic_messages import UNKNOWN_MEMBER, JoinRequest, JoinResponse, SyncResponse
 from suwi.group.classic_rebalance import (
     ClassicRebalances,
     answer_sync,
@@ -28,8 +36,6 @@ from suwi.group.classic_rebalance import (
     joined,
     stand_still,
 )
-from suwi.group.classic_timers import reset_session, session_timer
-from suwi.group.consumer_protocol import PROTOCOL_TYPE, is_revoking, read_topics
 from suwi.group.history import Trigger
 
 _NEW_MEMBER_JOIN_MS: Final = 300_000

@@ -10,16 +10,21 @@ from collections.abc import Sequence
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Event
-from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState
-from suwi.group.classic_group_records import GroupMetadataKey
-from suwi.group.classic_messages import (
+from suwi.group.classic_group import (
     UNKNOWN_MEMBER,
+    ClassicGroup,
+    ClassicMember,
+    ClassicState,
     JoinedMember,
     JoinRequest,
     JoinResponse,
     SyncResponse,
+    join_timer,
+    reset_session,
+    session_timer,
+    sync_timer,
 )
-from suwi.group.classic_timers import join_timer, reset_session, session_timer, sync_timer
+from suwi.group.classic_group_records import GroupMetadataKey
 from suwi.group.history import Cause, Rebalance, Trigger
 
 

@@ -14,7 +14,8 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.event import Event
 from suwi.coordinator.topics import Topics
 from suwi.env.slices import Pace, Slices
-from suwi.group.classic_messages import (
+from suwi.group.classic_group import (
+    PROTOCOL_TYPE,
     UNKNOWN_MEMBER,
     JoinRequest,
     JoinResponse,
@@ -22,20 +23,21 @@ from suwi.group.classic_messages import (
     SyncRequest,
     SyncResponse,
 )
-from suwi.group.consumer_config import (
+from suwi.group.consumer_draft import Draft
+from suwi.group.consumer_group import (
+    ConsumerGroup,
     ConsumerGroupConfig,
+    ConsumerGroupMember,
+    MemberState,
+    OwnedPartitions,
     consumer_rebalance_timer,
     consumer_session_timer,
 )
-from suwi.group.consumer_draft import Draft
-from suwi.group.consumer_group import ConsumerGroup, ConsumerGroupMember, MemberState
 from suwi.group.consumer_group_records import (
     ClassicMemberMetadata,
     ClassicProtocol,
     ConsumerGroupMemberMetadataValue,
 )
-from suwi.group.consumer_messages import OwnedPartitions
-from suwi.group.consumer_protocol import PROTOCOL_TYPE
 from suwi.group.consumer_updates import ConsumerUpdates
 from suwi.group.consumer_validation import Refused, find_member, find_static, unknown_member
 from suwi.model.ids import PartitionIndex, TopicId, TopicPartition

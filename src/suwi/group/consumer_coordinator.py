@@ -15,33 +15,34 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Event, TimerKey
 from suwi.env.slices import Pace, Slices, sort
-from suwi.group.classic_group import ClassicGroup
-from suwi.group.classic_messages import JoinRequest, JoinResponse, LeavingMember, SyncRequest
-from suwi.group.consumer_classic_members import ClassicMembers
-from suwi.group.consumer_config import (
-    ConsumerGroupConfig,
-    consumer_rebalance_timer,
-    consumer_session_timer,
+from suwi.group.classic_group import (
+    PROTOCOL_TYPE,
+    ClassicGroup,
+    JoinRequest,
+    JoinResponse,
+    LeavingMember,
+    SyncRequest,
 )
+from suwi.group.consumer_classic_members import ClassicMembers
 from suwi.group.consumer_draft import Draft
 from suwi.group.consumer_group import (
     LEAVE_STATIC_EPOCH,
     NOTHING_OWNED,
     ConsumerGroup,
+    ConsumerGroupConfig,
     ConsumerGroupMember,
+    HeartbeatRequest,
+    HeartbeatResponse,
     MemberState,
+    append_current,
+    append_group_tombstones,
+    consumer_rebalance_timer,
+    consumer_session_timer,
     partitions_of,
 )
 from suwi.group.consumer_group_records import ConsumerGroupMemberMetadataValue
-from suwi.group.consumer_messages import HeartbeatRequest, HeartbeatResponse
 from suwi.group.consumer_migration import can_downgrade, downgrade, upgrade
-from suwi.group.consumer_protocol import PROTOCOL_TYPE
-from suwi.group.consumer_rebalances import cause_of
-from suwi.group.consumer_records import (
-    append_current,
-    append_group_tombstones,
-)
-from suwi.group.consumer_updates import ConsumerUpdates
+from suwi.group.consumer_updates import ConsumerUpdates, cause_of
 from suwi.group.consumer_validation import (
     Refused,
     check_epoch,

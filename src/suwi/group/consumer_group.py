@@ -8,11 +8,14 @@ for the owner to revoke it (G17).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
+from kio.schema.errors import ErrorCode
+
+from suwi.coordinator.event import Event, PausableTimerKey, TimerKey
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.env.slices import Pace, Slices, rest_of
 from suwi.group.consumer_group_records import (
@@ -22,6 +25,7 @@ from suwi.group.consumer_group_records import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
@@ -43,6 +47,48 @@ LEAVE_EPOCH: Final = -1
 LEAVE_STATIC_EPOCH: Final = -2
 NO_ASSIGNMENT: Final[Target] = {}
 NOTHING_OWNED: Final[Owned] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupConfig:
+    """`group.consumer.*`, as it is in force for one group."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+    size_max: int = 2**31 - 1
+    assignors: tuple[str, ...] = ("uniform", "range")
+    """The first is for groups whose members name none."""
+    regex_refresh_interval_ms: int = 600_000
+    upgrades: bool = True
+    """`group.consumer.migration.policy` is `upgrade` or `bidirectional`."""
+    downgrades: bool = True
+    classic_size_max: int = 2**31 - 1
+    classic_session_timeout_ms_range: tuple[int, int] = (6_000, 1_800_000)
+    """`group.min.session.timeout.ms` and `group.max.session.timeout.ms`."""
+
+
+# -- timers ----------------------------------------------------------------------------------------
+
+
+def consumer_session_timer(group_id: str, member_id: str) -> TimerKey:
+    return PausableTimerKey(("consumer-session", group_id, member_id))
+
+
+def consumer_rebalance_timer(group_id: str, member_id: str) -> TimerKey:
+    """A member that has to revoke partitions, or one of the classic protocol that has to join."""
+    return PausableTimerKey(("consumer-rebalance", group_id, member_id))
+
+
+def assignment_timer(group_id: str) -> TimerKey:
+    return ("consumer-assignment", group_id)
+
+
+def regex_timer(group_id: str) -> TimerKey:
+    return ("consumer-regex", group_id)
+
+
+# -- the state -------------------------------------------------------------------------------------
 
 
 class GroupState(Enum):
@@ -396,3 +442,129 @@ class ConsumerGroups:
             self._groups[group_id] = group
         else:
             self._groups.pop(group_id, None)
+
+
+OwnedPartitions: TypeAlias = Mapping[TopicId, Sequence[int]]
+
+
+# -- what members ask and are told, independent of the version on the wire -------------------------
+
+
+class HeartbeatRequest(NamedTuple):
+    group_id: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topic_names: tuple[str, ...] | None = None
+    topic_regex: str | None = None
+    server_assignor: str | None = None
+    owned: OwnedPartitions | None = None
+    client_id: str = ""
+    client_host: str = ""
+    must_bring_its_id: bool = True
+    """v1: the client makes the member id (KIP-1082)."""
+
+    @property
+    def is_full(self) -> bool:
+        """Sent when joining, and after an error: whatever the member knows may be outdated."""
+        return self.member_epoch == 0 or (
+            self.rebalance_timeout_ms != -1
+            and (self.topic_names is not None or self.topic_regex is not None)
+            and self.owned is not None
+        )
+
+
+class HeartbeatResponse(NamedTuple):
+    error: ErrorCode = ErrorCode.none
+    message: str | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: Target | None = None
+    """None: as it was."""
+
+
+# -- the records that an event appends -------------------------------------------------------------
+
+
+def append_epoch(event: Event, group_id: str, epoch: int, metadata_hash: int) -> None:
+    value = ConsumerGroupMetadataValue(epoch, metadata_hash)
+    event.append(ConsumerGroupMetadataKey(group_id), value)
+
+
+def append_subscription(
+    event: Event, group_id: str, member_id: str, value: ConsumerGroupMemberMetadataValue
+) -> None:
+    event.append(ConsumerGroupMemberMetadataKey(group_id, member_id), value)
+
+
+def append_current(
+    event: Event, group_id: str, member_id: str, current: CurrentAssignment
+) -> Slices[None]:
+    key = ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id)
+    event.append(key, (yield from current.value()))
+
+
+def append_target(event: Event, group_id: str, member_id: str, target: Target) -> Slices[None]:
+    pace, partitions = Pace(), []
+    for topic_id, found in target.items():
+        partitions.append(TopicPartitions(topic_id, found))
+        if pace.is_over(2):
+            yield
+    event.append(
+        ConsumerGroupTargetAssignmentMemberKey(group_id, member_id),
+        ConsumerGroupTargetAssignmentMemberValue(tuple(partitions)),
+    )
+
+
+def append_assignment_epoch(event: Event, group_id: str, epoch: int, timestamp_ms: int) -> None:
+    event.append(
+        ConsumerGroupTargetAssignmentMetadataKey(group_id),
+        ConsumerGroupTargetAssignmentMetadataValue(epoch, timestamp_ms),
+    )
+
+
+def append_assignment(
+    event: Event,
+    group_id: str,
+    assignment: Mapping[str, Target],
+    targets: Mapping[str, Target],
+    epoch: int,
+) -> Slices[None]:
+    """Only what differs from the present targets."""
+    pace = Pace()
+    for member_id, target in assignment.items():
+        if targets.get(member_id) != target:
+            yield from append_target(event, group_id, member_id, target)
+        if pace.is_over(len(target) + 1):
+            yield
+    append_assignment_epoch(event, group_id, epoch, event.now_ms)
+
+
+def append_regex(
+    event: Event,
+    group_id: str,
+    regex: str,
+    value: ConsumerGroupRegularExpressionValue | None,
+) -> None:
+    event.append(ConsumerGroupRegularExpressionKey(group_id, regex), value)
+
+
+def append_member_tombstones(event: Event, group_id: str, member_ids: Iterable[str]) -> None:
+    for member_id in member_ids:
+        event.append(ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None)
+        event.append(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None)
+        event.append(ConsumerGroupMemberMetadataKey(group_id, member_id), None)
+
+
+def append_group_tombstones(event: Event, group: ConsumerGroup) -> None:
+    """All that the log has of this group; its own record is the last."""
+    member_ids = {**group.members, **group.targets}
+    append_member_tombstones(event, group.group_id, member_ids)
+    event.append(ConsumerGroupTargetAssignmentMetadataKey(group.group_id), None)
+    for regex in group.regexes:
+        append_regex(event, group.group_id, regex, None)
+    event.append(ConsumerGroupPartitionMetadataKey(group.group_id), None)
+    event.append(ConsumerGroupMetadataKey(group.group_id), None)

@@ -15,34 +15,41 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.event import Event, TimerKey
 from suwi.coordinator.topics import Topics
 from suwi.env.slices import Pace, Slices
-from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
+from suwi.group.classic_group import (
+    PROTOCOL_TYPE,
+    ClassicGroup,
+    ClassicMember,
+    ClassicState,
+    JoinResponse,
+    Protocol,
+    SyncResponse,
+    join_timer,
+    session_timer,
+    sync_timer,
+)
 from suwi.group.classic_group_records import GroupMetadataKey
-from suwi.group.classic_messages import JoinResponse, SyncResponse
-from suwi.group.classic_timers import join_timer, session_timer, sync_timer
 from suwi.group.consumer_classic_members import embedded_assignment
-from suwi.group.consumer_config import ConsumerGroupConfig, consumer_session_timer
 from suwi.group.consumer_group import (
     NOTHING_OWNED,
     ConsumerGroup,
+    ConsumerGroupConfig,
     ConsumerGroupMember,
     ConsumerGroups,
     CurrentAssignment,
     MemberState,
-    partitions_of,
-)
-from suwi.group.consumer_group_records import (
-    ClassicMemberMetadata,
-    ClassicProtocol,
-    ConsumerGroupMemberMetadataValue,
-)
-from suwi.group.consumer_protocol import PROTOCOL_TYPE
-from suwi.group.consumer_records import (
     append_assignment_epoch,
     append_current,
     append_epoch,
     append_group_tombstones,
     append_subscription,
     append_target,
+    consumer_session_timer,
+    partitions_of,
+)
+from suwi.group.consumer_group_records import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    ConsumerGroupMemberMetadataValue,
 )
 from suwi.model.ids import TopicId
 from suwi.wire.consumer_protocol import decode_assignment, decode_subscription

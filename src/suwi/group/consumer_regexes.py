@@ -9,11 +9,9 @@ from typing import Final
 
 from suwi.coordinator.event import Event
 from suwi.coordinator.topics import Topics
-from suwi.group.consumer_config import ConsumerGroupConfig, regex_timer
 from suwi.group.consumer_draft import Draft
-from suwi.group.consumer_group import ConsumerGroup
+from suwi.group.consumer_group import ConsumerGroup, ConsumerGroupConfig, append_regex, regex_timer
 from suwi.group.consumer_group_records import ConsumerGroupRegularExpressionValue
-from suwi.group.consumer_records import append_regex
 from suwi.group.regular_expressions import resolve
 from suwi.group.target_assignment import Job
 

@@ -11,11 +11,17 @@ from suwi.coordinator.event import Event
 from suwi.coordinator.topics import Topics
 from suwi.env.slices import Slices
 from suwi.group.assignors import ASSIGNORS
-from suwi.group.consumer_config import ConsumerGroupConfig, assignment_timer
 from suwi.group.consumer_draft import Draft
-from suwi.group.consumer_group import NO_ASSIGNMENT, ConsumerGroup, ConsumerGroupMember, Target
+from suwi.group.consumer_group import (
+    NO_ASSIGNMENT,
+    ConsumerGroup,
+    ConsumerGroupConfig,
+    ConsumerGroupMember,
+    Target,
+    append_assignment,
+    assignment_timer,
+)
 from suwi.group.consumer_group_records import ConsumerGroupRegularExpressionValue
-from suwi.group.consumer_records import append_assignment
 from suwi.group.target_assignment import Job, assign
 
 

@@ -11,23 +11,14 @@ from typing import Final
 from suwi.coordinator.event import Event
 from suwi.coordinator.topics import Topics
 from suwi.env.slices import Pace, Slices
-from suwi.group.consumer_config import (
-    ConsumerGroupConfig,
-    assignment_timer,
-    consumer_rebalance_timer,
-    consumer_session_timer,
-    regex_timer,
-)
 from suwi.group.consumer_draft import Draft, keeps_topics, subscribed_topics, unused_regexes
 from suwi.group.consumer_group import (
     NEW_ASSIGNMENT,
     ConsumerGroup,
+    ConsumerGroupConfig,
     ConsumerGroupMember,
     MemberState,
-)
-from suwi.group.consumer_messages import OwnedPartitions
-from suwi.group.consumer_rebalances import Rebalances, cause_of
-from suwi.group.consumer_records import (
+    OwnedPartitions,
     append_assignment_epoch,
     append_current,
     append_epoch,
@@ -35,10 +26,14 @@ from suwi.group.consumer_records import (
     append_regex,
     append_subscription,
     append_target,
+    assignment_timer,
+    consumer_rebalance_timer,
+    consumer_session_timer,
+    regex_timer,
 )
 from suwi.group.consumer_regexes import Regexes
 from suwi.group.consumer_targets import Targets
-from suwi.group.history import Cause, Trigger
+from suwi.group.history import Cause, Rebalance, Trigger
 from suwi.group.reconciliation import reconcile
 from suwi.group.target_assignment import Job, metadata_hash, topic_ids
 
@@ -245,3 +240,33 @@ def _topics_cause(group: ConsumerGroup, topics: Topics) -> Cause:
         topics.by_id(topic_id) is None for target in group.targets.values() for topic_id in target
     )
     return Cause(Trigger.TOPIC_DELETED if gone else Trigger.NEW_PARTITIONS)
+
+
+class Rebalances:
+    """Begun with a new epoch, ended when all members have reached it."""
+
+    def __init__(self) -> None:
+        self._of_group: dict[str, Rebalance] = {}
+
+    def begin(self, group: ConsumerGroup, cause: Cause, now_ms: int) -> None:
+        """The first of several causes is the one that counts."""
+        rebalance = Rebalance(group.group_id, cause, now_ms, group.epoch)
+        self._of_group.setdefault(group.group_id, rebalance)
+
+    def end(self, group_id: str, epoch: int, members: int, event: Event) -> None:
+        rebalance = self._of_group.pop(group_id, None)
+        if rebalance is not None:
+            rebalance.to_generation = epoch
+            rebalance.ended_ms = event.now_ms
+            rebalance.members = members
+            event.notices.append(rebalance)
+
+    def forget(self, group_id: str) -> None:
+        self._of_group.pop(group_id, None)
+
+
+def cause_of(trigger: Trigger, member: ConsumerGroupMember, reason: str = "") -> Cause:
+    value = member.subscription
+    if value is None:
+        return Cause(trigger, member.member_id, reason=reason)
+    return Cause(trigger, member.member_id, value.client_id, value.client_host, reason)

@@ -13,10 +13,11 @@ from suwi.group.consumer_group import (
     LEAVE_STATIC_EPOCH,
     ConsumerGroup,
     ConsumerGroupMember,
+    HeartbeatRequest,
     MemberState,
     Owned,
+    OwnedPartitions,
 )
-from suwi.group.consumer_messages import HeartbeatRequest, OwnedPartitions
 from suwi.model.ids import TopicId
 
 _COMMIT_VERSION_MIN = 9

@@ -4,7 +4,9 @@ Handlers ask `runtime` for the shard of a group. Deleted topics take their offse
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from suwi.coordinator.runtime import CoordinatorRuntime
@@ -13,14 +15,12 @@ from suwi.coordinator.topics import Topics
 from suwi.env import Env
 from suwi.env.problems import ProblemKind
 from suwi.env.tasks import Tasks
-from suwi.group.classic_group import ClassicGroup
+from suwi.group.classic_group import ClassicGroup, subscribed_topics
 from suwi.group.classic_join import ClassicGroupConfig
-from suwi.group.consumer_config import ConsumerGroupConfig
-from suwi.group.consumer_protocol import subscribed_topics
-from suwi.group.coordinator_shard import GroupConfig, GroupCoordinatorShard
-from suwi.group.history import History, Rebalance
-from suwi.group.records import GROUP_RECORDS
-from suwi.group.stats import GroupStats, OffsetsCommitted
+from suwi.group.consumer_group import ConsumerGroupConfig
+from suwi.group.group_coordinator_shard import GROUP_RECORDS, GroupConfig, GroupCoordinatorShard
+from suwi.group.history import History, Rebalance, Trigger
+from suwi.group.offset_requests import OffsetsCommitted
 from suwi.group.topic_changes import TopicChanges
 from suwi.metadata.image import ClusterImage, NewTopic
 from suwi.model.broker_config import BrokerConfig
@@ -34,6 +34,15 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 _MIN_ISR: Final = 2
 _REPLICAS_FOR_MIN_ISR: Final = 3
 _SILENT_FETCHES_MAX: Final = 3
+
+
+@dataclass(slots=True)
+class GroupStats:
+    """What the groups of a broker have done since its start, counted for metrics."""
+
+    offsets_committed: int = 0
+    rebalances: Counter[Trigger] = field(default_factory=Counter)
+    shard_failures: int = 0
 
 
 class GroupCoordinator:

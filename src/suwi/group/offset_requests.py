@@ -11,14 +11,17 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import RECORDS_PER_SLICE, Event, TransactionalProducer
 from suwi.env.slices import Slices
-from suwi.group.classic_group import ClassicGroup, ClassicState
+from suwi.group.classic_group import (
+    NO_GENERATION,
+    UNKNOWN_MEMBER,
+    ClassicGroup,
+    ClassicState,
+    reset_session,
+    subscribed_topics,
+)
 from suwi.group.classic_group_records import GroupMetadataKey
 from suwi.group.classic_join import check_member
-from suwi.group.classic_messages import NO_GENERATION, UNKNOWN_MEMBER
-from suwi.group.classic_timers import reset_session
-from suwi.group.consumer_group import ConsumerGroup
-from suwi.group.consumer_protocol import subscribed_topics
-from suwi.group.consumer_records import append_group_tombstones
+from suwi.group.consumer_group import ConsumerGroup, append_group_tombstones
 from suwi.group.consumer_validation import CommitFence, fence_commit
 from suwi.group.groups import Group, Groups
 from suwi.group.offset_manager import (
@@ -28,7 +31,6 @@ from suwi.group.offset_manager import (
 )
 from suwi.group.offset_records import OffsetCommitValue
 from suwi.group.offsets import Partition
-from suwi.group.stats import OffsetsCommitted
 from suwi.metadata.image import Topic
 from suwi.model.ids import NO_TIMESTAMP, NO_TOPIC_ID
 from suwi.wire.offset_commit import CommittedPartition
@@ -50,6 +52,12 @@ class Committer(NamedTuple):
     """Of OffsetCommit."""
     producer: TransactionalProducer | None = None
     """Whose transaction the offsets are part of (TxnOffsetCommit)."""
+
+
+class OffsetsCommitted(NamedTuple):
+    """A notice: so many offsets."""
+
+    offsets: int
 
 
 class CheckedTopic(NamedTuple):

@@ -15,9 +15,9 @@ from suwi.group.consumer_group import (
     CurrentAssignment,
     MemberState,
     Owned,
+    OwnedPartitions,
     Target,
 )
-from suwi.group.consumer_messages import OwnedPartitions
 from suwi.model.ids import TopicId
 
 _T = TypeVar("_T")

@@ -14,8 +14,8 @@ from suwi.handlers.errors import reply
 from suwi.handlers.find_coordinator import CoordinatorTopic
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
-from suwi.transaction.coordinator_shard import TransactionRuntime
-from suwi.transaction.messages import AddPartitionsRequest, Producer
+from suwi.transaction.transaction_coordinator_shard import TransactionRuntime
+from suwi.transaction.transaction_metadata import AddPartitionsRequest, Producer
 from suwi.transaction.transaction_requests import add_partitions, fenced_as
 
 _PRODUCER_FENCED_FROM: Final = 2

@@ -17,13 +17,16 @@ from suwi.model.topic_names import INTERNAL_TOPICS
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
-from suwi.transaction.coordinator_shard import (
+from suwi.transaction.transaction_coordinator_shard import (
     TransactionCoordinatorShard,
     TransactionRuntime,
 )
-from suwi.transaction.held_requests import HELD_MS_MAX_OF_BROKERS
-from suwi.transaction.messages import AddPartitionsRequest, Producer
-from suwi.transaction.transaction_metadata import TRANSACTION_VERSION_2
+from suwi.transaction.transaction_metadata import (
+    HELD_MS_MAX_OF_BROKERS,
+    TRANSACTION_VERSION_2,
+    AddPartitionsRequest,
+    Producer,
+)
 from suwi.transaction.transaction_requests import begin_adding_partitions, errors_of, fenced_as
 
 _PRODUCER_FENCED_FROM: Final = 2

@@ -1,17 +1,22 @@
 """ConsumerGroupDescribe v0-v1 (KIP-848). v1: which members use the classic protocol."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.runtime import coordinator_error
-from suwi.coordinator.topics import Topic, Topics
-from suwi.env.slices import Slices
-from suwi.group.consumer_describe import describe
-from suwi.group.consumer_group import ConsumerGroup
-from suwi.group.consumer_messages import DescribedGroup, DescribedMember
-from suwi.group.coordinator_shard import GroupRuntime
+from suwi.coordinator.topics import Topics
+from suwi.env.slices import Slices, run_to_end
+from suwi.group.consumer_group import (
+    NO_ASSIGNMENT,
+    ConsumerGroup,
+    ConsumerGroupMember,
+    Target,
+    partitions_of,
+)
+from suwi.group.consumer_targets import preferred_assignor
+from suwi.group.group_coordinator_shard import GroupRuntime
 from suwi.handlers.authorized_operations import on_group
 from suwi.handlers.coordinator_requests import hashing
 from suwi.handlers.slices import Sliced, SlicedResponse, each_once, in_slices
@@ -23,6 +28,13 @@ _PARTITIONS_OF_AN_ITEM: Final = 16
 """So many partitions of a member cost as much as an item of a slice."""
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
+
+
+class _Described(NamedTuple):
+    fields: dict[str, Any]
+    members: Sequence[tuple[ConsumerGroupMember, Target]]
+    """Each with its target."""
+    topics: Topics
 
 
 class ConsumerGroupDescribe:
@@ -43,22 +55,26 @@ class ConsumerGroupDescribe:
                     yield
             if group_id is None:
                 continue
-            group, members = yield from self._describe(group_id)
-            if response.begin_topic(**group, authorized_operations=operations):
+            fields, members, topics = yield from self._describe(group_id)
+            if response.begin_topic(**fields, authorized_operations=operations):
                 yield
-            for member in members:
-                partitions = sum(len(parts) for _, parts in (*member.assignment, *member.target))
-                if response.add(_member(member), 1 + partitions // _PARTITIONS_OF_AN_ITEM):
+            # One by one: the group may change in between, this description does not.
+            for member, target in members:
+                assigned = run_to_end(partitions_of(member.current.assigned))
+                partitions = sum(map(len, (*assigned.values(), *target.values())))
+                described = _member(member, assigned, target, topics)
+                if response.add(described, 1 + partitions // _PARTITIONS_OF_AN_ITEM):
                     yield
         return response.reply()
 
-    def _describe(self, group_id: str) -> Slices[tuple[dict[str, Any], Iterable[DescribedMember]]]:
+    def _describe(self, group_id: str) -> Slices[_Described]:
+        topics = self._topics()
         if not group_id:
-            return _refused(group_id, ErrorCode.invalid_group_id, None), ()
+            return _Described(_refused(group_id, ErrorCode.invalid_group_id, None), (), topics)
         try:
             shard = yield from self._groups.shard_to_read(group_id)
         except Exception as error:
-            return _refused(group_id, coordinator_error(error), None), ()
+            return _Described(_refused(group_id, coordinator_error(error), None), (), topics)
         machine = shard.machine
         group = machine.group(group_id)
         if not isinstance(group, ConsumerGroup):
@@ -66,9 +82,21 @@ class ConsumerGroupDescribe:
             message = f"Group {group_id} not found."
             if group is not None:
                 message = f"Group {group_id} is not a consumer group."
-            return _refused(group_id, ErrorCode.group_id_not_found, message), ()
-        described = describe(group, machine.config.consumer_of(group_id), self._topics())
-        return _described(described), described.members
+            return _Described(_refused(group_id, ErrorCode.group_id_not_found, message), (), topics)
+        fields = {
+            **_refused(group_id, ErrorCode.none, None),
+            "group_state": group.state.value,
+            "group_epoch": group.epoch,
+            "assignment_epoch": group.assignment_epoch,
+            "assignor_name": preferred_assignor(
+                group.assignors, machine.config.consumer_of(group_id)
+            ),
+        }
+        targets = [
+            (member, group.targets.get(member.member_id, NO_ASSIGNMENT))
+            for member in group.members.values()
+        ]
+        return _Described(fields, targets, topics)
 
 
 def _refused(group_id: str, error: ErrorCode, message: str | None) -> dict[str, Any]:
@@ -83,36 +111,31 @@ def _refused(group_id: str, error: ErrorCode, message: str | None) -> dict[str, 
     }
 
 
-def _described(group: DescribedGroup) -> dict[str, Any]:
-    return {
-        **_refused(group.group_id, ErrorCode.none, None),
-        "group_state": group.state,
-        "group_epoch": group.epoch,
-        "assignment_epoch": group.assignment_epoch,
-        "assignor_name": group.assignor,
-    }
-
-
-def _member(member: DescribedMember) -> dict[str, Any]:
-    kind = _CLASSIC_MEMBER if member.uses_classic_protocol else _CONSUMER_MEMBER
+def _member(
+    member: ConsumerGroupMember, assigned: Target, target: Target, topics: Topics
+) -> dict[str, Any]:
+    value = member.subscription
     return {
         "member_id": member.member_id,
         "instance_id": member.instance_id,
-        "rack_id": member.rack_id,
-        "member_epoch": member.member_epoch,
-        "client_id": member.client_id,
-        "client_host": member.client_host,
+        "rack_id": value.rack_id if value is not None else None,
+        "member_epoch": member.epoch,
+        "client_id": value.client_id if value is not None else "",
+        "client_host": value.client_host if value is not None else "",
         "subscribed_topic_names": member.topic_names,
         "subscribed_topic_regex": member.topic_regex,
-        "assignment": _assignment(member.assignment),
-        "target_assignment": _assignment(member.target),
-        "member_type": kind,
+        "assignment": _assignment(assigned, topics),
+        "target_assignment": _assignment(target, topics),
+        "member_type": _CLASSIC_MEMBER if member.uses_classic_protocol else _CONSUMER_MEMBER,
     }
 
 
-def _assignment(partitions: Sequence[tuple[Topic, Sequence[int]]]) -> dict[str, Any]:
-    topics = [
+def _assignment(partitions: Target, topics: Topics) -> dict[str, Any]:
+    """Without topics that are gone: they have no names."""
+    found = ((topics.by_id(topic_id), indexes) for topic_id, indexes in partitions.items())
+    named = [
         {"topic_id": topic.topic_id, "topic_name": topic.name, "partitions": sorted(indexes)}
-        for topic, indexes in partitions
+        for topic, indexes in found
+        if topic is not None
     ]
-    return {"topic_partitions": topics}
+    return {"topic_partitions": named}

@@ -7,8 +7,8 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Call, Event
 from suwi.env.slices import Pace, Slices
-from suwi.group.consumer_messages import HeartbeatRequest, HeartbeatResponse
-from suwi.group.coordinator_shard import GroupCoordinatorShard, GroupRuntime
+from suwi.group.consumer_group import HeartbeatRequest, HeartbeatResponse
+from suwi.group.group_coordinator_shard import GroupCoordinatorShard, GroupRuntime
 from suwi.handlers.coordinator_requests import CoordinatorHandler
 from suwi.handlers.errors import reply
 from suwi.handlers.slices import SLICE_PARTITIONS, Sliced, SlicedItems

@@ -2,7 +2,7 @@
 
 from suwi.coordinator.event import Call
 from suwi.coordinator.runtime import coordinator_error
-from suwi.group.coordinator_shard import GroupCoordinatorShard, GroupRuntime
+from suwi.group.group_coordinator_shard import GroupCoordinatorShard, GroupRuntime
 from suwi.handlers.coordinator_requests import hashing
 from suwi.handlers.errors import reply
 from suwi.handlers.slices import SLICE_PARTITIONS, SlicedItems

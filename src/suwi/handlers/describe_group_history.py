@@ -17,7 +17,7 @@ from suwi.coordinator.runtime import coordinator_error
 from suwi.coordinator.shard import Shard
 from suwi.coordinator.shard_replica import Activation
 from suwi.group.consumer_group import ConsumerGroup
-from suwi.group.coordinator_shard import GroupCoordinatorShard, GroupRuntime
+from suwi.group.group_coordinator_shard import GroupCoordinatorShard, GroupRuntime
 from suwi.group.history import History, Rebalance
 from suwi.handlers.json_body import read_json
 from suwi.net.answers import Answer, CloseConnection, Exclusive, Reply

@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.runtime import coordinator_error
 from suwi.env.slices import Slices
 from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState
-from suwi.group.coordinator_shard import GroupRuntime
+from suwi.group.group_coordinator_shard import GroupRuntime
 from suwi.handlers.authorized_operations import on_group
 from suwi.handlers.coordinator_requests import hashing
 from suwi.handlers.slices import Sliced, SlicedResponse, each_once, in_slices

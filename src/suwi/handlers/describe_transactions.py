@@ -12,7 +12,7 @@ from suwi.handlers.slices import Sliced, SlicedResponse, each_once, in_slices
 from suwi.model.ids import TopicPartition
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
-from suwi.transaction.coordinator_shard import TransactionRuntime
+from suwi.transaction.transaction_coordinator_shard import TransactionRuntime
 from suwi.transaction.transaction_records import TransactionLogValue, in_order
 
 _PARTITIONS_OF_AN_ITEM: Final = 32

@@ -11,10 +11,17 @@ from kio.schema.errors import ErrorCode
 from suwi.handlers.errors import reply
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
-from suwi.transaction.coordinator_shard import TransactionCoordinatorShard, TransactionRuntime
-from suwi.transaction.messages import EndTxnRequest, Producer, ProducerResponse
 from suwi.transaction.producer_ids import ProducerIds
-from suwi.transaction.transaction_metadata import TRANSACTION_VERSION_2
+from suwi.transaction.transaction_coordinator_shard import (
+    TransactionCoordinatorShard,
+    TransactionRuntime,
+)
+from suwi.transaction.transaction_metadata import (
+    TRANSACTION_VERSION_2,
+    EndTxnRequest,
+    Producer,
+    ProducerResponse,
+)
 from suwi.transaction.transaction_requests import ask_for_producer, fenced_as
 
 _PRODUCER_FENCED_FROM: Final = 2

@@ -3,7 +3,7 @@
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Call
-from suwi.group.coordinator_shard import GroupCoordinatorShard
+from suwi.group.group_coordinator_shard import GroupCoordinatorShard
 from suwi.group.offset_requests import Committer
 from suwi.handlers.coordinator_requests import CoordinatorHandler
 from suwi.handlers.errors import reply

@@ -15,14 +15,17 @@ from suwi.model.errors import error_of
 from suwi.model.ids import ProducerEpoch
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
-from suwi.transaction.coordinator_shard import TransactionCoordinatorShard, TransactionRuntime
-from suwi.transaction.messages import (
+from suwi.transaction.producer_ids import ProducerIds
+from suwi.transaction.transaction_coordinator_shard import (
+    TransactionCoordinatorShard,
+    TransactionRuntime,
+)
+from suwi.transaction.transaction_metadata import (
     NO_PRODUCER,
     InitProducerIdRequest,
     Producer,
     ProducerResponse,
 )
-from suwi.transaction.producer_ids import ProducerIds
 from suwi.transaction.transaction_requests import ask_for_producer, fenced_as
 
 _EXPECTED_FROM: Final = 3

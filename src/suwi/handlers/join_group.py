@@ -5,9 +5,8 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Call
-from suwi.group.classic_group import Protocol
-from suwi.group.classic_messages import JoinRequest, JoinResponse
-from suwi.group.coordinator_shard import GroupCoordinatorShard
+from suwi.group.classic_group import JoinRequest, JoinResponse, Protocol
+from suwi.group.group_coordinator_shard import GroupCoordinatorShard
 from suwi.handlers.coordinator_requests import CoordinatorHandler
 from suwi.handlers.errors import reply
 from suwi.net.answers import Reply

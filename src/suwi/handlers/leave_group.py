@@ -9,8 +9,8 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Call
 from suwi.env.slices import Slices, run_to_end
-from suwi.group.classic_messages import LeaveRequest, LeavingMember
-from suwi.group.coordinator_shard import GroupCoordinatorShard
+from suwi.group.classic_group import LeaveRequest, LeavingMember
+from suwi.group.group_coordinator_shard import GroupCoordinatorShard
 from suwi.handlers.coordinator_requests import CoordinatorHandler
 from suwi.handlers.errors import reply
 from suwi.handlers.slices import SLICE_PARTITIONS, Sliced, list_in_slices

@@ -6,7 +6,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from suwi.group.consumer_group import ConsumerGroup
-from suwi.group.coordinator_shard import GroupRuntime
+from suwi.group.group_coordinator_shard import GroupRuntime
 from suwi.handlers.slices import in_slices, list_in_slices
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request

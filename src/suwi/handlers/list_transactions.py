@@ -20,7 +20,7 @@ from suwi.handlers.errors import reply
 from suwi.handlers.slices import SLICE_PARTITIONS, Sliced, SlicedItems, in_slices
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
-from suwi.transaction.coordinator_shard import TransactionRuntime
+from suwi.transaction.transaction_coordinator_shard import TransactionRuntime
 from suwi.transaction.transaction_records import TransactionLogValue, TransactionState
 from suwi.wire.encoder import EncodedItems
 from suwi.wire.primitives import string

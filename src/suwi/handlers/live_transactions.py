@@ -12,7 +12,7 @@ from suwi.handlers.json_body import read_json
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.net.answers import CloseConnection, Reply
 from suwi.net.dispatch import Request
-from suwi.transaction.coordinator_shard import TransactionRuntime
+from suwi.transaction.transaction_coordinator_shard import TransactionRuntime
 from suwi.transaction.transaction_search import live_ids
 
 

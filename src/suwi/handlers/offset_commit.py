@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.event import Call
 from suwi.coordinator.runtime import coordinator_error
 from suwi.env.slices import Slices, run_to_end
-from suwi.group.coordinator_shard import GroupCoordinatorShard, GroupRuntime
+from suwi.group.group_coordinator_shard import GroupCoordinatorShard, GroupRuntime
 from suwi.group.offset_requests import CheckedTopic, CommitRequest, Committer
 from suwi.handlers.coordinator_requests import CoordinatorHandler
 from suwi.handlers.slices import SLICE_PARTITIONS, Sliced, SlicedResponse

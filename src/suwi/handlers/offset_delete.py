@@ -4,7 +4,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Call
 from suwi.coordinator.runtime import coordinator_error
-from suwi.group.coordinator_shard import GroupCoordinatorShard, GroupRuntime
+from suwi.group.group_coordinator_shard import GroupCoordinatorShard, GroupRuntime
 from suwi.group.offset_requests import OffsetDeleteRequest
 from suwi.handlers.slices import SlicedResponse
 from suwi.net.answers import Reply

@@ -13,7 +13,7 @@ from suwi.coordinator.runtime import coordinator_error
 from suwi.env.slices import Slices
 from suwi.group.consumer_group import ConsumerGroup
 from suwi.group.consumer_validation import check_fetch
-from suwi.group.coordinator_shard import GroupCoordinatorShard, GroupRuntime
+from suwi.group.group_coordinator_shard import GroupCoordinatorShard, GroupRuntime
 from suwi.group.offset_records import OffsetCommitValue
 from suwi.handlers.coordinator_requests import hashing
 from suwi.handlers.errors import reply

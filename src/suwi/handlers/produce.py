@@ -29,7 +29,7 @@ from suwi.env.slices import run_to_end
 from suwi.handlers.leader_hints import hinted_endpoints, leader_hint
 from suwi.handlers.refused_batches import RefusedBatches
 from suwi.handlers.slices import Sliced
-from suwi.handlers.verification import PRODUCE_ADDS_FROM, Verifier, produce_refusal
+from suwi.handlers.verification import PRODUCE_ADDS_FROM, produce_refusal
 from suwi.metadata.image import ClusterImage
 from suwi.model.errors import (
     BrokerError,
@@ -71,6 +71,7 @@ from suwi.replica.partition import Partition
 from suwi.replica.partition_transactions import NOT_VERIFIED, VerificationGuard
 from suwi.replica.replica_log import wait_until_ready
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.transaction.transaction_verifier import TransactionVerifier
 from suwi.wire.errors import MalformedRequest
 from suwi.wire.leaders import CurrentLeader
 from suwi.wire.produce import (
@@ -171,7 +172,7 @@ _Pieces: TypeAlias = list[_Piece] | CloseConnection
 
 class Produce:
     def __init__(
-        self, replicas: ReplicaManager, clock: Clock, verifier: Verifier | None = None
+        self, replicas: ReplicaManager, clock: Clock, verifier: TransactionVerifier | None = None
     ) -> None:
         """Without a verifier there are no transactions."""
         self._replicas = replicas
@@ -580,7 +581,7 @@ class ProduceVerification:
         self,
         version: int,
         transactional_id: str,
-        verifier: Verifier,
+        verifier: TransactionVerifier,
         find: Callable[[Batch], Partition],
     ) -> None:
         self._version = version

@@ -3,8 +3,8 @@
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Call
-from suwi.group.classic_messages import SyncRequest, SyncResponse
-from suwi.group.coordinator_shard import GroupCoordinatorShard
+from suwi.group.classic_group import SyncRequest, SyncResponse
+from suwi.group.group_coordinator_shard import GroupCoordinatorShard
 from suwi.handlers.coordinator_requests import CoordinatorHandler
 from suwi.handlers.errors import reply
 from suwi.net.answers import Reply

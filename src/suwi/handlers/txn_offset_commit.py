@@ -13,12 +13,11 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import TransactionalProducer
 from suwi.coordinator.runtime import coordinator_error
-from suwi.group.coordinator_shard import GroupRuntime
+from suwi.group.group_coordinator_shard import GroupRuntime
 from suwi.group.offset_requests import CheckedTopic, CommitRequest, Committer
 from suwi.handlers.offset_commit import FoundTopic, checking, commit, encoding
 from suwi.handlers.verification import (
     TXN_OFFSET_COMMIT_ADDS_FROM,
-    Verifier,
     txn_offset_commit_refusal,
 )
 from suwi.model.ids import NO_EPOCH, NO_SEQUENCE
@@ -26,6 +25,7 @@ from suwi.net.answers import Exclusive, Reply
 from suwi.net.dispatch import Request
 from suwi.replica.partition_transactions import NOT_VERIFIED, VerificationGuard
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.transaction.transaction_verifier import TransactionVerifier
 from suwi.wire.offset_commit import CommittedPartition
 
 _LEADER_EPOCH_FROM: Final = 2
@@ -38,7 +38,7 @@ class TxnOffsetCommit:
         self,
         groups: GroupRuntime,
         replicas: ReplicaManager,
-        verifier: Verifier,
+        verifier: TransactionVerifier,
         metadata_bytes_max: int,
     ) -> None:
         self._groups = groups

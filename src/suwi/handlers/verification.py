@@ -1,17 +1,15 @@
 """Verification of transactional writes with the transaction coordinator (KIP-890).
 
-`Verifier` is implemented by `transaction/transaction_verifier.py`. The functions translate what the
-coordinator says into what the clients of Produce and TxnOffsetCommit understand (hazard T22).
+The functions translate what the coordinator says into what the clients of Produce and
+TxnOffsetCommit understand (hazard T22).
 """
 
-from collections.abc import Awaitable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
 from suwi.client.errors import error_from
 from suwi.model.errors import BrokerError, NotEnoughReplicas
-from suwi.model.ids import TopicPartition
 
 PRODUCE_ADDS_FROM: Final = 12
 """The version of Produce with which the first write adds the partition to the transaction."""
@@ -34,24 +32,6 @@ _TRY_AGAIN: Final = frozenset(
 _NOT_IN_TRANSACTION: Final = frozenset(
     {ErrorCode.invalid_txn_state, ErrorCode.transaction_abortable}
 )
-
-
-class Verifier(Protocol):
-    @property
-    def is_enabled(self) -> bool:
-        """Whether writes are verified that do not add their partition to the transaction."""
-
-    def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        *,
-        adds: bool,
-    ) -> Awaitable[dict[TopicPartition, ErrorCode]]:
-        """Ask whether the partitions are part of the open transaction, or add them to it. The
-        error of each; never raises."""
 
 
 def produce_refusal(code: ErrorCode, version: int) -> BrokerError:

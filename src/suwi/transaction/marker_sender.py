@@ -23,7 +23,7 @@ from suwi.metadata.store import Unavailable
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, PartitionIndex, TopicPartition
 from suwi.replica.peers import Peers
-from suwi.transaction.messages import MarkersToSend
+from suwi.transaction.transaction_metadata import MarkersToSend
 from suwi.transaction.transaction_records import in_order
 from suwi.wire.errors import MalformedResponse
 from suwi.wire.versions import ApiKey

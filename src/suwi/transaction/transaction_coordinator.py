@@ -22,9 +22,12 @@ from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId, ProducerEpoch, ProducerId, TopicPartition
 from suwi.replica.peers import Peers
-from suwi.transaction.coordinator_shard import TransactionConfig, TransactionCoordinatorShard
 from suwi.transaction.marker_sender import AppendMarkers, TransactionMarkers
-from suwi.transaction.messages import AddPartitionsRequest, MarkersToSend, Producer
+from suwi.transaction.transaction_coordinator_shard import (
+    TransactionConfig,
+    TransactionCoordinatorShard,
+)
+from suwi.transaction.transaction_metadata import AddPartitionsRequest, MarkersToSend, Producer
 from suwi.transaction.transaction_records import TRANSACTION_RECORDS
 from suwi.transaction.transaction_requests import add_partitions
 from suwi.transaction.transaction_search import TransactionSearch

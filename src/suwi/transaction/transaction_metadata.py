@@ -1,14 +1,19 @@
-"""The transitions of a transactional id: each function gives the record of the next state.
+"""What is asked of a transactional id, whether it is allowed, and the transitions of its state.
+
+Each transition is a function that returns the record of the next state.
 
 Invariants: a transition starts only from the states that `_BEFORE` names; a client is never given
 an epoch above `EPOCH_OF_CLIENTS_MAX`, so that it can always be fenced by one more.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from kio.schema.errors import ErrorCode
 
 from suwi.model.ids import (
+    NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     ProducerEpoch,
@@ -23,9 +28,79 @@ TRANSACTION_VERSION_2: Final = 2
 
 PREPARED: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 COMPLETED: Final = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+AT_REST: Final = (TransactionState.EMPTY, *COMPLETED)
 OPEN: Final = (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE)
 """PrepareEpochFence is not written here, but may come from elsewhere: it is fenced again."""
-AT_REST: Final = (TransactionState.EMPTY, *COMPLETED)
+
+HELD_MS_MAX: Final = 500
+"""How long a request may wait for the end of the transaction before."""
+HELD_MS_MAX_OF_BROKERS: Final = 100
+"""The same of a broker that asks for many transactions at once: the others wait with this one."""
+
+
+# -- requests to a transaction coordinator, and its responses --------------------------------------
+
+
+class Producer(NamedTuple):
+    id: ProducerId
+    epoch: ProducerEpoch
+
+
+NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+class InitProducerIdRequest(NamedTuple):
+    transactional_id: str
+    timeout_ms: int
+    expected: Producer | None = None
+    """What the client believes to be, if it goes on after an error (KIP-360)."""
+    new_producer_id: ProducerId | None = None
+    """To be used if one is needed."""
+
+
+class AddPartitionsRequest(NamedTuple):
+    transactional_id: str
+    producer: Producer
+    partitions: tuple[TopicPartition, ...]
+    transaction_version: int = 0
+    verify_only: bool = False
+    held_ms_max: int = HELD_MS_MAX
+
+
+class EndTxnRequest(NamedTuple):
+    transactional_id: str
+    producer: Producer
+    is_commit: bool
+    transaction_version: int = 0
+    new_producer_id: ProducerId | None = None
+    """To be used if one is needed."""
+
+
+class ProducerResponse(NamedTuple):
+    """To InitProducerId and EndTxn."""
+
+    error: ErrorCode
+    producer: Producer = NO_PRODUCER
+    needs_producer_id: bool = False
+    """Nothing was done: the request is to be made again with a new producer id."""
+
+
+NEEDS_PRODUCER_ID = ProducerResponse(ErrorCode.coordinator_load_in_progress, needs_producer_id=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MarkersToSend:
+    """Of a transaction that has been decided. Compared by identity: an answer for one transaction
+    never ends the next (hazard T10)."""
+
+    transactional_id: str
+    producer: Producer
+    is_commit: bool
+    partitions: frozenset[TopicPartition]
+    transaction_version: int
+
+
+# -- transitions -----------------------------------------------------------------------------------
 
 _BEFORE: Final[Mapping[TransactionState, tuple[TransactionState, ...]]] = {
     TransactionState.EMPTY: AT_REST,
@@ -164,4 +239,54 @@ def _ended(
         producer_epoch=producer_epoch,
         next_producer_id=NO_PRODUCER_ID,
         partitions=frozenset(),
+    )
+
+
+# -- whether a producer may do in a transaction what it asks for -----------------------------------
+# (A transaction whose markers are being written is not judged here: its requests wait.)
+
+
+def check_producer(producer: Producer, metadata: TransactionLogValue) -> ErrorCode:
+    if producer.id != metadata.producer_id:
+        return ErrorCode.invalid_producer_id_mapping
+    # The epoch that fences the last producer is nobody's.
+    if producer.epoch != metadata.producer_epoch or producer.epoch > EPOCH_OF_CLIENTS_MAX:
+        return ErrorCode.producer_fenced
+    return ErrorCode.none
+
+
+def check_end(request: EndTxnRequest, metadata: TransactionLogValue) -> ErrorCode | None:
+    """An error; `none` if it was decided before in the same way; None if it is to be decided."""
+    is_version_2 = request.transaction_version >= TRANSACTION_VERSION_2
+    state = metadata.state
+    was_committed = state is TransactionState.COMPLETE_COMMIT
+    if is_version_2 and state in COMPLETED and _is_retry(request.producer, metadata):
+        if metadata.producer_epoch > EPOCH_OF_CLIENTS_MAX:
+            return ErrorCode.producer_fenced  # There is no epoch to go on with.
+        is_same = was_committed is request.is_commit
+        return ErrorCode.none if is_same else ErrorCode.invalid_txn_state
+    error = check_producer(request.producer, metadata)
+    if error is not ErrorCode.none:
+        return error
+    if state in OPEN:
+        return None
+    if is_version_2:
+        # Nothing was begun in this epoch: an abort ends it all the same (hazard T5).
+        return ErrorCode.invalid_txn_state if request.is_commit else None
+    if state in COMPLETED and was_committed is request.is_commit:
+        return ErrorCode.none
+    return ErrorCode.invalid_txn_state
+
+
+def _is_retry(producer: Producer, metadata: TransactionLogValue) -> bool:
+    """Whether the epoch, or the producer id, of an EndTxn of version 2 was replaced by the next,
+    which is how its transaction ended."""
+    if metadata.client_transaction_version < TRANSACTION_VERSION_2:
+        return False
+    if producer.id == metadata.producer_id:
+        return producer.epoch + 1 == metadata.producer_epoch
+    return (
+        producer.id == metadata.previous_producer_id
+        and producer.epoch == EPOCH_OF_CLIENTS_MAX
+        and metadata.producer_epoch == 0
     )

@@ -10,14 +10,17 @@ from suwi.coordinator.runtime import coordinator_error
 from suwi.metadata.store import Unavailable
 from suwi.model.errors import InvalidRequest
 from suwi.model.ids import TopicPartition
-from suwi.transaction.coordinator_shard import TransactionCoordinatorShard, TransactionRuntime
-from suwi.transaction.messages import (
+from suwi.transaction.producer_ids import ProducerIds
+from suwi.transaction.transaction_coordinator_shard import (
+    TransactionCoordinatorShard,
+    TransactionRuntime,
+)
+from suwi.transaction.transaction_metadata import (
     AddPartitionsRequest,
     EndTxnRequest,
     InitProducerIdRequest,
     ProducerResponse,
 )
-from suwi.transaction.producer_ids import ProducerIds
 
 _Asked = TypeVar("_Asked", InitProducerIdRequest, EndTxnRequest)
 

@@ -15,8 +15,8 @@ from suwi.metadata.store import Unavailable
 from suwi.model.errors import BrokerError, CoordinatorNotAvailable
 from suwi.model.ids import NO_NODE, NodeId, TopicPartition
 from suwi.replica.peers import Peers
-from suwi.transaction.coordinator_shard import TransactionRuntime
 from suwi.transaction.marker_sender import Metadata
+from suwi.transaction.transaction_coordinator_shard import TransactionRuntime
 from suwi.wire.versions import ApiKey
 
 log = logging.getLogger(__name__)

@@ -66,6 +66,7 @@ class TransactionVerifier:
 
     @property
     def is_enabled(self) -> bool:
+        """Whether writes are verified that do not add their partition to the transaction."""
         return self._is_enabled()
 
     async def verify(
@@ -77,7 +78,8 @@ class TransactionVerifier:
         *,
         adds: bool,
     ) -> Errors:
-        """See `handlers.verification.Verifier`."""
+        """Ask whether the partitions are part of the open transaction, or add them to it. The
+        error of each; never raises."""
         coordinator = self._coordinator_of(transactional_id)
         if coordinator == NO_NODE:
             return dict.fromkeys(partitions, ErrorCode.coordinator_not_available)

@@ -15,11 +15,10 @@ from suwi.coordinator.shard import Shard
 from suwi.coordinator.timers import Timers
 from suwi.env.slices import Pace, Slices
 from suwi.group import offset_requests, reconciliation
-from suwi.group.classic_group import ClassicGroup
+from suwi.group.classic_group import ClassicGroup, session_timer
 from suwi.group.classic_group_records import GroupMetadataValue
 from suwi.group.classic_join import ClassicJoin
 from suwi.group.classic_rebalance import ClassicRebalances
-from suwi.group.classic_timers import session_timer
 from suwi.group.consumer_group import ConsumerGroup
 from suwi.group.consumer_validation import CommitFence
 from suwi.group.offset_requests import Committer

@@ -27,13 +27,12 @@ from suwi.replica.partition_transactions import (
     PartitionTransactions,
     VerificationGuard,
 )
-from suwi.transaction import coordinator_shard
-from suwi.transaction.coordinator_shard import TransactionCoordinatorShard
-from suwi.transaction.marker_appender import SearchResult, TxnMarkers
-from suwi.transaction.messages import AddPartitionsRequest
-from suwi.transaction.transaction_metadata import fenced
+from suwi.transaction import transaction_coordinator_shard
+from suwi.transaction.marker_appender import TxnMarkers
+from suwi.transaction.transaction_coordinator_shard import TransactionCoordinatorShard
+from suwi.transaction.transaction_metadata import AddPartitionsRequest, fenced
 from suwi.transaction.transaction_records import TransactionLogValue
-from suwi.transaction.transaction_search import TransactionSearch
+from suwi.transaction.transaction_search import SearchResult, TransactionSearch
 from tests.sim.mutants.mutant import FAULT, Mutant
 
 COPIERS = {
@@ -198,7 +197,7 @@ MUTANTS = (
     _mutant(
         "time-outs-fence-nobody",
         "T8: the producer whose transaction was aborted goes on with its epoch",
-        *(coordinator_shard, "fenced", _fence_nobody),
+        *(transaction_coordinator_shard, "fenced", _fence_nobody),
         _script("reset", version=1),
     ),
     _mutant(

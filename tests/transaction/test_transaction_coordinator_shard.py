@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.transaction.held_requests import HELD
+from suwi.transaction.transaction_coordinator_shard import HELD
 from suwi.transaction.transaction_records import TransactionState
 from tests.transaction.driver import (
     EXPIRATION_MS,

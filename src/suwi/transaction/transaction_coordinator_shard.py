@@ -12,29 +12,29 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.event import Event, TimerKey
+from suwi.coordinator.event import AnyCall, Event, TimerKey
 from suwi.coordinator.record import CoordinatorRecord, RecordFacts
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.env.slices import Slices
 from suwi.model.ids import NO_PRODUCER_ID, ProducerEpoch
 from suwi.records.record import Marker
-from suwi.transaction.held_requests import HELD, HeldRequests
-from suwi.transaction.messages import (
+from suwi.transaction.transaction_metadata import (
+    AT_REST,
+    EPOCH_OF_CLIENTS_MAX,
+    HELD_MS_MAX,
     NEEDS_PRODUCER_ID,
+    OPEN,
+    PREPARED,
+    TRANSACTION_VERSION_2,
     AddPartitionsRequest,
     EndTxnRequest,
     InitProducerIdRequest,
     MarkersToSend,
     Producer,
     ProducerResponse,
-)
-from suwi.transaction.transaction_metadata import (
-    AT_REST,
-    EPOCH_OF_CLIENTS_MAX,
-    OPEN,
-    PREPARED,
-    TRANSACTION_VERSION_2,
     aborted_without_partitions,
+    check_end,
+    check_producer,
     completed,
     created,
     fenced,
@@ -47,7 +47,6 @@ from suwi.transaction.transaction_records import (
     TransactionLogValue,
     TransactionState,
 )
-from suwi.transaction.validation import check_end, check_producer
 
 _PARTITIONS_MAX: Final = 20_000
 """Of a transaction: they are one record, and one set that is copied in one piece."""
@@ -63,6 +62,67 @@ class TransactionConfig(NamedTuple):
     id_expiration_ms: int
     abort_timed_out_interval_ms: int
     remove_expired_interval_ms: int
+
+
+HELD: Final = "held"
+"""The kind of its timers; the transactional id follows."""
+
+
+class _Held(NamedTuple):
+    call: AnyCall
+    refusal: Any
+
+
+class HeldRequests:
+    """Requests that came while the markers of a transaction were being written.
+
+    They are decided again when the transaction has ended, which is sooner than the client would
+    ask again (KAFKA-18654), or refused after a short time.
+    Invariant: a held request has an armed timer.
+    """
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, list[_Held]] = {}
+        self._until_ms: dict[str, int] = {}
+        """When all that are held for an id are refused: with the least patient one."""
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def hold(
+        self, transactional_id: str, refusal: Any, event: Event, ms_max: int = HELD_MS_MAX
+    ) -> None:
+        """Hold the call of the event. `refusal`: its response if the time is over."""
+        assert event.call is not None
+        until_ms = event.now_ms + ms_max
+        self._by_id.setdefault(transactional_id, []).append(_Held(event.call, refusal))
+        if until_ms < self._until_ms.get(transactional_id, until_ms + 1):
+            self._until_ms[transactional_id] = until_ms
+            event.arm((HELD, transactional_id), until_ms)
+
+    def ended(self, transactional_id: str, event: Event) -> None:
+        """The transaction ends with this event: they are released by the next."""
+        if transactional_id in self._by_id:
+            event.arm((HELD, transactional_id), event.now_ms)
+
+    def refuse(self, transactional_id: str, event: Event) -> None:
+        self._until_ms.pop(transactional_id, None)
+        for held in self._by_id.pop(transactional_id, []):
+            event.reply_to(held.call, held.refusal)
+
+    def release(self, transactional_id: str, event: Event) -> AnyCall | None:
+        """The call to be decided again. One in each event, so that the next is decided on what this
+        one has changed."""
+        self._until_ms.pop(transactional_id, None)
+        waiting = self._by_id.pop(transactional_id, [])
+        if len(waiting) > 1:
+            self._by_id[transactional_id] = waiting[1:]
+            event.arm((HELD, transactional_id), event.now_ms)
+        return waiting[0].call if waiting else None
+
+    def clear(self) -> None:
+        self._by_id.clear()
+        self._until_ms.clear()
 
 
 class TransactionCoordinatorShard:

@@ -11,26 +11,27 @@ from typing import Final, NamedTuple, TypeAlias
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Event, TimerKey
-from suwi.coordinator.record import CoordinatorRecord, RecordFacts
+from suwi.coordinator.record import Codec, CoordinatorRecord, RecordFacts
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.env.slices import Slices
 from suwi.group.classic_coordinator import ClassicCoordinator
-from suwi.group.classic_group import ClassicGroup, ClassicState, HeldBytes
-from suwi.group.classic_group_records import GroupMetadataKey
-from suwi.group.classic_join import ClassicGroupConfig
-from suwi.group.classic_messages import (
+from suwi.group.classic_group import (
+    ClassicGroup,
+    ClassicState,
+    HeldBytes,
     JoinRequest,
     LeaveRequest,
     SyncRequest,
     SyncResponse,
 )
-from suwi.group.consumer_config import ConsumerGroupConfig
+from suwi.group.classic_group_records import CLASSIC_GROUP_RECORDS, GroupMetadataKey
+from suwi.group.classic_join import ClassicGroupConfig
 from suwi.group.consumer_coordinator import ConsumerCoordinator
-from suwi.group.consumer_group import ConsumerGroup
-from suwi.group.consumer_messages import HeartbeatRequest
+from suwi.group.consumer_group import ConsumerGroup, ConsumerGroupConfig, HeartbeatRequest
+from suwi.group.consumer_group_records import CONSUMER_GROUP_RECORDS
 from suwi.group.groups import Group, Groups
 from suwi.group.history import Cause, Rebalance, Trigger
-from suwi.group.offset_records import OffsetCommitKey
+from suwi.group.offset_records import OFFSET_RECORDS, OffsetCommitKey
 from suwi.group.offset_requests import (
     EXPIRY,
     CommitRequest,
@@ -40,6 +41,11 @@ from suwi.group.offset_requests import (
 )
 from suwi.group.target_assignment import Job
 from suwi.records.record import Marker
+
+GROUP_RECORDS: Final = Codec({**OFFSET_RECORDS, **CLASSIC_GROUP_RECORDS, **CONSUMER_GROUP_RECORDS})
+"""All records of `__consumer_offsets`, with Apache Kafka's schemas. Values are written in the
+versions that Kafka 4.3 writes, and read in all that it reads."""
+
 
 _JOB: Final = "job"
 _COMPARE: Final = ("compare topics",)
