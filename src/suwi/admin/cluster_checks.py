@@ -3,7 +3,7 @@
 `check_cluster` reads the state once; the functions of the table `_CHECKS` judge it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from suwi.admin.cluster_health import HealthCriteria, problem_text, problems, read_health
@@ -128,7 +128,8 @@ def _replication(found: Found) -> Iterator[Finding]:
                 WARNING,
                 topic.name,
                 "one replica in a cluster of several brokers: it is lost with its broker",
-                "give it more replicas (kafka-reassign-partitions)",
+                "give it more replicas: "
+                f"suwi topics alter {topic.name} --replication-factor {min(3, brokers)}",
             )
         elif least >= replicas > 1:
             yield Finding(
@@ -168,12 +169,4 @@ def _unknown(found: Found) -> Iterator[Finding]:
         yield Finding(WARNING, _CLUSTER, f"not known: {text}", "check that broker")
 
 
-_CHECKS: tuple[Callable[[Found], Iterator[Finding]], ...] = (
-    _causes,
-    _clocks,
-    _versions,
-    _replication,
-    _disks,
-    _losses,
-    _unknown,
-)
+_CHECKS = (_causes, _clocks, _versions, _replication, _disks, _losses, _unknown)

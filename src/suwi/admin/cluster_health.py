@@ -43,7 +43,9 @@ def problems(status: ClusterStatus, criteria: HealthCriteria) -> list[str]:
         own = [broker for broker in status.brokers if broker.node == criteria.node]
         if not own:
             return [f"broker {criteria.node} is not registered"]
-        return list(_broker_problems(own[0])) + list(_out_of_sync(own[0]))
+        (broker,) = own
+        behind = f"broker {broker.node}: {count_text(broker.out_of_sync, 'replica')} not in sync"
+        return [*_broker_problems(broker), *([behind] if broker.out_of_sync else [])]
     found = [] if status.controller is not None else ["there is no controller"]
     for broker in status.brokers:
         found += _broker_problems(broker)
@@ -81,9 +83,3 @@ def _broker_problems(broker: BrokerStatus) -> Iterator[str]:
 def problem_text(broker: BrokerStatus, problem: BrokerProblem) -> str:
     kind = problem.kind.replace("-", " ")
     return f"broker {broker.node}: {problem.place}: {kind}: {problem.reason}"
-
-
-def _out_of_sync(broker: BrokerStatus) -> Iterator[str]:
-    if broker.out_of_sync:
-        replicas = count_text(broker.out_of_sync, "replica")
-        yield f"broker {broker.node}: {replicas} not in sync"

@@ -5,7 +5,7 @@ Each check is a function of `Given`, in the table `_CHECKS`.
 
 import os
 import resource
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from suwi.admin.finding import ERROR, WARNING, Finding
@@ -181,7 +181,7 @@ def _secrets(given: Given) -> Iterator[Finding]:
         yield given.warning("other users can read the passwords in it", "chmod 640")
 
 
-_CHECKS: tuple[Callable[[Given], Iterator[Finding]], ...] = (
+_CHECKS = (
     _without_effect,
     _zookeeper,
     _plain_text,

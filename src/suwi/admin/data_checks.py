@@ -5,7 +5,7 @@ every batch, are in `log_checks.py`.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from suwi.admin.finding import ERROR, WARNING, Finding
@@ -35,6 +35,12 @@ class Found(NamedTuple):
     def at(self, name: str) -> str:
         return f"{self.path}/{name}"
 
+    def warning(self, problem: str, advice: str) -> Finding:
+        return Finding(WARNING, self.path, problem, advice)
+
+    def error(self, problem: str, advice: str) -> Finding:
+        return Finding(ERROR, self.path, problem, advice)
+
 
 def check_data(path: str, env: Env, tell: Tell) -> Iterator[Finding]:
     """`tell` hears how far a check that takes long has come."""
@@ -55,10 +61,8 @@ def _is_in_use(disk: Disk, path: str, entries: tuple[str, ...]) -> bool:
         return False
     try:
         disk.lock(f"{path}/{names.LOCK}").release()
-    except AlreadyLocked:
-        return True
-    except OSError:
-        return True  # not known: then nothing is said of a broker that was killed
+    except (AlreadyLocked, OSError):
+        return True  # OSError: not known; then nothing is said of a broker that was killed
     return False
 
 
@@ -67,22 +71,18 @@ def _identity(found: Found) -> Iterator[Finding]:
         return
     below = [e for e in found.entries if found.disk.exists(found.at(f"{e}/meta.properties"))]
     if below:
-        yield Finding(
-            WARNING,
-            found.path,
+        yield found.warning(
             f"no data directory, but it contains some: {', '.join(below)}",
             f"check each one: suwi doctor --data {found.at(below[0])}",
         )
     elif any(map(names.parse_partition_dir_name, found.entries)):
-        yield Finding(
-            ERROR,
-            found.path,
+        yield found.error(
             "it holds partitions and no meta.properties: its broker and cluster are unknown",
             "restore the file from a backup, or from another data directory of the same broker "
             "with a directory.id of its own",
         )
     else:
-        yield Finding(WARNING, found.path, "no broker has used it yet", "check the path")
+        yield found.warning("no broker has used it yet", "check the path")
 
 
 def _last_stop(found: Found) -> Iterator[Finding]:
@@ -99,7 +99,7 @@ def _last_stop(found: Found) -> Iterator[Finding]:
     else:
         problem = "the machine stopped while the broker ran: records may be missing"
         advice = "start it; it copies from in-sync replicas. Then look at `suwi cluster events`"
-    yield Finding(WARNING, found.path, problem, advice)
+    yield found.warning(problem, advice)
 
 
 def _small_files(found: Found) -> Iterator[Finding]:
@@ -133,9 +133,7 @@ def _logs(found: Found) -> Iterator[Finding]:
 def _leftovers(found: Found) -> Iterator[Finding]:
     strays = [entry for entry in found.entries if entry.endswith(names.STRAY_DIR)]
     if strays:
-        yield Finding(
-            WARNING,
-            found.path,
+        yield found.warning(
             f"{len(strays)} directories of unknown topics were set aside: {strays[0]}",
             "look at them with `suwi dump`, then move or remove them; brokers never do",
         )
@@ -150,9 +148,7 @@ def _leftovers(found: Found) -> Iterator[Finding]:
         if name.endswith(_UNFINISHED)
     ]
     if deleted or unfinished:
-        yield Finding(
-            WARNING,
-            found.path,
+        yield found.warning(
             f"{len(deleted) + len(unfinished)} leftovers of deletion or compaction: "
             f"{(deleted + unfinished)[0]}",
             "nothing to do: the next start finishes or removes them",
@@ -169,9 +165,7 @@ def _names_in(found: Found, entry: str) -> list[str]:
 def _space(found: Found) -> Iterator[Finding]:
     free, total = found.disk.free_bytes(found.path), found.disk.total_bytes(found.path)
     if total and free / total < _FREE_MIN:
-        yield Finding(
-            WARNING,
-            found.path,
+        yield found.warning(
             f"only {size_text(free)} of {size_text(total)} are free",
             "extend the volume, or lower retention: suwi configs set topic NAME retention.bytes=…",
         )
@@ -179,27 +173,14 @@ def _space(found: Found) -> Iterator[Finding]:
 
 def _permissions(found: Found) -> Iterator[Finding]:
     if found.disk.is_open_to_others(found.path):
-        yield Finding(
-            WARNING,
-            found.path,
-            "other users can read the data, password hashes included",
-            f"chmod 700 {found.path}",
+        yield found.warning(
+            "other users can read the data, password hashes included", f"chmod 700 {found.path}"
         )
     if not os.access(found.path, os.W_OK | os.X_OK):
-        yield Finding(
-            ERROR,
-            found.path,
+        yield found.error(
             "this user cannot write to it",
             "run the check as the broker's user, or chown the directory to it",
         )
 
 
-_CHECKS: tuple[Callable[[Found], Iterator[Finding]], ...] = (
-    _identity,
-    _last_stop,
-    _small_files,
-    _logs,
-    _leftovers,
-    _space,
-    _permissions,
-)
+_CHECKS = (_identity, _last_stop, _small_files, _logs, _leftovers, _space, _permissions)

@@ -79,15 +79,9 @@ class _Explainer:
 
     async def load(self) -> None:
         cluster, partition = self._cluster, self._partition
-        for time, committed in ((EARLIEST, False), (LATEST, True), (LATEST, False)):
-            found = await list_offsets(cluster, {partition: time}, committed_only=committed)
-            offset = found[partition].offset
-            if time == EARLIEST:
-                self._start = offset
-            elif committed:
-                self._stable = offset
-            else:
-                self._high_watermark = offset
+        self._start = await self._listed(EARLIEST)
+        self._stable = await self._listed(LATEST, committed_only=True)
+        self._high_watermark = await self._listed(LATEST)
         topic = await cluster.topic(partition.topic)
         replicas = (await describe_replicas(cluster, [topic]))[partition.partition]
         leader = replicas.states.get(replicas.partition.leader)
@@ -99,6 +93,12 @@ class _Explainer:
         except ConnectionLost:
             return
         self._events = [e for e in recorded if e["facts"].get("partition") == str(partition)]
+
+    async def _listed(self, time: int, *, committed_only: bool = False) -> Offset:
+        found = await list_offsets(
+            self._cluster, {self._partition: time}, committed_only=committed_only
+        )
+        return found[self._partition].offset
 
     async def explain(self, offset: int) -> dict[str, Any]:
         fields: dict[str, Any] = {"offset": offset}

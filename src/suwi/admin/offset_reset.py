@@ -15,7 +15,7 @@ from suwi.client.group_offsets import commit_offsets
 from suwi.client.groups import GroupDescription, committed_offsets, describe_group
 from suwi.client.offsets import EARLIEST, LATEST, FoundOffset, list_offsets
 from suwi.model.errors import BrokerError
-from suwi.model.ids import NO_OFFSET, Offset, TopicPartition
+from suwi.model.ids import NO_OFFSET, Offset, PartitionIndex, TopicPartition
 
 _NAMED_MEMBERS_MAX = 3
 
@@ -42,15 +42,17 @@ class Reset(NamedTuple):
 
 
 class OffsetChange(NamedTuple):
-    before: Offset | None
-    after: Offset
+    topic: str
+    partition: int
+    current_offset: Offset | None
+    new_offset: Offset
 
 
 class ResetPlan(NamedTuple):
     group: str
     exists: bool
     """Whether the group exists; the reset creates it otherwise."""
-    changes: Mapping[TopicPartition, OffsetChange]
+    changes: Sequence[OffsetChange]
     notes: Sequence[str]
     """Where a wanted offset does not exist and the nearest one is taken."""
 
@@ -73,7 +75,7 @@ async def plan_reset(
     times: Mapping[TopicPartition, FoundOffset] = {}
     if reset.goal is Goal.TIME:
         times = await list_offsets(cluster, dict.fromkeys(wanted, reset.number))
-    changes, notes = {}, []
+    changes, notes = [], []
     for place in wanted:
         start, end = starts[place].offset, ends[place].offset
         at_time = times[place].offset if place in times else None
@@ -83,14 +85,16 @@ async def plan_reset(
             notes.append(
                 f"{place} has offsets {start} to {end}: {bounded} is taken instead of {after}"
             )
-        changes[place] = OffsetChange(current.get(place), bounded)
+        changes.append(OffsetChange(*place, current.get(place), bounded))
     if not changes:
         raise Failure(f"group {group!r} has no offsets; name what to set with --topic")
     return ResetPlan(group, described is not None, changes, notes)
 
 
 async def apply_reset(cluster: Cluster, plan: ResetPlan) -> None:
-    offsets = {place: change.after for place, change in plan.changes.items()}
+    offsets = {
+        TopicPartition(c.topic, PartitionIndex(c.partition)): c.new_offset for c in plan.changes
+    }
     try:
         await commit_offsets(cluster, plan.group, offsets)
     except BrokerError as error:

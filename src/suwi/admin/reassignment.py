@@ -5,7 +5,8 @@ controller carries the reassignments out, also if nobody waits for them any more
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 
 from suwi.admin.failure import Failure
 from suwi.admin.text import count_text, names_text
@@ -14,11 +15,7 @@ from suwi.client.admin import Admin, Reassignment
 from suwi.client.cluster import Cluster, TopicInfo
 from suwi.client.retry import Retry
 from suwi.metadata.placement import Site, extend
-from suwi.model.errors import (
-    InvalidReplicationFactor,
-    NotController,
-    UnknownTopicOrPartition,
-)
+from suwi.model.errors import InvalidReplicationFactor, NotController, UnknownTopicOrPartition
 from suwi.model.ids import NodeId, TopicPartition
 
 _POLL_S = 0.5
@@ -44,11 +41,12 @@ async def drain(cluster: Cluster, node: int, tell: Tell) -> int:
 async def _without(cluster: Cluster, admin: Admin, leaving: NodeId) -> Replicas:
     """New replicas for every partition that has, or is to get, one on this broker."""
     topics = await cluster.topics()
+    placed = {TopicPartition(t.name, p.index): p.replicas for t in topics for p in t.partitions}
     assigned = await _assigned(admin, topics)
     loads = _loads(assigned)
     remaining = [site for site in await _sites(cluster, admin) if site.node != leaving]
     targets: Replicas = {}
-    for partition in _partitions_on(topics, leaving):
+    for partition in [tp for tp, nodes in placed.items() if leaving in nodes]:
         replicas = assigned[partition]
         others = [replica for replica in replicas if replica != leaving]
         staying = kept_of_live(others, {site.node for site in remaining}, len(replicas))
@@ -61,15 +59,6 @@ async def _without(cluster: Cluster, admin: Admin, leaving: NodeId) -> Replicas:
                 f"`suwi topics alter {partition.topic} --replication-factor {len(others)}`"
             ) from None
     return targets
-
-
-def _partitions_on(topics: Sequence[TopicInfo], node: NodeId) -> list[TopicPartition]:
-    return [
-        TopicPartition(topic.name, partition.index)
-        for topic in topics
-        for partition in topic.partitions
-        if node in partition.replicas
-    ]
 
 
 def kept_of_live(replicas: Sequence[NodeId], live: Collection[NodeId], factor: int) -> list[NodeId]:
@@ -91,10 +80,7 @@ async def change_replication_factor(
     try:
         targets = {
             tp: extend(
-                sites,
-                kept(replicas, topic.partition(tp.partition).isr, factor),
-                factor,
-                loads,
+                sites, kept(replicas, topic.partition(tp.partition).isr, factor), factor, loads
             )
             for tp, replicas in assigned.items()
         }
@@ -135,12 +121,8 @@ async def _sites(cluster: Cluster, admin: Admin) -> list[Site]:
     ]
 
 
-def _loads(assigned: Mapping[TopicPartition, Sequence[NodeId]]) -> dict[NodeId, int]:
-    loads: dict[NodeId, int] = {}
-    for replicas in assigned.values():
-        for node in replicas:
-            loads[node] = loads.get(node, 0) + 1
-    return loads
+def _loads(assigned: Replicas) -> Counter[NodeId]:
+    return Counter(node for replicas in assigned.values() for node in replicas)
 
 
 async def move(cluster: Cluster, targets: Replicas, tell: Tell) -> bool:

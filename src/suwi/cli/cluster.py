@@ -192,12 +192,10 @@ def start(
         int | None, typer.Option(metavar="N", min=1, max=30, help="How many brokers. Default: 3")
     ] = None,
     zookeepers: Annotated[
-        int | None,
-        typer.Option(metavar="1|3|5", help="How many ZooKeeper servers. Default: 1"),
+        int | None, typer.Option(metavar="1|3|5", help="How many ZooKeeper servers. Default: 1")
     ] = None,
     zookeeper: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT,…/CHROOT", help="Use this ensemble instead."),
+        str | None, typer.Option(metavar="HOST:PORT,…/CHROOT", help="Use this ensemble instead.")
     ] = None,
     port: Annotated[
         int | None,

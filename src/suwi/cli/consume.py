@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -14,23 +14,8 @@ from suwi.admin.failure import Failure
 from suwi.admin.json_records import record_fields
 from suwi.admin.text import bytes_text, parse_duration_ms, parse_time_ms, printable, time_text
 from suwi.admin.topic_descriptions import existing_topic
-from suwi.cli.output import (
-    flush,
-    is_terminal,
-    json_line,
-    say,
-    stop_when_output_closes,
-    write,
-)
-from suwi.cli.session import (
-    DEFAULT_BROKER,
-    OK,
-    Broker,
-    CommandConfig,
-    Target,
-    Topic,
-    run,
-)
+from suwi.cli.output import flush, is_terminal, json_line, say, stop_when_output_closes, write
+from suwi.cli.session import DEFAULT_BROKER, OK, Broker, CommandConfig, Target, Topic, run
 from suwi.client.cluster import Cluster
 from suwi.client.group_consumer import GroupConsumer, GroupSettings
 from suwi.client.offsets import EARLIEST, LATEST, FoundOffset, list_offsets
@@ -43,6 +28,7 @@ from suwi.records.record import Record
 _MILLISECONDS = re.compile(r"\d{6,}")
 _OFFSET = re.compile(r"[+-]?\d+")
 _NEW_PARTITIONS_CHECK_S = 2.0
+_NO_END = Offset(1 << 63)
 
 
 def consume(
@@ -89,8 +75,7 @@ def consume(
         ),
     ] = None,
     count: Annotated[
-        int | None,
-        typer.Option("--count", "-n", metavar="N", min=1, help="Stop after N records."),
+        int | None, typer.Option("--count", "-n", metavar="N", min=1, help="Stop after N records.")
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow/--no-follow", help="Wait for new records, or stop at the end.")
@@ -248,20 +233,17 @@ async def _consume(
         for index in chosen or [partition.index for partition in info.partitions]
     ]
     ends = await list_offsets(
-        cluster,
-        dict.fromkeys(partitions_to_read, LATEST),
-        committed_only=settings.committed_only,
+        cluster, dict.fromkeys(partitions_to_read, LATEST), committed_only=settings.committed_only
     )
     positions = await _positions(cluster, start, ends)
     if follow and start == _Start() and sys.stderr.isatty():
         sys.stderr.write("waiting for new records; --from-beginning shows earlier ones\n")
     reader = Reader(cluster, positions, settings)
-    new_partitions = None if chosen else _NewPartitions(cluster, topic, partitions_to_read)
+    new_partitions = None
+    if follow and not chosen:
+        new_partitions = _NewPartitions(cluster, topic, partitions_to_read)
     async with reader, stop_when_output_closes():
-        if follow:
-            await _follow(reader, form, count, new_partitions)
-        else:
-            await _print_to_end(reader, form, count, ends)
+        await _print_records(reader, form, count, {} if follow else ends, new_partitions)
 
 
 async def _positions(
@@ -317,27 +299,15 @@ class _NewPartitions:
         return {tp: first.offset for tp, first in found.items()}
 
 
-async def _follow(
-    reader: Reader, form: _RecordForm, count: int | None, new_partitions: _NewPartitions | None
+async def _print_records(
+    reader: Reader,
+    form: _RecordForm,
+    count: int | None,
+    ends: Mapping[TopicPartition, FoundOffset],
+    new_partitions: _NewPartitions | None,
 ) -> None:
-    """Print records until `count` are printed."""
-    printed = 0
-    while True:
-        for fetched in await reader.read():
-            for record in fetched.records:
-                form.show(fetched.partition, record)
-                printed += 1
-                if printed == count:
-                    return
-        flush()
-        if new_partitions is not None:
-            reader.positions.update(await new_partitions.positions())
-
-
-async def _print_to_end(
-    reader: Reader, form: _RecordForm, count: int | None, ends: dict[TopicPartition, FoundOffset]
-) -> None:
-    """Print records until `count` are printed, or each partition is read to its end."""
+    """Print until `count` records are printed, or each partition is read to its end. Without
+    `ends` the partitions are followed, and those that are added."""
     for tp, found in ends.items():
         if reader.positions[tp] >= found.offset:
             del reader.positions[tp]
@@ -345,7 +315,7 @@ async def _print_to_end(
     while reader.positions:
         for fetched in await reader.read():
             tp = fetched.partition
-            end = ends[tp].offset
+            end = ends[tp].offset if ends else _NO_END
             for record in fetched.records:
                 if record.offset >= end:
                     break
@@ -356,6 +326,8 @@ async def _print_to_end(
             if fetched.next_offset >= end:
                 del reader.positions[tp]
         flush()
+        if new_partitions is not None:
+            reader.positions.update(await new_partitions.positions())
 
 
 # -- as a member of a group ------------------------------------------------------------------------
@@ -374,9 +346,7 @@ async def _consume_in_group(
     info = await existing_topic(cluster, topic)
     partitions = [TopicPartition(topic, partition.index) for partition in info.partitions]
     ends = await list_offsets(
-        cluster,
-        dict.fromkeys(partitions, LATEST),
-        committed_only=settings.read.committed_only,
+        cluster, dict.fromkeys(partitions, LATEST), committed_only=settings.read.committed_only
     )
     left = count
     async with (

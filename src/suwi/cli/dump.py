@@ -15,8 +15,7 @@ from suwi.cli.session import guarded
 
 def dump(
     files: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE", help="Files of a data directory, or directories."),
+        list[str], typer.Argument(metavar="FILE", help="Files of a data directory, or directories.")
     ],
     records: Annotated[
         bool, typer.Option("--records", "-r", help="Show the records of each batch too.")
@@ -62,6 +61,7 @@ def dump(
 
 
 def _print(findings: Findings) -> int:
+    """Returns the number of problems."""
     damages = entries = 0
     for finding in findings:
         match finding:
@@ -81,12 +81,9 @@ def _print(findings: Findings) -> int:
 def _print_json(path: str, findings: Findings) -> int:
     damages = 0
     for finding in findings:
-        match finding:
-            case Entry(kind, fields):
-                json_line({"file": path, "type": kind, **fields})
-            case Note(text):
-                json_line({"file": path, "type": "note", "text": text})
-            case Damage(text):
-                damages += 1
-                json_line({"file": path, "type": "damage", "text": text})
+        if isinstance(finding, Entry):
+            json_line({"file": path, "type": finding.kind, **finding.fields})
+            continue
+        damages += isinstance(finding, Damage)
+        json_line({"file": path, "type": type(finding).__name__.lower(), "text": finding.text})
     return damages

@@ -16,7 +16,7 @@ from suwi.admin.group_descriptions import (
     describe_groups,
     unknown_group,
 )
-from suwi.admin.offset_reset import Goal, OffsetChange, Reset, ResetPlan, apply_reset, plan_reset
+from suwi.admin.offset_reset import Goal, Reset, ResetPlan, apply_reset, plan_reset
 from suwi.admin.text import (
     count_text,
     duration_text,
@@ -187,10 +187,7 @@ async def reset(
     topic: Annotated[
         list[str] | None,
         typer.Option(
-            "--topic",
-            "-t",
-            metavar="TOPIC[:0,1]",
-            help="A topic, or partitions of it; repeatable.",
+            "--topic", "-t", metavar="TOPIC[:0,1]", help="A topic, or partitions of it; repeatable."
         ),
     ] = None,
     all_topics: Annotated[
@@ -206,17 +203,13 @@ async def reset(
         bool,
         typer.Option("--to-current", help="To the committed offset; to the end if there is none."),
     ] = False,
-    to_offset: Annotated[
-        int | None, typer.Option("--to-offset", metavar="N", min=0, help="To an offset.")
-    ] = None,
+    to_offset: Annotated[int | None, typer.Option(metavar="N", min=0, help="To an offset.")] = None,
     shift_by: Annotated[
-        int | None,
-        typer.Option("--shift-by", metavar="N", help="By so many records, back if negative."),
+        int | None, typer.Option(metavar="N", help="By so many records, back if negative.")
     ] = None,
     to_datetime: Annotated[
         str | None,
         typer.Option(
-            "--to-datetime",
             metavar="TIME",
             help="To the first record at or after a time: 2026-01-31T12:00:00.000, in UTC.",
         ),
@@ -224,16 +217,13 @@ async def reset(
     by_duration: Annotated[
         str | None,
         typer.Option(
-            "--by-duration",
             metavar="TIME",
             help="To the first record since so long ago: 90m, 2h, or Kafka's PT1H30M.",
         ),
     ] = None,
     from_file: Annotated[
         str | None,
-        typer.Option(
-            "--from-file", metavar="CSV", help="To offsets in lines of topic,partition,offset."
-        ),
+        typer.Option(metavar="CSV", help="To offsets in lines of topic,partition,offset."),
     ] = None,
     execute: Annotated[
         bool,
@@ -281,10 +271,10 @@ async def reset(
     if execute:
         await apply_reset(cluster, plan)
     if json:
-        document([_change_fields(*each, execute) for each in plan.changes.items()])
+        document([{**each._asdict(), "dry_run": not execute} for each in plan.changes])
     elif export:
-        for place, change in plan.changes.items():
-            say(f"{place.topic},{place.partition},{change.after}")
+        for change in plan.changes:
+            say(f"{change.topic},{change.partition},{change.new_offset}")
     else:
         _show_plan(plan, execute=execute)
 
@@ -356,21 +346,11 @@ def _read_offsets(group: str, path: str) -> dict[TopicPartition, Offset]:
     return offsets
 
 
-def _change_fields(place: TopicPartition, change: OffsetChange, execute: bool) -> dict[str, Any]:
-    return {
-        "topic": place.topic,
-        "partition": place.partition,
-        "current_offset": change.before,
-        "new_offset": change.after,
-        "dry_run": not execute,
-    }
-
-
 def _show_plan(plan: ResetPlan, *, execute: bool) -> None:
     rows = []
-    for place, (before, after) in plan.changes.items():
+    for topic, partition, before, after in plan.changes:
         by = "-" if before is None else f"{after - before:+d}" if after != before else "0"
-        rows.append((place.topic, place.partition, or_dash(before), after, by))
+        rows.append((topic, partition, or_dash(before), after, by))
     table(
         "Topic Partition CurrentOffset NewOffset Change".split(),
         rows,

@@ -6,18 +6,19 @@ Modules that need the extra `spark` are imported by the commands that use them.
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
 from suwi.admin.text import count_text, parse_time_ms, printable, time_text
 from suwi.cli.output import LOG_LEVELS, complain, document, say, set_up_logging, table
-from suwi.cli.session import Json, Yes, guarded
+from suwi.cli.session import Json, MetricsHost, MetricsPort, Yes, guarded
 from suwi.env import local_env
 
 if TYPE_CHECKING:
-    from suwi.spark.pipeline.checkpoint import Checkpoint, Extent
+    from suwi.spark.pipeline.checkpoint import Checkpoint
     from suwi.spark.pipeline.progress import Watch
     from suwi.spark.pipeline.spec import Pipeline
     from suwi.spark.pipeline.steps import Between
@@ -49,7 +50,6 @@ def _check_py_files(paths: list[str] | None) -> list[str] | None:
 _PyFiles = Annotated[
     list[str] | None,
     typer.Option(
-        "--py-files",
         metavar="PATH",
         callback=_check_py_files,
         help="Python code for executors, as .py or .zip; repeatable.",
@@ -90,19 +90,11 @@ def run(
         ),
     ] = False,
     new_checkpoint: Annotated[
-        bool,
-        typer.Option("--new-checkpoint", help="Set the checkpoint aside and start a new one."),
+        bool, typer.Option("--new-checkpoint", help="Set the checkpoint aside and start a new one.")
     ] = False,
     retries: _Retries = _RETRIES,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            metavar="PORT", min=0, max=65535, help="Serve Prometheus metrics on this port."
-        ),
-    ] = None,
-    metrics_host: Annotated[
-        str, typer.Option(metavar="HOST", help="The address of the metrics.")
-    ] = "127.0.0.1",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     py_files: _PyFiles = None,
     log_level: _LogLevel = "warning",
 ) -> None:
@@ -137,7 +129,6 @@ def _run(pipeline: "Pipeline", options: RunOptions) -> int:
     from suwi.spark.pipeline.program import check_function, load_program
     from suwi.spark.pipeline.running import Runner, RunSettings, lags_of
     from suwi.spark.pipeline.steps import Variation
-    from suwi.spark.spark_session import close_session
 
     refusal = _prepare_checkpoint(pipeline, options)
     if refusal is not None:
@@ -145,10 +136,9 @@ def _run(pipeline: "Pipeline", options: RunOptions) -> int:
         return _REFUSED
     variation = Variation(once=options.once, from_beginning=options.from_beginning)
     check_function(pipeline, has_session=False)
-    with Progress(pipeline.name) as progress:
+    with closing(Progress(pipeline.name)) as progress:
         progress.say("starting Spark")
-        spark = _session(pipeline, options.master, options.py_files or [])
-        try:
+        with _session(pipeline, options.master, options.py_files) as spark:
             if _complain_of_settings(pipeline, spark):
                 return _MISTAKE
             progress.say(_session_text(pipeline, spark))
@@ -165,18 +155,23 @@ def _run(pipeline: "Pipeline", options: RunOptions) -> int:
                 show=progress.show,
             )
             return _run_with_metrics(runner, options, progress)
-        finally:
-            close_session(spark)
 
 
-def _session(pipeline: "Pipeline", master: str | None, py_files: Iterable[str] = ()) -> Any:
+@contextmanager
+def _session(
+    pipeline: "Pipeline", master: str | None, py_files: Iterable[str] | None = None
+) -> Iterator[Any]:
     from suwi.spark.pipeline.program import resolve
-    from suwi.spark.spark_session import open_session
+    from suwi.spark.spark_session import close_session, open_session
 
-    settings = resolve(pipeline.spark)
-    return open_session(
-        pipeline.name, settings, master=master, py_files=py_files, folder=pipeline.folder
+    settings, folder = resolve(pipeline.spark), pipeline.folder
+    spark = open_session(
+        pipeline.name, settings, master=master, py_files=py_files or (), folder=folder
     )
+    try:
+        yield spark
+    finally:
+        close_session(spark)
 
 
 def _complain_of_settings(pipeline: "Pipeline", spark: Any) -> bool:
@@ -283,15 +278,9 @@ class Progress:
         self._shown_ms = 0
         self._shown = ""
 
-    def __enter__(self) -> "Progress":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._clear()
-
     def say(self, text: str) -> None:
         """Print a permanent line."""
-        self._clear()
+        self.close()
         prefix = "" if text.startswith(self._name) else f"{self._name}: "
         sys.stderr.write(f"{prefix}{printable(text)}\n")
         sys.stderr.flush()
@@ -299,7 +288,7 @@ class Progress:
     def show(self, watches: "list[Watch]") -> None:
         text = " · ".join(watch.line() for watch in watches)
         if self._is_terminal:
-            self._clear()
+            self.close()
             text = text[:_PROGRESS_WIDTH]
             sys.stderr.write(text)
             self._width = len(text)
@@ -310,7 +299,8 @@ class Progress:
             self._shown_ms, self._shown = now_ms, text
             self.say(text)
 
-    def _clear(self) -> None:
+    def close(self) -> None:
+        """Remove the line that is overwritten."""
         if self._width:
             sys.stderr.write("\r" + " " * self._width + "\r")
             self._width = 0
@@ -323,8 +313,7 @@ class Progress:
 def check(
     file: _File,
     deep: Annotated[
-        bool,
-        typer.Option("--deep", help="Also check topics with the brokers, and SQL with Spark."),
+        bool, typer.Option("--deep", help="Also check topics with the brokers, and SQL with Spark.")
     ] = False,
     master: _Master = None,
 ) -> None:
@@ -333,13 +322,9 @@ def check(
     def work(pipeline: "Pipeline") -> int:
         if deep:
             from suwi.spark.pipeline.checks import check_deeply
-            from suwi.spark.spark_session import close_session
 
-            spark = _session(pipeline, master)
-            try:
+            with _session(pipeline, master) as spark:
                 problems = check_deeply(pipeline, spark)
-            finally:
-                close_session(spark)
             for line, text in problems:
                 _print_problem(file, line, text)
             if problems:
@@ -436,20 +421,16 @@ def _backfill(
     py_files: list[str] | None,
 ) -> int:
     from suwi.spark.pipeline.running import Backfill, NotForBatches
-    from suwi.spark.spark_session import close_session
 
-    with Progress(pipeline.name) as progress:
+    with closing(Progress(pipeline.name)) as progress:
         try:
             job = Backfill(pipeline, between)
         except NotForBatches as error:
             complain(str(error))
             return _REFUSED
         progress.say("starting Spark")
-        spark = _session(pipeline, master, py_files or [])
-        try:
+        with _session(pipeline, master, py_files) as spark:
             return asyncio.run(job.run(spark, retries, progress.say))
-        finally:
-            close_session(spark)
 
 
 def _instant_ms(text: str, option: str) -> int:
@@ -514,7 +495,14 @@ def _reset(pipeline: "Pipeline", *, dry_run: bool, is_confirmed: bool, json: boo
     else:
         done = "done" if position.is_done else "begun, and not done"
         say(f"{checkpoint.path}: batch {position.batch} is {done}")
-        _print_extents(extents, ("PARTITION", "EARLIEST", "AT", "LATEST", "DONE"))
+        table(
+            ("PARTITION", "EARLIEST", "AT", "LATEST", "DONE"),
+            [
+                (one.partition, one.earliest, one.start, one.end, max(0, one.start - one.earliest))
+                for one in extents
+            ],
+            numbers="EARLIEST AT LATEST DONE",
+        )
         say(f"the next run would begin {begins}; {_duplicates_text(pipeline)}")
     if dry_run:
         return _DONE
@@ -525,17 +513,6 @@ def _reset(pipeline: "Pipeline", *, dry_run: bool, is_confirmed: bool, json: boo
         return _REFUSED
     complain(f"the checkpoint is now {checkpoint.set_aside()}")
     return _DONE
-
-
-def _print_extents(extents: "list[Extent]", columns: tuple[str, ...]) -> None:
-    table(
-        columns,
-        [
-            (one.partition, one.earliest, one.start, one.end, max(0, one.start - one.earliest))
-            for one in extents
-        ],
-        numbers=" ".join(columns[1:]),
-    )
 
 
 # -- every command ---------------------------------------------------------------------------------

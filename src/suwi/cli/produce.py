@@ -72,19 +72,13 @@ async def produce(
     ] = Codec.NONE,
     acks: Annotated[
         Acks,
-        typer.Option(
-            "--acks", help="Required acknowledgements: all in-sync replicas, the leader, none."
-        ),
+        typer.Option(help="Required acknowledgements: all in-sync replicas, the leader, none."),
     ] = Acks.ALL,
     timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout", min=0.1, metavar="SECONDS", help="Time limit to deliver a record."
-        ),
+        float, typer.Option(min=0.1, metavar="SECONDS", help="Time limit to deliver a record.")
     ] = 30,
     json: Annotated[
-        bool,
-        typer.Option("--json", help="Lines are JSON, as `suwi consume --json` prints them."),
+        bool, typer.Option("--json", help="Lines are JSON, as `suwi consume --json` prints them.")
     ] = False,
 ) -> int:
     """Write records, one per line of stdin.
@@ -265,19 +259,13 @@ async def _lines(fd: int) -> AsyncIterator[bytes]:
 
 
 async def _read(fd: int) -> bytes:
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
     try:
-        loop.add_reader(fd, _set, ready)
-    except (PermissionError, ValueError, OSError):
+        loop.add_reader(fd, ready.set)
+    except (ValueError, OSError):
         return os.read(fd, _CHUNK_BYTES)  # a regular file is always ready
     try:
-        await ready
+        await ready.wait()
     finally:
         loop.remove_reader(fd)
     return os.read(fd, _CHUNK_BYTES)
-
-
-def _set(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)

@@ -12,12 +12,7 @@ from suwi.cli.output import say
 from suwi.cli.session import guarded
 from suwi.env import AlreadyLocked, Disk, local_env
 from suwi.log import names
-from suwi.log.checkpoints import (
-    parse_topic_id,
-    read_topic_id,
-    topic_id_text,
-    write_topic_id,
-)
+from suwi.log.checkpoints import parse_topic_id, read_topic_id, topic_id_text, write_topic_id
 from suwi.log.log_repair import log_repairs
 from suwi.model.ids import TopicId, TopicPartition
 

@@ -6,10 +6,12 @@ import gc
 import logging
 import os
 import signal
+import sqlite3
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -24,16 +26,18 @@ from suwi.admin.server_properties import (
 )
 from suwi.broker.broker import Broker, BrokerFailed
 from suwi.broker.in_process import CannotStartBroker, configs_of, start_all, stop_all
-from suwi.cli.metadata_stores import CannotStart, open_stores, reason_of
 from suwi.cli.output import LOG_LEVELS, complain, set_up_logging
+from suwi.cli.session import MetricsHost, MetricsPort
 from suwi.controller.registration import IdInUse
 from suwi.env import Env, local_env
 from suwi.env.problems import ProblemKind
 from suwi.env.tasks import cancel_and_wait
 from suwi.log.checkpoints import ForeignDirectory
 from suwi.log.directory_state import NO_DESCRIPTORS
-from suwi.log.log_directory import DirectoryInUse
-from suwi.metadata.store import ForeignZnodes, MetadataStore, StoreRolledBack
+from suwi.log.log_directory import DirectoryInUse, make_lasting_dirs
+from suwi.log.names import META_PROPERTIES, parse_partition_dir_name
+from suwi.metadata.embedded import EmbeddedStore, StoreInUse
+from suwi.metadata.store import ForeignZnodes, MetadataStore, StoreRolledBack, Unavailable
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
 from suwi.model.features import UnsupportedFeature
@@ -56,12 +60,19 @@ _STOPPED_UNCLEANLY = (
     "stopped, but not everything could be written: the next start checks the logs\n"
 )
 _PORT_MAX = 65535
+_METADATA_FILE = "suwi-metadata.sqlite"
+_FIRST_REPORT_S = 1.0
+_REPORT_INTERVAL_S = 10.0
 _OPTION_KEYS = {
     "--zookeeper": "zookeeper.connect",
     "--id": "node.id",
     "--listen": "listeners",
     "--data": "log.dirs",
 }
+
+
+class CannotStart(Exception):
+    """The reason why the broker cannot start, for the user."""
 
 
 class BrokersFailed(Exception):
@@ -74,12 +85,10 @@ def serve(
         typer.Option(metavar="HOST:PORT", help="Address to listen on. Default: 127.0.0.1:9092"),
     ] = None,
     data: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="Data directory. Default: ./suwi-data"),
+        str | None, typer.Option(metavar="DIR", help="Data directory. Default: ./suwi-data")
     ] = None,
     config: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="A server.properties with Kafka's keys."),
+        str | None, typer.Option(metavar="FILE", help="A server.properties with Kafka's keys.")
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -115,18 +124,10 @@ def serve(
         ),
     ] = False,
     adopt: Annotated[
-        bool,
-        typer.Option(help="Adopt topics that Apache Kafka wrote to the data directory."),
+        bool, typer.Option(help="Adopt topics that Apache Kafka wrote to the data directory.")
     ] = False,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            metavar="PORT", min=0, max=65535, help="Serve Prometheus metrics on this port."
-        ),
-    ] = None,
-    metrics_host: Annotated[
-        str, typer.Option(metavar="HOST", help="The address of the metrics.")
-    ] = "127.0.0.1",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     log_level: Annotated[
         str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
     ] = "info",
@@ -175,7 +176,7 @@ def serve(
     ) as error:
         _fail(str(error))
     except OSError as error:
-        _fail(reason_of(error))
+        _fail(_reason_of(error))
 
 
 def _fail(message: str) -> NoReturn:
@@ -232,7 +233,7 @@ async def _run(
     started_s = loop.time()
     _on_signals(_exit_at_once)
     broker_dirs = [path for config in configs for path in config.log_dirs]
-    async with open_stores(env, directories, configs, adopt=adopt) as stores:
+    async with _open_stores(env, directories, configs, adopt=adopt) as stores:
         _warn_of_open_directories(env, [directories[0], *broker_dirs])
         stats = [NetStats() if metrics is not None else None for _ in configs]
         brokers = _make_brokers(env, configs, stores, stats, adopt=adopt)
@@ -250,9 +251,9 @@ async def _run(
         for broker in brokers:
             log.info("broker started", extra={"node": broker.node_id, "cluster": broker.cluster_id})
         await _wait_for_stop_or_failure(stop, brokers)
-        _print("stopping ...\n")
+        _write(sys.stdout, "stopping ...\n")
         clean = await stop_all(brokers)
-        _print("stopped cleanly\n" if clean else _STOPPED_UNCLEANLY)
+        _write(sys.stdout, "stopped cleanly\n" if clean else _STOPPED_UNCLEANLY)
     failures = [
         f"broker {broker.node_id}: {broker.failure}" for broker in brokers if broker.failure
     ]
@@ -322,7 +323,7 @@ def _exit_at_once(signal_number: int) -> None:
 
     Everything done until then tolerates a crash at any point.
     """
-    _print("stopped before it was ready\n")
+    _write(sys.stdout, "stopped before it was ready\n")
     os._exit(128 + signal_number)
 
 
@@ -348,7 +349,7 @@ async def _start(brokers: Sequence[Broker]) -> None:
         # The broker's list has the listeners that are bound; the next one failed.
         specs = parse_listeners(broker.config)[len(broker.listeners) :]
         problem = bind_problem(specs[0], error) if specs else None
-        raise CannotStart(problem or reason_of(error)) from error
+        raise CannotStart(problem or _reason_of(error)) from error
 
 
 def _check_metrics_ports(port: int, brokers: int) -> None:
@@ -372,7 +373,7 @@ async def _start_metrics(
         except OSError as error:
             await stop_all(brokers)
             problem = bind_problem(ListenerSpec("METRICS", host, server.port), error)
-            raise CannotStart(f"--metrics-port {port}: {problem or reason_of(error)}") from error
+            raise CannotStart(f"--metrics-port {port}: {problem or _reason_of(error)}") from error
         servers.append(server)
     return servers
 
@@ -397,13 +398,130 @@ def _print_startup_message(
         "stop with     Ctrl-C",
         "",
     ]
-    _print("\n".join(lines))
+    _write(sys.stdout, "\n".join(lines))
 
 
-def _print(text: str) -> None:
-    """Print to stdout. Errors are ignored: the broker runs without a reader of its output."""
-    if sys.stdout is None:
+def _write(stream: TextIO | None, text: str) -> None:
+    """Errors are ignored: the broker runs without a reader of its output."""
+    if stream is not None:
+        with contextlib.suppress(OSError):
+            stream.write(text)
+            stream.flush()
+
+
+# -- the metadata store: a file in the first data directory, or ZooKeeper --------------------------
+
+
+@asynccontextmanager
+async def _open_stores(
+    env: Env, directories: Sequence[str], configs: Sequence[BrokerConfig], *, adopt: bool
+) -> AsyncIterator[list[MetadataStore]]:
+    """One connection for each broker. Raises CannotStart, BadConfig."""
+    if configs[0].zookeeper_connect:
+        if adopt:
+            raise BadConfig("--adopt works without ZooKeeper only")
+        if len(configs) > 1:
+            raise BadConfig("--brokers: with ZooKeeper, each broker is a process of its own")
+        _refuse_embedded_metadata(env, directories)
+        store = await _open_zookeeper(env, configs[0])
+        try:
+            yield [store]
+        finally:
+            await store.close()
         return
-    with contextlib.suppress(OSError):
-        sys.stdout.write(text)
-        sys.stdout.flush()
+    broker_dirs = [path for config in configs for path in config.log_dirs]
+    embedded = await _open_embedded(env, directories, broker_dirs, adopt=adopt)
+    try:
+        yield [embedded.view() for _ in configs]
+    finally:
+        await embedded.close()
+
+
+def _refuse_embedded_metadata(env: Env, directories: Sequence[str]) -> None:
+    for directory in directories:
+        if env.disk.exists(f"{directory}/{_METADATA_FILE}"):
+            raise CannotStart(
+                f"{directory} holds the data of a broker without ZooKeeper; choose another "
+                "directory with --data"
+            )
+
+
+async def _open_zookeeper(env: Env, config: BrokerConfig) -> MetadataStore:
+    from suwi.metadata.zookeeper import ZookeeperStore
+    from suwi.metadata.zookeeper_connection import AccessDenied
+    from suwi.metadata.zookeeper_settings import zookeeper_settings
+
+    settings = zookeeper_settings(config, env)
+    limit_s = config.zookeeper_connection_timeout_ms / 1000 or None
+    opening = asyncio.ensure_future(  # owner: this function
+        ZookeeperStore.open(settings, connect_timeout_s=limit_s)
+    )
+    try:
+        wait_s, waited_s = _FIRST_REPORT_S, 0.0
+        while not (await asyncio.wait((opening,), timeout=wait_s))[0]:
+            waited_s += wait_s
+            _write(sys.stderr, f"waiting for ZooKeeper at {settings.hosts} ({waited_s:.0f} s)\n")
+            wait_s = _REPORT_INTERVAL_S
+        return opening.result()
+    except (Unavailable, AccessDenied) as error:
+        raise CannotStart(str(error)) from None
+    finally:
+        opening.cancel()
+
+
+async def _open_embedded(
+    env: Env, directories: Sequence[str], broker_dirs: Sequence[str], *, adopt: bool
+) -> EmbeddedStore:
+    """The metadata store is in the first given directory; broker data is there or below it."""
+    first = directories[0]
+    _refuse_other_layout(env, first, broker_dirs[0])
+    path = f"{first}/{_METADATA_FILE}"
+    try:
+        make_lasting_dirs(env.disk, first)
+        if not env.disk.exists(path) and not adopt:
+            _refuse_data_without_metadata(env, [*directories, *broker_dirs])
+        env.disk.open(path, create=True).close()  # for a clear error, which SQLite does not give
+    except (FileExistsError, NotADirectoryError):
+        raise CannotStart(f"cannot keep data in {first}: it is not a directory") from None
+    except OSError as error:
+        raise CannotStart(f"cannot keep data in {_reason_of(error)}") from error
+    try:
+        return await EmbeddedStore.open(path)
+    except StoreInUse:
+        raise CannotStart(
+            f"{first} is in use by another broker; stop it, or choose another directory with --data"
+        ) from None
+    except (sqlite3.Error, ValueError) as error:
+        # ValueError: written by another version of Suwi.
+        raise CannotStart(f"cannot use {path}: {error}") from error
+
+
+def _refuse_other_layout(env: Env, first: str, of_first_broker: str) -> None:
+    """One broker and several use different directories: the existing data would not be found."""
+    if first != of_first_broker and env.disk.exists(f"{first}/{META_PROPERTIES}"):
+        raise CannotStart(f"{first} holds the data of a single broker: start without --brokers")
+    if first == of_first_broker and env.disk.exists(f"{first}/1/{META_PROPERTIES}"):
+        raise CannotStart(f"{first} holds the data of several brokers: start with --brokers")
+
+
+def _refuse_data_without_metadata(env: Env, directories: Sequence[str]) -> None:
+    """With new metadata the existing partitions would be strays, and be set aside."""
+    for directory in directories:
+        if not env.disk.is_dir(directory):
+            continue
+        found = env.disk.list_dir(directory)
+        if _METADATA_FILE in found:
+            raise CannotStart(f"{directory} holds the metadata: name it first in log.dirs")
+        partitions = [name for name in found if parse_partition_dir_name(name) is not None]
+        if partitions:
+            raise CannotStart(
+                f"{directory} holds partitions ({partitions[0]}) but no {_METADATA_FILE} describes "
+                "them; restore the file, choose another directory, or, if Apache Kafka "
+                "wrote them, adopt them with --adopt"
+            )
+
+
+def _reason_of(error: OSError) -> str:
+    """The text of an OSError without errno: `data/x: Permission denied`."""
+    reason = error.strerror or str(error)
+    return f"{error.filename}: {reason}" if error.filename else reason

@@ -64,6 +64,11 @@ States = Annotated[
     typer.Option("--state", metavar="STATE", help="Only in this state; repeatable."),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(metavar="PORT", min=0, max=65535, help="Serve Prometheus metrics on this port."),
+]
+MetricsHost = Annotated[str, typer.Option(metavar="HOST", help="The address of the metrics.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Validate only; change nothing.")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 Partition = Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="Its partition.")]
@@ -80,10 +85,13 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
     return found
 
 
-def read_text(path: str, option: str) -> str:
+def read_text(path: str, option: str, *, from_stdin: bool = False) -> str:
     """A text file that the user names; a usage error if it cannot be read."""
     try:
-        return local_env().disk.read_bytes(path).decode()
+        if from_stdin and sys.stdin is None:
+            raise OSError("stdin is closed")
+        data = sys.stdin.buffer.read() if from_stdin else local_env().disk.read_bytes(path)
+        return data.decode()
     except OSError as error:
         problem = error.strerror or str(error)
     except UnicodeDecodeError:

@@ -36,8 +36,7 @@ _NUMBERS = "Broker Leaders Replicas OutOfSync Used Free"
 
 DEFAULT_TARGET = "Default: the local cluster in suwi-cluster while it runs, else 127.0.0.1:9092."
 Timeout = Annotated[
-    float,
-    typer.Option(metavar="S", min=0.1, help="How long a broker may take to respond."),
+    float, typer.Option(metavar="S", min=0.1, help="How long a broker may take to respond.")
 ]
 
 
@@ -51,8 +50,7 @@ def status(
         typer.Option(metavar="N", min=1, help="Degraded unless so many brokers are alive."),
     ] = None,
     node: Annotated[
-        int | None,
-        typer.Option(metavar="ID", min=0, help="Only this broker's health counts."),
+        int | None, typer.Option(metavar="ID", min=0, help="Only this broker's health counts.")
     ] = None,
     timeout: Timeout = 5.0,
     json: Json = False,

@@ -346,7 +346,7 @@ async def alter(
     ] = None,
     unset: Annotated[
         list[str] | None,
-        typer.Option("--unset", metavar="KEY", help="Reset a key to its default; repeatable."),
+        typer.Option(metavar="KEY", help="Reset a key to its default; repeatable."),
     ] = None,
     dry_run: DryRun = False,
     json: Json = False,

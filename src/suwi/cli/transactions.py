@@ -33,14 +33,10 @@ async def list_(
     cluster: Cluster,
     state: States = None,
     running_longer_than: Annotated[
-        int | None,
-        typer.Option(
-            "--running-longer-than", metavar="SECONDS", min=0, help="Only open for longer."
-        ),
+        int | None, typer.Option(metavar="SECONDS", min=0, help="Only open for longer.")
     ] = None,
     pattern: Annotated[
-        str | None,
-        typer.Option("--pattern", metavar="REGEX", help="Only ids that match as a whole."),
+        str | None, typer.Option(metavar="REGEX", help="Only ids that match as a whole.")
     ] = None,
     json: Json = False,
 ) -> int:
@@ -146,13 +142,7 @@ async def find_hanging(
         typer.Option("--partition", "-p", metavar="N", min=0, help="Default: all; needs --topic."),
     ] = None,
     max_transaction_timeout: Annotated[
-        int,
-        typer.Option(
-            "--max-transaction-timeout",
-            metavar="MINUTES",
-            min=0,
-            help="Only without a write for so long.",
-        ),
+        int, typer.Option(metavar="MINUTES", min=0, help="Only without a write for so long.")
     ] = 15,
     json: Json = False,
 ) -> int:
@@ -205,10 +195,7 @@ async def abort(
     topic: Topic,
     partition: Partition,
     start_offset: Annotated[
-        int,
-        typer.Option(
-            "--start-offset", metavar="N", min=0, help="Where the transaction begins there."
-        ),
+        int, typer.Option(metavar="N", min=0, help="Where the transaction begins there.")
     ],
     json: Json = False,
 ) -> None:

@@ -1,6 +1,5 @@
 """`suwi users`."""
 
-import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
@@ -42,7 +41,6 @@ async def add(
     password_file: Annotated[
         str | None,
         typer.Option(
-            "--password-file",
             metavar="FILE",
             help="Read the password from the first line of a file; `-`: from standard input. "
             "Default: ask for it.",
@@ -106,10 +104,9 @@ async def remove(cluster: Cluster, name: _Name, mechanism: _Mechanisms = None) -
 
 
 def _password(name: str, path: str | None) -> str:
-    if path == _FROM_STDIN:
-        password = _first_line_of_stdin()
-    elif path is not None:
-        password = _first_line(read_text(path, "--password-file"))
+    if path is not None:
+        text = read_text(path, "--password-file", from_stdin=path == _FROM_STDIN)
+        password = text.split("\n")[0].removesuffix("\r")
     elif is_input_a_terminal():
         with prompting():
             password = typer.prompt(
@@ -122,18 +119,3 @@ def _password(name: str, path: str | None) -> str:
     if not password:
         raise typer.BadParameter("the password is empty", param_hint="--password-file")
     return password
-
-
-def _first_line_of_stdin() -> str:
-    if sys.stdin is None:
-        raise typer.BadParameter("-: stdin is closed", param_hint="--password-file")
-    try:
-        return _first_line(sys.stdin.buffer.read().decode())
-    except UnicodeDecodeError:
-        raise typer.BadParameter(
-            "-: not a text file in UTF-8", param_hint="--password-file"
-        ) from None
-
-
-def _first_line(text: str) -> str:
-    return text.split("\n")[0].removesuffix("\r")

@@ -154,11 +154,7 @@ def _records(batch: Batch, data: bytes) -> Iterator[Entry | Damage]:
             marker = read_marker(data, header)
             name = "other" if marker is None else marker.type.name
             epoch = -1 if marker is None else marker.coordinator_epoch
-            fields = {
-                "offset": header.base_offset,
-                "marker": name,
-                "coordinator_epoch": epoch,
-            }
+            fields = {"offset": header.base_offset, "marker": name, "coordinator_epoch": epoch}
             yield Entry("marker", fields, indent=2)
             return
         for record in iter_records(data, header):
