@@ -19,7 +19,7 @@ from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError, CorruptMessage, InvalidRecord, KafkaStorageError
 from suwi.model.ids import LeaderEpoch, NodeId, Offset
 from suwi.records.batch import end_of_batches
-from suwi.replica.fetch_session import FetchSession, Key, fetch_request
+from suwi.replica.fetch_session_handler import FetchSessionHandler, Key, fetch_request
 from suwi.replica.partition import Partition
 from suwi.replica.peers import HasBrokerEpoch, Peers
 from suwi.replica.replication_quota import ReplicationQuota
@@ -106,7 +106,7 @@ class ReplicaFetcher:
         self._partitions: dict[Key, PartitionFetchState] = {}
         self._changed = asyncio.Event()
         self._connection: PeerConnection | None = None
-        self._session = FetchSession()
+        self._session = FetchSessionHandler()
         self._answer: asyncio.Future[memoryview] | None = None
         """The response to the request in flight."""
         self._has_new = False

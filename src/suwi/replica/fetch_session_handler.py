@@ -18,7 +18,7 @@ _INITIAL_EPOCH = 0
 _EPOCH_MAX = 2**31 - 1
 
 
-class FetchSession:
+class FetchSessionHandler:
     def __init__(self) -> None:
         self._id = 0
         self._epoch = _INITIAL_EPOCH
@@ -63,7 +63,7 @@ class FetchSession:
 
 
 def fetch_request(
-    session: FetchSession,
+    session: FetchSessionHandler,
     wanted: Mapping[Key, FetchPartition],
     *,
     replica_id: int,
