@@ -1,7 +1,7 @@
 """The aborted transactions of a read_committed fetch are those of the records it returns."""
 
 from suwi.handlers.fetch import Fetch
-from suwi.handlers.fetch_sessions import FetchSessions
+from suwi.handlers.fetch_session_cache import FetchSessionCache
 from suwi.model.ids import ProducerId
 from suwi.net.answers import Reply
 from suwi.records.batch import read_header
@@ -48,7 +48,7 @@ def _aborted(world: World, *, offset: int, bytes_max: int) -> list[tuple[int, in
     async def synced(_: float) -> None:
         pass
 
-    handler = Fetch(world.replicas, FetchSessions(10, SimRandom(1)), 1 << 20, synced)
+    handler = Fetch(world.replicas, FetchSessionCache(10, SimRandom(1)), 1 << 20, synced)
     asked = FetchPartition(0, -1, offset, -1, -1, bytes_max)
     request = FetchRequest(
         replica_id=-1,

@@ -9,11 +9,10 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from suwi.env.slices import run_to_end
-from suwi.handlers import fetch_in_slices
+from suwi.handlers import fetch_job
 from suwi.handlers.fetch import LARGE_PARTITIONS, Fetch
-from suwi.handlers.fetch_in_slices import SLICE_COST
-from suwi.handlers.fetch_sessions import UPDATED_AT_ONCE, FetchSessions, PartitionKey
-from suwi.handlers.fetch_source import FetchSource
+from suwi.handlers.fetch_job import SLICE_COST, FetchSource
+from suwi.handlers.fetch_session_cache import UPDATED_AT_ONCE, FetchSessionCache, PartitionKey
 from suwi.net.answers import Exclusive, Reply
 from suwi.replica.partition import Partition
 from suwi.sim.random import SimRandom
@@ -43,7 +42,9 @@ class Counted:
         self.looked: Counter[int] = Counter()
         self.by_turn: Counter[int] = Counter()
         self._turn = 0
-        handler = Fetch(self.world.replicas, FetchSessions(10, SimRandom(1)), 1 << 30, self._synced)
+        handler = Fetch(
+            self.world.replicas, FetchSessionCache(10, SimRandom(1)), 1 << 30, self._synced
+        )
         self.handler = handler
         source, looked_at = handler._source, self._count_read
 
@@ -294,7 +295,7 @@ async def most_at_once(count: Callable[[], int], done: Callable[[], bool]) -> in
 def test_a_session_of_many_partitions_is_filled_changed_and_removed_in_slices() -> None:
     async def run() -> None:
         world = World()
-        sessions = FetchSessions(10, SimRandom(1))
+        sessions = FetchSessionCache(10, SimRandom(1))
 
         async def synced(timeout_s: float) -> None:
             return
@@ -338,7 +339,7 @@ def test_a_session_of_many_partitions_is_filled_changed_and_removed_in_slices() 
 
 def test_a_session_that_others_leave_no_room_for_while_it_is_filled_is_given_up() -> None:
     async def run() -> None:
-        sessions = FetchSessions(10, SimRandom(1), partitions_max=MANY)
+        sessions = FetchSessionCache(10, SimRandom(1), partitions_max=MANY)
 
         def asked(count: int) -> FetchRequest:
             partitions = [FetchPartition(index, -1, 0, -1, -1, 1) for index in range(count)]
@@ -356,7 +357,7 @@ def test_a_session_that_others_leave_no_room_for_while_it_is_filled_is_given_up(
 
 
 def test_a_session_that_was_removed_while_it_is_filled_is_not_counted() -> None:
-    sessions = FetchSessions(10, SimRandom(1))
+    sessions = FetchSessionCache(10, SimRandom(1))
     partitions = [FetchPartition(index, -1, 0, -1, -1, 1) for index in range(MANY)]
     request = FetchRequest(0, 1, 1, [FetchTopic("t", None, partitions)], session_epoch=0)
     opening = sessions.opening(request, uses_topic_ids=False, now_s=0.0)
@@ -370,7 +371,7 @@ def test_a_session_that_was_removed_while_it_is_filled_is_not_counted() -> None:
 def test_a_disconnect_ends_the_watching_of_many_partitions_in_slices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fetch_in_slices, "_UNWATCHED_AT_ONCE", 100)
+    monkeypatch.setattr(fetch_job, "_UNWATCHED_AT_ONCE", 100)
 
     async def run() -> None:
         broker = Counted()
@@ -389,7 +390,7 @@ def test_a_client_that_fetches_many_partitions_as_a_replica_is_refused_in_slices
 
     async def run() -> None:
         world = World()
-        handler = Fetch(world.replicas, FetchSessions(10, SimRandom(1)), 1, lambda _: None)  # type: ignore[arg-type, return-value]
+        handler = Fetch(world.replicas, FetchSessionCache(10, SimRandom(1)), 1, lambda _: None)  # type: ignore[arg-type, return-value]
         partitions = [FetchPartition(index, -1, 0, -1, -1, 1) for index in range(MANY)]
         topics = [FetchTopic("t", None, partitions), FetchTopic("u", None, partitions[:3])]
         asked = FetchRequest(0, 1, 1, topics, replica_id=2)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from suwi.handlers.fetch_source import FetchSource
+from suwi.handlers.fetch_job import FetchSource
 from suwi.metadata.image import BrokerInfo, ClusterImage
 from suwi.model.errors import NotLeaderOrFollower, StaleBrokerEpoch
 from suwi.model.ids import NodeId

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from suwi.handlers.delayed_fetch import DelayedFetch
+from suwi.handlers.fetch_job import DelayedFetch
 from suwi.net import Answer, Exclusive, Reply
 from tests.net.support import answering, connect, replies, request, run, settle
 

@@ -12,9 +12,9 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from suwi.handlers import fetch, fetch_in_slices
+from suwi.handlers import fetch, fetch_job
 from suwi.handlers.fetch import Fetch
-from suwi.handlers.fetch_sessions import FetchSessions
+from suwi.handlers.fetch_session_cache import FetchSessionCache
 from suwi.model.ids import Offset
 from suwi.net.answers import Exclusive, Reply
 from suwi.sim.random import SimRandom
@@ -112,7 +112,7 @@ class Broker:
         self.large_from = large_from
         self.handler = Fetch(
             self.world.replicas,
-            FetchSessions(10, SimRandom(1)),
+            FetchSessionCache(10, SimRandom(1)),
             1 << 20,
             self._synced,
         )
@@ -139,7 +139,7 @@ class Broker:
         body = encode_fetch_request(version, request)
         with (
             patch.object(fetch, "LARGE_PARTITIONS", self.large_from),
-            patch.object(fetch_in_slices, "SLICE_COST", 2),
+            patch.object(fetch_job, "SLICE_COST", 2),
         ):
             answer = self.handler(request_of(ApiKey.FETCH, version, body))
         number = len(self.answers)
@@ -158,7 +158,7 @@ class Broker:
             await task
 
     async def _await(self, number: int, version: int, answer: Exclusive) -> None:
-        with patch.object(fetch_in_slices, "SLICE_COST", 2):
+        with patch.object(fetch_job, "SLICE_COST", 2):
             reply = await answer.reply
         assert isinstance(reply, Reply)
         self._take(number, version, reply)

@@ -39,7 +39,7 @@ from suwi.handlers.describe_user_scram_credentials import DescribeUserScramCrede
 from suwi.handlers.elect_leaders import ElectLeaders
 from suwi.handlers.end_txn import EndTxn
 from suwi.handlers.fetch import Fetch
-from suwi.handlers.fetch_sessions import FetchSessions
+from suwi.handlers.fetch_session_cache import FetchSessionCache
 from suwi.handlers.find_coordinator import (
     GROUP,
     TRANSACTION,
@@ -137,7 +137,9 @@ class KafkaApis:
 
     def _fetch(self) -> Fetch:
         config, synced = self.config, self.follower.synced
-        sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self.env.random)
+        sessions = FetchSessionCache(
+            config.max_incremental_fetch_session_cache_slots, self.env.random
+        )
         selector = None
         if config.replica_selector_class.endswith(RACK_AWARE):
             selector = ReplicaSelector(NodeId(config.node_id), self.follower)

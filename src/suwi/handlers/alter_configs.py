@@ -5,13 +5,11 @@ AlterConfigs replaces all settings of a resource; IncrementalAlterConfigs change
 
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from suwi.controller.configuration_control import Alteration, AlterOperation, Resource
 from suwi.controller.controller_election import ControllerElection
-from suwi.handlers.errors import reply
+from suwi.handlers.errors import outcome, reply
 from suwi.handlers.slices import SlicedItems, times_named
-from suwi.model.errors import BrokerError, InvalidRequest, error_of
+from suwi.model.errors import InvalidRequest
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 
@@ -31,25 +29,15 @@ class AlterConfigs:
         )
         responses = SlicedItems(request, ("responses",))
         for resource in asked.resources:
-            key = (resource.resource_type, resource.resource_name)
-            error, message = ErrorCode.none, None
-            try:
-                if times[key] > 1:
-                    raise InvalidRequest(f"{resource.resource_name!r} is named more than once")
-                await self._alter(request, resource)
-            except BrokerError as problem:
-                error, message = error_of(problem)
-            await responses.put(
-                {
-                    "error_code": error,
-                    "error_message": message,
-                    "resource_type": resource.resource_type,
-                    "resource_name": resource.resource_name,
-                }
-            )
+            key = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+            times_asked = times[resource.resource_type, resource.resource_name]
+            altered = await outcome(self._alter(request, resource, times_asked))
+            await responses.put({**altered, **key})
         return reply(request, {"throttle_time": 0, "responses": responses.take()})
 
-    async def _alter(self, request: Request, resource: Any) -> None:
+    async def _alter(self, request: Request, resource: Any, times_asked: int) -> None:
+        if times_asked > 1:
+            raise InvalidRequest(f"{resource.resource_name!r} is named more than once")
         if len(resource.configs) > _SETTINGS_MAX:
             raise InvalidRequest(f"{len(resource.configs)} settings are more than there are")
         alterations = [

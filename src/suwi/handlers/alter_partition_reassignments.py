@@ -3,12 +3,11 @@
 v1: may refuse to change the replication factor (KIP-860).
 """
 
-from kio.schema.errors import ErrorCode
-
 from suwi.controller.controller_election import ControllerElection
 from suwi.handlers.deadline import deadline_of, in_time
+from suwi.handlers.errors import error_fields
 from suwi.handlers.slices import SlicedResponse, by_topic, sliced
-from suwi.model.errors import BrokerError, error_of
+from suwi.model.errors import BrokerError
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
@@ -26,7 +25,7 @@ class AlterPartitionReassignments:
             TopicPartition(name, PartitionIndex(partition.partition_index)): partition.replicas
             async for name, partition in sliced(request, named)
         }
-        error, message = ErrorCode.none, None
+        error = error_fields(None)
         results: dict[TopicPartition, BrokerError | None] = {}
         try:
             async with in_time(deadline_of(request)):
@@ -34,16 +33,12 @@ class AlterPartitionReassignments:
                     targets, allow_replication_factor_change=allows_change
                 )
         except BrokerError as problem:
-            error, message = error_of(problem)
+            error = error_fields(problem)
         response = SlicedResponse(request, arrays=("responses", "partitions"))
         for topic, partitions in (await by_topic(request, results.items())).items():
             if response.begin_topic(name=topic):
                 await request.next_slice()
             for index, result in partitions:
-                code, text = (ErrorCode.none, None) if result is None else error_of(result)
-                fields = {"partition_index": index, "error_code": code, "error_message": text}
-                if response.add(fields):
+                if response.add({"partition_index": index, **error_fields(result)}):
                     await request.next_slice()
-        return response.reply(
-            allow_replication_factor_change=allows_change, error_code=error, error_message=message
-        )
+        return response.reply(allow_replication_factor_change=allows_change, **error)

@@ -1,12 +1,10 @@
 """AlterUserScramCredentials v0. Upserts and deletes SCRAM users; the client sends salted hashes."""
 
-from kio.schema.errors import ErrorCode
-
 from suwi.controller.controller_election import ControllerElection
 from suwi.controller.scram_control import Deletion, Upsertion
-from suwi.handlers.errors import reply
+from suwi.handlers.errors import error_fields, reply
 from suwi.handlers.slices import SlicedItems, sliced
-from suwi.model.errors import BrokerError, error_of
+from suwi.model.errors import BrokerError
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 
@@ -38,6 +36,5 @@ class AlterUserScramCredentials:
             results = dict.fromkeys(users, error)
         answers = SlicedItems(request, ("results",))
         for user, problem in results.items():
-            code, message = (ErrorCode.none, None) if problem is None else error_of(problem)
-            await answers.put({"user": user, "error_code": code, "error_message": message})
+            await answers.put({"user": user, **error_fields(problem)})
         return reply(request, {"throttle_time": 0, "results": answers.take()})

@@ -1,14 +1,12 @@
 """CreatePartitions v0-v3. Adds partitions to a topic; partitions are never removed."""
 
-from typing import Final
-
-from kio.schema.errors import ErrorCode
+from typing import Any, Final
 
 from suwi.controller.controller_election import ControllerElection
 from suwi.handlers.deadline import deadline_of, in_time
-from suwi.handlers.errors import reply
+from suwi.handlers.errors import outcome, reply
 from suwi.handlers.slices import SlicedItems, times_named
-from suwi.model.errors import BrokerError, InvalidRequest, error_of
+from suwi.model.errors import InvalidRequest
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 
@@ -25,22 +23,21 @@ class CreatePartitions:
         results = SlicedItems(request, ("results",))
         deadline_s = deadline_of(request)
         for topic in asked.topics:
-            error, message = ErrorCode.none, None
-            try:
-                if times[topic.name] == _ANSWERED:
-                    continue
-                if times[topic.name] > 1:
-                    times[topic.name] = _ANSWERED
-                    raise InvalidRequest(f"topic {topic.name!r} is named more than once")
-                assignments = topic.assignments
-                async with in_time(deadline_s):
-                    await self._controller.active.topics.add_partitions(
-                        topic.name,
-                        topic.count,
-                        None if not assignments else [a.broker_ids for a in assignments],
-                        validate_only=asked.validate_only,
-                    )
-            except BrokerError as problem:
-                error, message = error_of(problem)
-            await results.put({"name": topic.name, "error_code": error, "error_message": message})
+            if times[topic.name] == _ANSWERED:
+                continue
+            added = self._add(topic, times[topic.name], deadline_s, asked.validate_only)
+            if times[topic.name] > 1:
+                times[topic.name] = _ANSWERED
+            await results.put({"name": topic.name, **await outcome(added)})
         return reply(request, {"throttle_time": 0, "results": results.take()})
+
+    async def _add(
+        self, topic: Any, times_named: int, deadline_s: float, validate_only: bool
+    ) -> None:
+        if times_named > 1:
+            raise InvalidRequest(f"topic {topic.name!r} is named more than once")
+        assignments = [each.broker_ids for each in topic.assignments or ()] or None
+        async with in_time(deadline_s):
+            await self._controller.active.topics.add_partitions(
+                topic.name, topic.count, assignments, validate_only=validate_only
+            )

@@ -2,17 +2,15 @@
 
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from suwi.controller.config_view import ConfigView
 from suwi.controller.controller_election import ControllerElection
-from suwi.handlers.config_fields import setting_fields
 from suwi.handlers.deadline import deadline_of, in_time
-from suwi.handlers.errors import reply
+from suwi.handlers.describe_configs import setting_fields
+from suwi.handlers.errors import error_fields, reply
 from suwi.handlers.slices import SlicedItems, sliced, times_named
 from suwi.metadata.image import NewTopic, Topic
 from suwi.model.broker_config import BrokerConfig
-from suwi.model.errors import BrokerError, InvalidConfig, InvalidRequest, PolicyViolation, error_of
+from suwi.model.errors import BrokerError, InvalidConfig, InvalidRequest, PolicyViolation
 from suwi.model.ids import NodeId
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
@@ -79,19 +77,11 @@ class CreateTopics:
                     new, validate_only=validate_only
                 )
         except BrokerError as error:
-            code, message = error_of(error)
-            return {
-                "name": asked.name,
-                "topic_id": None,
-                "error_code": code,
-                "error_message": message,
-                "configs": (),
-            }
+            return {"name": asked.name, "topic_id": None, "configs": (), **error_fields(error)}
         return {
             "name": topic.name,
             "topic_id": topic.id,
-            "error_code": ErrorCode.none,
-            "error_message": None,
+            **error_fields(None),
             "num_partitions": len(topic.partitions),
             "replication_factor": len(topic.partitions[0].replicas),
             "configs": self._configs(topic),

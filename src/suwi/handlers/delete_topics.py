@@ -1,17 +1,14 @@
 """DeleteTopics v1-v6. v6: topics by name or by topic id."""
 
 from collections.abc import Iterator
-from typing import Any
 from uuid import UUID
-
-from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_election import ControllerElection
 from suwi.handlers.deadline import deadline_of, in_time
-from suwi.handlers.errors import reply
+from suwi.handlers.errors import error_fields, reply
 from suwi.handlers.slices import SlicedItems, times_named
 from suwi.model.broker_config import BrokerConfig
-from suwi.model.errors import BrokerError, InvalidRequest, TopicDeletionDisabled, error_of
+from suwi.model.errors import BrokerError, InvalidRequest, TopicDeletionDisabled
 from suwi.model.ids import NO_TOPIC_ID
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
@@ -39,9 +36,9 @@ class DeleteTopics:
                     raise InvalidRequest("name a topic either by its name or by its id")
                 async with in_time(deadline_s):
                     topic = await self._controller.active.topics.delete(name, topic_id)
-                answer = _answer(topic.name, topic.id, ErrorCode.none, None)
+                answer = {"name": topic.name, "topic_id": topic.id, **error_fields(None)}
             except BrokerError as error:
-                answer = _answer(name, topic_id, *error_of(error))
+                answer = {"name": name, "topic_id": topic_id, **error_fields(error)}
             await responses.put(answer)
         return reply(request, {"throttle_time": 0, "responses": responses.take()})
 
@@ -59,9 +56,3 @@ def _disabled(version: int) -> BrokerError:
     if version < _TOPIC_DELETION_DISABLED_FROM:
         return InvalidRequest("delete.topic.enable is false")
     return TopicDeletionDisabled("delete.topic.enable is false")
-
-
-def _answer(
-    name: str | None, topic_id: UUID | None, code: ErrorCode, message: str | None
-) -> dict[str, Any]:
-    return {"name": name, "topic_id": topic_id, "error_code": code, "error_message": message}

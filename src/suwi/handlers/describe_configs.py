@@ -7,7 +7,6 @@ from kio.schema.errors import ErrorCode
 
 from suwi.controller.config_view import ConfigView, Setting
 from suwi.controller.configuration_control import Resource
-from suwi.handlers.config_fields import described_fields
 from suwi.handlers.image_replies import SLICE_UNITS, ImageReplies, Pieces, Steps
 from suwi.handlers.slices import counting
 from suwi.metadata.image import ClusterImage
@@ -21,6 +20,16 @@ from suwi.replica.replica_manager import ReplicaManager
 from suwi.wire.codec import encode_items, encode_response
 
 _KEYS_AT_ONCE: Final = 2_000
+_TYPES = {
+    "boolean": 1,
+    "string": 2,
+    "int": 3,
+    "short": 4,
+    "long": 5,
+    "double": 6,
+    "list": 7,
+    "password": 9,
+}
 _RESOURCE_UNITS: Final = 2  # cost of a resource without its settings; see `image_replies.Steps`
 
 
@@ -67,7 +76,7 @@ class DescribeConfigs:
                 "resource_type": resource.resource_type,
                 "resource_name": resource.resource_name,
                 "configs": [
-                    described_fields(
+                    _described_fields(
                         setting,
                         synonyms=asked.include_synonyms,
                         documentation=getattr(asked, "include_documentation", False),
@@ -100,3 +109,32 @@ class DescribeConfigs:
                 raise InvalidRequest("the name of a group is missing")
             return view.of_group(image.group_configs.get(name, {}))
         raise InvalidRequest(f"resource type {resource.resource_type} has no configuration here")
+
+
+def setting_fields(setting: Setting) -> dict[str, Any]:
+    """The fields of a setting that every response has, also that of CreateTopics."""
+    return {
+        "name": setting.name,
+        "value": None if setting.is_sensitive else setting.value,
+        "read_only": setting.is_read_only,
+        "config_source": setting.source,
+        "is_sensitive": setting.is_sensitive,
+    }
+
+
+def _described_fields(setting: Setting, *, synonyms: bool, documentation: bool) -> dict[str, Any]:
+    """With synonyms, type and documentation."""
+    return {
+        **setting_fields(setting),
+        "synonyms": [
+            {
+                "name": found.name,
+                "value": None if setting.is_sensitive else found.value,
+                "source": found.source,
+            }
+            for found in setting.chain
+            if synonyms and found.value is not None
+        ],
+        "config_type": _TYPES[setting.key.kind.name],
+        "documentation": setting.key.doc if documentation else None,
+    }

@@ -3,11 +3,10 @@
 from collections import Counter
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
+from suwi.handlers.errors import error_fields
 from suwi.handlers.slices import Sliced, SlicedItems, SlicedResponse, counting, in_slices
 from suwi.log.producer_state import Producer
-from suwi.model.errors import InvalidRequest, error_of
+from suwi.model.errors import InvalidRequest
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
@@ -47,14 +46,14 @@ class DescribeProducers:
     def _describe(
         self, topic: str, index: int, times_named: int
     ) -> tuple[dict[str, Any], list[Producer]]:
-        error, message, producers = ErrorCode.none, None, list[Producer]()
+        error, producers = error_fields(None), list[Producer]()
         try:
             if times_named > 1:  # a few bytes each in the request, kilobytes in the response
                 raise InvalidRequest(f"{topic}-{index} is named more than once")
             producers = self._replicas.leader_of(topic, index).log.producers.all()
         except Exception as problem:
-            error, message = error_of(problem)
-        return {"partition_index": index, "error_code": error, "error_message": message}, producers
+            error = error_fields(problem)
+        return {"partition_index": index, **error}, producers
 
 
 def _described(producer: Producer) -> dict[str, Any]:

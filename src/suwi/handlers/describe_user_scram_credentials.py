@@ -3,11 +3,10 @@
 from collections import Counter
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from suwi.controller.scram_control import ScramDirectory
+from suwi.handlers.errors import error_fields
 from suwi.handlers.slices import Sliced, counting, in_slices, list_in_slices
-from suwi.model.errors import BrokerError, DuplicateResource, ResourceNotFound, error_of
+from suwi.model.errors import BrokerError, DuplicateResource, ResourceNotFound
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.security.scram import MECHANISMS
@@ -25,11 +24,10 @@ class DescribeUserScramCredentials:
         yield from counting(times, (user.name for user in request.message.users or ()))
         names = list(times) or self._directory.users()
         described = (self._describe(name, times[name]) for name in names)
-        fields = {"error_code": ErrorCode.none, "error_message": None}
-        return (yield from list_in_slices(request, "results", described, fields))
+        return (yield from list_in_slices(request, "results", described, error_fields(None)))
 
     def _describe(self, name: str, times_named: int) -> dict[str, Any]:
-        error, message = ErrorCode.none, None
+        error = error_fields(None)
         credentials = self._directory.credentials(name)
         try:
             if times_named > 1:
@@ -37,12 +35,11 @@ class DescribeUserScramCredentials:
             if not credentials:
                 raise ResourceNotFound(f"there is no SCRAM user {name!r}")
         except BrokerError as problem:
-            error, message = error_of(problem)
+            error = error_fields(problem)
             credentials = {}
         return {
             "user": name,
-            "error_code": error,
-            "error_message": message,
+            **error,
             "credential_infos": [
                 {"mechanism": MECHANISMS[mechanism].number, "iterations": credential.iterations}
                 for mechanism, credential in sorted(credentials.items())

@@ -4,6 +4,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_election import ControllerElection
 from suwi.handlers.deadline import deadline_of, in_time
+from suwi.handlers.errors import error_fields
 from suwi.handlers.slices import SlicedResponse, by_topic, sliced
 from suwi.model.errors import BrokerError, InvalidRequest, error_of
 from suwi.model.ids import PartitionIndex, TopicPartition
@@ -54,8 +55,6 @@ async def _reply(
         if response.begin_topic(topic=topic):
             await request.next_slice()
         for index, error in partitions:
-            partition_code, message = (ErrorCode.none, None) if error is None else error_of(error)
-            fields = {"partition_id": index, "error_code": partition_code}
-            if response.add({**fields, "error_message": message}):
+            if response.add({"partition_id": index, **error_fields(error)}):
                 await request.next_slice()
     return response.reply(error_code=code)

@@ -13,33 +13,29 @@ from itertools import groupby, islice
 from kio.schema.errors import ErrorCode
 
 from suwi.env.slices import free_in_slices, run_to_end
-from suwi.handlers.delayed_fetch import DelayedFetch
-from suwi.handlers.fetch_in_slices import LargeFetch, Patience
-from suwi.handlers.fetch_job import Job
-from suwi.handlers.fetch_sessions import (
+from suwi.handlers.fetch_job import DelayedFetch, FetchSource, Job, LargeFetch, Patience
+from suwi.handlers.fetch_session_cache import (
     UPDATED_AT_ONCE,
     FetchSession,
-    FetchSessions,
+    FetchSessionCache,
     PartitionKey,
     asked_partitions,
 )
-from suwi.handlers.fetch_source import FetchSource
 from suwi.handlers.slices import Sliced, sliced
 from suwi.model.errors import BrokerError
 from suwi.net.answers import Answer, Exclusive, Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.replica.replica_selector import ReplicaSelector
-from suwi.wire.fetch_parts import FetchParts, merged
 from suwi.wire.fetch_request import FetchPartition, FetchRequest, decode_fetch_request
-from suwi.wire.fetch_response import FetchedPartition, encode_fetch_response
+from suwi.wire.fetch_response import FetchedPartition, FetchParts, encode_fetch_response, merged
 from suwi.wire.fetch_versions import SESSIONS_FROM, TOPIC_IDS_FROM
 
 # A client that wants to wait longer fetches again. A disconnected client whose next requests are
 # queued behind this one is noticed by then.
 _WAIT_MS_MAX = 300_000
 LARGE_PARTITIONS = 128
-"""A fetch of more partitions is done in slices: `fetch_in_slices.py`."""
+"""A fetch of more partitions is done in slices: `LargeFetch`."""
 _LISTED_AT_ONCE = 4_000
 
 
@@ -47,7 +43,7 @@ class Fetch:
     def __init__(
         self,
         replicas: ReplicaManager,
-        sessions: FetchSessions,
+        sessions: FetchSessionCache,
         bytes_max: int,
         synced: Callable[[float], Awaitable[None]],
         replica_selector: ReplicaSelector | None = None,

@@ -1,11 +1,10 @@
 """ListPartitionReassignments v0: the reassignments that are in progress (KIP-455)."""
 
-from kio.schema.errors import ErrorCode
-
 from suwi.controller.controller_election import ControllerElection
+from suwi.handlers.errors import error_fields
 from suwi.handlers.slices import SlicedResponse, sliced
 from suwi.metadata.image import PartitionState
-from suwi.model.errors import BrokerError, error_of
+from suwi.model.errors import BrokerError
 from suwi.model.ids import TopicPartition
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
@@ -23,12 +22,12 @@ class ListPartitionReassignments:
                 topic.name: frozenset(topic.partition_indexes)
                 async for topic in sliced(request, asked)
             }
-        error, message = ErrorCode.none, None
+        error = error_fields(None)
         found: dict[TopicPartition, PartitionState] = {}
         try:
             found = await self._controller.active.reassignments.in_progress(wanted)
         except BrokerError as problem:
-            error, message = error_of(problem)
+            error = error_fields(problem)
         response = SlicedResponse(request)
         topic = None
         for tp, state in found.items():
@@ -45,4 +44,4 @@ class ListPartitionReassignments:
                 }
             ):
                 await request.next_slice()
-        return response.reply(error_code=error, error_message=message)
+        return response.reply(**error)

@@ -3,13 +3,11 @@
 from collections.abc import Iterator
 from typing import Final
 
-from kio.schema.errors import ErrorCode
-
 from suwi.controller.controller_election import ControllerElection
 from suwi.controller.feature_control import FeatureUpdate, UpgradeType
 from suwi.handlers.deadline import deadline_of, in_time
-from suwi.handlers.errors import reply
-from suwi.model.errors import BrokerError, InvalidRequest, error_of
+from suwi.handlers.errors import error_fields, reply
+from suwi.model.errors import BrokerError, InvalidRequest
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 
@@ -25,22 +23,17 @@ class UpdateFeatures:
     async def __call__(self, request: Request) -> Reply:
         updates: list[FeatureUpdate] = []
         validate_only = getattr(request.message, "validate_only", False)
-        code, message = ErrorCode.none, None
+        error = error_fields(None)
         try:
             if len(request.message.feature_updates) > _UPDATES_MAX:
                 raise InvalidRequest("more features are updated than there are")
             updates += _updates(request)
             async with in_time(deadline_of(request)):
                 await self._controller.active.features.update(updates, validate_only=validate_only)
-        except BrokerError as error:
-            code, message = error_of(error)
-        results = [
-            {"feature": update.feature, "error_code": code, "error_message": message}
-            for update in updates
-            if code is ErrorCode.none
-        ]
-        fields = {"throttle_time": 0, "error_code": code, "error_message": message}
-        return reply(request, {**fields, "results": results})
+        except BrokerError as problem:
+            error, updates = error_fields(problem), []
+        results = [{"feature": update.feature, **error} for update in updates]
+        return reply(request, {"throttle_time": 0, **error, "results": results})
 
 
 def _updates(request: Request) -> Iterator[FeatureUpdate]:

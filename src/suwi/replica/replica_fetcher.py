@@ -61,7 +61,7 @@ Key = tuple[UUID, int]
 """A topic's id and a partition's index."""
 
 
-class FetchSession:
+class FetchSessionHandler:
     """The follower's side of a fetch session (KIP-227): only changed partitions are sent again."""
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class ReplicaFetcher:
         self._partitions: dict[Key, PartitionFetchState] = {}
         self._changed = asyncio.Event()
         self._connection: PeerConnection | None = None
-        self._session = FetchSession()
+        self._session = FetchSessionHandler()
         self._answer: asyncio.Future[memoryview] | None = None
         """The response to the request in flight."""
         self._has_new = False

@@ -2,11 +2,11 @@
 
 When encoding, records stay in their file; when decoding, they are slices of the frame. The broker
 uses `encode_fetch_response`, the client and followers use `decode_fetch_response`;
-`fetch_parts.py` encodes large responses in parts.
+`FetchParts` encodes large responses in parts.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -101,20 +101,20 @@ def encode_fetch_response(
             start += b"\2" + encode_topic_key(version, name, topic_id) + b"\2"
             return _encode_plain(start, partitions[0])
     chunks: list[Chunk] = []
-    parts = [encode_fetch_start(version, error_code, session_id, throttle_ms, len(topics))]
+    parts = [_encode_start(version, error_code, session_id, throttle_ms, len(topics))]
     for name, topic_id, partitions in topics:
-        parts.append(encode_topic_start(version, name, topic_id, len(partitions)))
-        parts = encode_fetched_partitions(version, partitions, chunks, parts)
+        parts.append(_encode_topic_start(version, name, topic_id, len(partitions)))
+        parts = _encode_partitions(version, partitions, chunks, parts)
         if flexible:
             parts.append(b"\0")
-    parts.append(encode_fetch_end(version, node_endpoints))
+    parts.append(_encode_end(version, node_endpoints))
     last = b"".join(parts)
     if last:
         chunks.append(last)
     return chunks
 
 
-def encode_fetch_start(
+def _encode_start(
     version: int, error_code: int, session_id: int, throttle_ms: int, topics: int
 ) -> bytes:
     """Everything before the first topic."""
@@ -124,7 +124,7 @@ def encode_fetch_start(
     return _INT32.pack(throttle_ms) + size
 
 
-def encode_topic_start(
+def _encode_topic_start(
     version: int, name: str | None, topic_id: UUID | None, partitions: int
 ) -> bytes:
     """The part of a topic before its first partition."""
@@ -132,7 +132,7 @@ def encode_topic_start(
     return encode_topic_key(version, name, topic_id) + size
 
 
-def encode_fetched_partitions(
+def _encode_partitions(
     version: int,
     partitions: Sequence[FetchedPartition],
     chunks: list[Chunk],
@@ -152,11 +152,73 @@ def encode_fetched_partitions(
     return parts
 
 
-def encode_fetch_end(version: int, node_endpoints: Sequence[NodeEndpoint]) -> bytes:
+def _encode_end(version: int, node_endpoints: Sequence[NodeEndpoint]) -> bytes:
     """Everything after the last topic."""
     if node_endpoints and version >= ENDPOINTS_FROM:
         return tag_section({0: encode_endpoints(node_endpoints)})
     return b"\0" if version >= FLEXIBLE_FROM else b""
+
+
+class _Topic:
+    __slots__ = ("chunks", "partitions", "parts")
+
+    def __init__(self) -> None:
+        self.partitions = 0
+        self.chunks: list[Chunk] = []
+        self.parts: list[bytes] = []
+
+
+class FetchParts:
+    """A large response in parts; the partitions may arrive in any order of topics.
+
+    Partitions enter at `add`; `topics` then yields the chunks of each topic, which belong between
+    `start` and `end`. The bytes equal those of `encode_fetch_response`.
+    """
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+        self._topics: dict[str | UUID, _Topic] = {}
+
+    def add(self, topic: str | UUID, partitions: Sequence[FetchedPartition]) -> None:
+        entry = self._topics.get(topic)
+        if entry is None:
+            entry = self._topics[topic] = _Topic()
+        entry.partitions += len(partitions)
+        parts = _encode_partitions(self._version, partitions, entry.chunks, entry.parts)
+        entry.parts = [b"".join(parts)]
+
+    def start(self, session_id: int) -> bytes:
+        return _encode_start(self._version, 0, session_id, 0, len(self._topics))
+
+    def topics(self) -> Iterator[list[Chunk]]:
+        end = _encode_end(self._version, ())  # no tags: the same byte as at its end
+        for topic, encoded in self._topics.items():
+            name, topic_id = (topic, None) if isinstance(topic, str) else (None, topic)
+            start = _encode_topic_start(self._version, name, topic_id, encoded.partitions)
+            last = b"".join((*encoded.parts, end))
+            if encoded.chunks:
+                yield [start, *encoded.chunks, last]
+            else:
+                yield [start + last]
+
+    def end(self, node_endpoints: Sequence[NodeEndpoint]) -> bytes:
+        return _encode_end(self._version, node_endpoints)
+
+
+def merged(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """The same bytes in fewer chunks: adjacent chunks in memory are joined."""
+    out: list[Chunk] = []
+    run: list[bytes] = []
+    for chunk in chunks:
+        if isinstance(chunk, bytes):
+            run.append(chunk)
+            continue
+        if run:
+            out.append(b"".join(run))
+            run = []
+        out.append(chunk)
+    last = b"".join(run)
+    return [*out, last] if last else out
 
 
 def _is_plain(fetched: FetchedPartition) -> bool:

@@ -86,9 +86,9 @@ def _accept_any_guard(
         _check_guard(transactions, producer_id, epoch, sequence, guard)
 
 
-async def _finish_late(verification: ProduceVerification, asked: Any) -> None:
+async def _finish_late(verification: ProduceVerification) -> None:
     """Every other second; a correct broker does not mind."""
-    await _finish_verification(verification, asked)
+    await _finish_verification(verification)
     if int(asyncio.get_running_loop().time()) % 2:
         await asyncio.sleep(_SLOW_S)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from suwi.handlers.fetch_sessions import FetchSession, FetchSessions
+from suwi.handlers.fetch_session_cache import FetchSession, FetchSessionCache
 from suwi.model.errors import FetchSessionIdNotFound
 from suwi.sim.random import SimRandom
 from suwi.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
@@ -26,24 +26,26 @@ def request(
     )
 
 
-def opened(sessions: FetchSessions, request: FetchRequest, now_s: float = 0) -> FetchSession | None:
+def opened(
+    sessions: FetchSessionCache, request: FetchRequest, now_s: float = 0
+) -> FetchSession | None:
     return sessions.open(request, uses_topic_ids=False, now_s=now_s)[0]
 
 
 @pytest.fixture
-def sessions() -> FetchSessions:
-    return FetchSessions(10, SimRandom(1), partitions_max=2 * HALF)
+def sessions() -> FetchSessionCache:
+    return FetchSessionCache(10, SimRandom(1), partitions_max=2 * HALF)
 
 
 def test_partitions_beyond_the_limit_of_all_sessions_get_no_session(
-    sessions: FetchSessions,
+    sessions: FetchSessionCache,
 ) -> None:
     assert opened(sessions, request("a", 0, HALF)) is not None
     assert opened(sessions, request("b", 0, HALF)) is not None
     assert opened(sessions, request("c", 0, 1)) is None
 
 
-def test_a_session_that_grows_past_the_limit_is_removed(sessions: FetchSessions) -> None:
+def test_a_session_that_grows_past_the_limit_is_removed(sessions: FetchSessionCache) -> None:
     session = opened(sessions, request("a", 0, 2 * HALF))
     assert session is not None
     with pytest.raises(FetchSessionIdNotFound):
@@ -52,14 +54,14 @@ def test_a_session_that_grows_past_the_limit_is_removed(sessions: FetchSessions)
     assert opened(sessions, request("a", 0, 2 * HALF)) is not None
 
 
-def test_partitions_that_are_forgotten_make_room(sessions: FetchSessions) -> None:
+def test_partitions_that_are_forgotten_make_room(sessions: FetchSessionCache) -> None:
     session = opened(sessions, request("a", 0, 2 * HALF))
     assert session is not None
     assert opened(sessions, request("a", 0, 1, session=session, forget=HALF)) is session
     assert opened(sessions, request("b", 0, HALF)) is not None
 
 
-def test_sessions_that_are_no_longer_used_make_room(sessions: FetchSessions) -> None:
+def test_sessions_that_are_no_longer_used_make_room(sessions: FetchSessionCache) -> None:
     opened(sessions, request("a", 0, HALF))
     opened(sessions, request("b", 0, HALF))
     assert opened(sessions, request("c", 0, 2 * HALF), now_s=119) is None
@@ -67,7 +69,7 @@ def test_sessions_that_are_no_longer_used_make_room(sessions: FetchSessions) -> 
     assert len(sessions) == 1
 
 
-def test_consumers_make_way_for_the_session_of_a_follower(sessions: FetchSessions) -> None:
+def test_consumers_make_way_for_the_session_of_a_follower(sessions: FetchSessionCache) -> None:
     followers = [request("a", n, 1)._replace(replica_id=n) for n in range(11)]
     for n in range(10):
         assert opened(sessions, request("c", n, 1)) is not None
@@ -80,7 +82,7 @@ def test_consumers_make_way_for_the_session_of_a_follower(sessions: FetchSession
 
 
 def test_a_follower_that_had_to_truncate_gets_the_high_watermark_afterwards(
-    sessions: FetchSessions,
+    sessions: FetchSessionCache,
 ) -> None:
     """Found by the simulation: the follower ignored the high watermark sent with the divergence,
     and the leader never sent it again."""

@@ -1,6 +1,6 @@
 """Incremental fetch sessions (KIP-227): the broker remembers which partitions a client fetches.
 
-`FetchSessions.open` finds or creates the session of a request, `opening` that of a large one in
+`FetchSessionCache.open` finds or creates the session of a request, `opening` that of a large one in
 slices; `FetchSession.changed` tells which partitions a response must include. No I/O; the only
 input beside the requests is the random ids.
 Invariant: the partitions of all sessions together are at most `partitions_max`.
@@ -109,7 +109,7 @@ def _differs(cached: _CachedPartition, fetched: FetchedPartition) -> bool:
     )
 
 
-class FetchSessions:
+class FetchSessionCache:
     def __init__(
         self, slots_max: int, random: Random, *, partitions_max: int = _PARTITIONS_MAX
     ) -> None:
