@@ -17,8 +17,7 @@ from bench.base_env import ROOT, clean_environment
 from bench.clusters import BALANCING, SESSION, ProcessCluster, running
 from bench.servers import SUWI, temporary_directory
 from suwi.local_cluster import zookeeper
-from suwi.local_cluster.broker_settings import broker_settings
-from suwi.local_cluster.layout import Layout
+from suwi.local_cluster.layout import Layout, broker_settings
 from suwi.local_cluster.zookeeper import HOST, Server
 
 _BRIDGE, _NAMESPACE, _LINK = "suwi-bench", "suwi-bench-{}", "suwi-b{}"

@@ -10,7 +10,6 @@ import typer
 from suwi.cli.options import DEFAULT_BROKER, DEFAULT_DATA, Target
 from suwi.cli.output import Failure, count_text, document, flush, say, table
 from suwi.cli.session import guarded
-from suwi.local_cluster import removal
 from suwi.local_cluster.cluster import ClusterError, LocalCluster
 from suwi.local_cluster.layout import Layout, broker_name, read_state
 from suwi.local_cluster.process import ProcessState
@@ -208,7 +207,7 @@ def roll(data: str) -> None:
 
 def remove(data: str, broker: int) -> None:
     def work(cluster: LocalCluster) -> None:
-        removal.remove(cluster, broker)
+        cluster.remove(broker)
         say(f"{broker_name(broker)} is removed; its files are still there")
 
     _run(data, work)
