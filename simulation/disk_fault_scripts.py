@@ -46,13 +46,12 @@ async def fill(plan: FaultPlan) -> None:
     node = plan.pick()
     if node is None:
         return
-    disk = node.machine.disk
     room = plan.random.below(2000)
     plan.say(f"disk of {node.name} has {room} bytes left")
-    disk.capacity_bytes = disk.drive.volume.used_bytes + room
+    node.machine.disk.fill(room)
     await plan.for_a_while()
     plan.say(f"disk of {node.name} has space again")
-    node.machine.disk.capacity_bytes = None
+    node.machine.disk.free()
 
 
 async def stall(plan: FaultPlan) -> None:

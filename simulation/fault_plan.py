@@ -126,7 +126,7 @@ class FaultPlan:
             node.heal_store()
             disk = node.machine.disk
             disk.faults.clear()
-            disk.capacity_bytes = None
+            disk.free()
             if node.is_running and node.has_lost_a_directory():
                 self.say(f"restart {node.name}, whose data directory is offline")
                 node.kill()

@@ -116,10 +116,10 @@ async def fill_disk_of_a_leader(plan: FaultPlan) -> None:
         return
     plan.say(f"disk of {node.name}, the leader of {log}, is full")
     disk = node.machine.disk
-    disk.capacity_bytes = disk.drive.volume.used_bytes + plan.random.below(200)
+    disk.fill(plan.random.below(200))
     await plan.pause(plan.random.uniform(0.5, 2 * plan.session_s))
     plan.say(f"disk of {node.name} has space again")
-    disk.capacity_bytes = None
+    disk.free()
 
 
 def _is_of_side_topic(partition: TopicPartition) -> bool:

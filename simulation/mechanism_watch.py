@@ -155,7 +155,7 @@ class MechanismWatch(Checker):
             yield "network cut"
         for node in self._cluster.nodes.values():
             disk = node.machine.disk
-            if disk.faults.errors > self._errors.get(node.id, 0) and disk.capacity_bytes is None:
+            if disk.faults.errors > self._errors.get(node.id, 0) and not disk.is_filled:
                 self.happened("failing disk")
             self._errors[node.id] = disk.faults.errors
             if node.is_frozen:

@@ -59,12 +59,12 @@ def test_a_full_disk_is_a_problem_until_there_is_space_although_nobody_writes() 
         await create_topic(client, "orders")
         assert (await produce(client, "orders", [b"v"])).error_code == ErrorCode.none
         disk = broker.machine.disk
-        disk.capacity_bytes = disk.drive.volume.used_bytes
+        disk.fill()
         assert (await produce(client, "orders", [b"v"])).error_code != ErrorCode.none
         await is_reported(broker, ProblemKind.DISK_FULL, DATA)
         await asyncio.sleep(WITHIN_A_MINUTE_S)
         await is_reported(broker, ProblemKind.DISK_FULL, DATA)
-        disk.capacity_bytes = None
+        disk.free()
         await is_over(broker)
         assert (await produce(client, "orders", [b"v"])).error_code == ErrorCode.none
 
@@ -78,10 +78,10 @@ def test_metadata_that_found_no_space_is_a_full_disk(monkeypatch: pytest.MonkeyP
         broker = SimBroker(simulation)
         await broker.start()
         disk = broker.machine.disk
-        disk.capacity_bytes = disk.drive.volume.used_bytes
+        disk.fill()
         monkeypatch.setattr(MemoryView, "full_errors", 1)
         await is_reported(broker, ProblemKind.DISK_FULL, DATA)
-        disk.capacity_bytes = None
+        disk.free()
         await is_over(broker)
 
     simulation.run(scenario())

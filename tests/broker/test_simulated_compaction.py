@@ -159,13 +159,12 @@ def test_a_log_that_cannot_be_compacted_on_a_full_disk_does_not_delay_others() -
                 batch = [Record(key=b"k", value=b"%d" % number * 60 * size, timestamp=1_000)]
                 assert (await produce_records(client, topic, batch)).error_code == 0
                 if topic == "large":
-                    used_bytes = broker.machine.disk.drive.volume.used_bytes
-                    broker.machine.disk.capacity_bytes = used_bytes + 40_000
+                    broker.machine.disk.fill(40_000)
         await asyncio.sleep(5)
         assert len(await read_all(client, "small")) < 60
         assert len(await read_all(client, "large")) == 60
         # It is compacted when there is space again.
-        broker.machine.disk.capacity_bytes = None
+        broker.machine.disk.free()
         await asyncio.sleep(5)
         assert len(await read_all(client, "large")) < 60
         await broker.stop()

@@ -345,7 +345,7 @@ def test_a_damaged_replica_is_not_discarded_while_the_disk_has_no_space_for_its_
     async def scenario(cluster: SimCluster) -> None:
         await filled(cluster, [1, 2, 3], min_insync_replicas="2")
         whole, disk = content_of(cluster, 1), cluster[3].machine.disk
-        disk.capacity_bytes = disk.drive.volume.used_bytes + (1 << 20)
+        disk.fill(1 << 20)
         damage(cluster, 3, 15)
         await until(lambda: damages_found(cluster, 3) == 1)
         await asyncio.sleep(20)
@@ -353,7 +353,7 @@ def test_a_damaged_replica_is_not_discarded_while_the_disk_has_no_space_for_its_
         assert set(state(cluster).isr) == {1, 2, 3}, "it goes on fetching"
         assert waits_for(cluster, 3) == f"free space in {DATA} for a second copy of the log"
         assert await write(cluster, 1, [b"more"]) == ErrorCode.none
-        disk.capacity_bytes = None
+        disk.free()
         await replaced_after_waiting(cluster, content_of(cluster, 1))
         assert whole in content_of(cluster, 3)
 
@@ -364,7 +364,7 @@ def test_a_damaged_leader_hands_over_while_the_disk_has_no_space_for_its_copy() 
     async def scenario(cluster: SimCluster) -> None:
         await filled(cluster, [1, 2, 3], min_insync_replicas="2")
         disk = cluster[1].machine.disk
-        disk.capacity_bytes = disk.drive.volume.used_bytes + (1 << 20)
+        disk.fill(1 << 20)
         damage(cluster, 1, 15)
         await until(lambda: state(cluster).leader == 2)
         await until(lambda: set(state(cluster).isr) == {1, 2, 3})

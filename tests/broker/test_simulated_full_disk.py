@@ -27,11 +27,11 @@ BATCHES = 400
 
 def fill(node: SimNode) -> None:
     disk = node.machine.disk
-    disk.capacity_bytes = disk.drive.volume.used_bytes
+    disk.fill()
 
 
 def free(node: SimNode) -> None:
-    node.machine.disk.capacity_bytes = None
+    node.machine.disk.free()
 
 
 def test_a_broker_that_could_not_become_leader_can_stop() -> None:

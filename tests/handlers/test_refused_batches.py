@@ -502,10 +502,10 @@ class Bench:
         )
 
     def fill(self) -> None:
-        self.world.disk.capacity_bytes = self.world.disk.drive.volume.used_bytes
+        self.world.disk.fill()
 
     def free(self) -> None:
-        self.world.disk.capacity_bytes = None
+        self.world.disk.free()
 
     def limit(self) -> None:
         self.partition.configure(replace(self.partition.config, max_message_bytes=10))

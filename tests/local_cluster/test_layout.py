@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from suwi.local_cluster.broker_settings import broker_settings
 from suwi.local_cluster.layout import (
     BROKERS_MAX,
     PORTS,
     ClusterState,
     Layout,
+    broker_settings,
     read_state,
     write_state,
 )

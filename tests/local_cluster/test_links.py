@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from suwi.env.tasks import cancel_and_wait
-from suwi.local_cluster.layout import ClusterState, Layout, write_state
+from suwi.local_cluster.layout import ClusterState, Layout, is_free, write_state
 from suwi.local_cluster.links import Cuts, Link, run
-from suwi.local_cluster.ports import is_free
 from suwi.local_cluster.zookeeper import HOST
 from tests.local_cluster.ports import free_ports
 

@@ -40,7 +40,7 @@ def test_a_full_disk_refuses_appends_and_loses_nothing(capacity: int) -> None:
     assert [h.base_offset for h in bench.headers()] == list(range(acked))
     assert bench.state.offline_because is None
 
-    bench.sim.capacity_bytes = None
+    bench.sim.free()
     assert bench.append(batch_of(producer=(7, 0, acked - 1))).is_duplicate
     for i in range(acked, acked + 50):
         assert bench.append(batch_of(producer=(7, 0, i))).base_offset == i
@@ -56,7 +56,7 @@ def test_a_broker_killed_on_a_full_disk_recovers_everything_it_acknowledged(
 ) -> None:
     bench = Bench(disk=SimDisk(capacity_bytes=capacity), config=SMALL)
     acked = _fill(bench)
-    bench.sim.capacity_bytes = None
+    bench.sim.free()
     bench.crash()
     assert [h.base_offset for h in bench.headers()] == list(range(acked))
 
@@ -73,7 +73,7 @@ def test_a_log_that_is_recovered_on_a_full_disk_can_be_read_and_is_complete_late
     bench.crash()
     assert [h.base_offset for h in bench.headers()] == list(range(acked))
     bench.sim.faults.clear()
-    bench.sim.capacity_bytes = None
+    bench.sim.free()
     assert bench.append(batch_of(producer=(7, 0, acked))).base_offset == acked
     job = bench.log.durability.sync_job()
     assert job is not None

@@ -109,7 +109,7 @@ def test_a_failed_sync_is_recorded_on_a_full_disk() -> None:
     directory = _begun(disk)
     log = _log(directory)
     _append(log, 0, 20)
-    disk.capacity_bytes = 1
+    disk.drive.volume.capacity_bytes = 1
     disk.faults.fail("sync", errno.ENOSPC)
     _sync(log)
     disk.faults.clear()

@@ -203,6 +203,6 @@ def test_an_aborted_transaction_is_buffered_while_the_disk_is_full() -> None:
     index.append(_aborted(1, 0, 1))
     index.append(_aborted(2, 2, 3))
     assert [a.producer_id for a in index.entries()] == [1, 2]
-    disk.capacity_bytes = None
+    disk.free()
     index.write_out()
     assert [a.producer_id for a in TxnIndex(disk, "/d/x").entries()] == [1, 2]

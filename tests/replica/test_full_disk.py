@@ -37,7 +37,7 @@ def elected_on_a_full_disk(
         partition.follower.append_fetched(batch, LeaderEpoch(0), Offset(offset + 1), Offset(0))
     disk = directory.disk
     assert isinstance(disk, SimDisk)
-    disk.capacity_bytes = disk.drive.volume.used_bytes
+    disk.fill()
     partition.make_leader(PartitionState(ONE, LeaderEpoch(1), 1, replicas, isr), broker_epoch=5)
     return partition
 
@@ -58,7 +58,7 @@ def test_the_last_replica_serves_readers_and_writes_its_epoch_before_it_appends(
         assert isinstance(disk, SimDisk)
         path = f"{partition.log.dir}/{names.LEADER_EPOCHS}"
         assert checkpoints.read_epochs(disk, path) == [(0, 0)]
-        disk.capacity_bytes = None
+        disk.free()
         assert append(partition) == 3
         assert checkpoints.read_epochs(disk, path) == [(0, 0), (1, 3)]
 

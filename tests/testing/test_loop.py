@@ -11,7 +11,7 @@ import pytest
 from suwi.env import SystemClock, SystemRandom
 from suwi.sim.incarnation import Revoked
 from suwi.sim.machine import Machine
-from suwi.sim.transport import SimTransport
+from suwi.sim.network import SimTransport
 from suwi.testing.disk import Drive, DriveDisk
 from suwi.testing.loop import ClusterLoop
 

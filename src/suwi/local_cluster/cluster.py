@@ -16,7 +16,6 @@ from typing import NamedTuple
 import suwi
 from suwi.env import AlreadyLocked, LocalDisk, Lock
 from suwi.local_cluster import zookeeper
-from suwi.local_cluster.broker_settings import broker_settings
 from suwi.local_cluster.layout import (
     LINKS,
     ZOOKEEPER,
@@ -24,13 +23,16 @@ from suwi.local_cluster.layout import (
     Cut,
     Layout,
     broker_name,
+    broker_settings,
+    is_free,
+    needed_ports,
     read_state,
     write_state,
     zookeeper_name,
 )
-from suwi.local_cluster.ports import PortTaken, check_ports
 from suwi.local_cluster.process import ProcessId, ProcessState, spawn
-from suwi.local_cluster.view import View, views
+from suwi.local_cluster.view import View, unregister, views
+from suwi.model.errors import InvalidRequest
 
 START_S = 120.0
 STOP_S = 60.0
@@ -115,32 +117,31 @@ class LocalCluster:
 
     def status(self) -> tuple[list[Status], View | None]:
         """All processes, and one broker's view."""
-        state, layout = self.state, self.layout
+        state = self.state
+        layout, cut_off, servers = state.layout, set(state.cut_off()), state.layout.servers()
         view = next((view for view in self.views().values() if view is not None), None)
-        cut_off = set(state.cut_off())
         rows = []
-        for broker in layout.broker_ids:
-            pid, process_state = _pid_and_state(state, broker_name(broker))
-            if broker in cut_off and process_state is ProcessState.RUNNING:
-                told = "isolated"
+        for name in layout.names:
+            kind, _, number = name.partition("-")
+            process_state, role, leaders = state.process_state(name), "", None
+            told: str = process_state.value
+            if name == LINKS:
+                port, role = layout.peer_link_port(1), "proxies"
+            elif kind == ZOOKEEPER:
+                server = servers[int(number)]
+                port = server.client_port
+                if process_state is ProcessState.RUNNING:
+                    role = zookeeper.mode(port, server.host) or "not serving"
             else:
-                told = process_state.value
-            is_controller = view is not None and view.controller == broker
-            leaders = None if view is None else view.led_by(broker)
-            role = "controller" if is_controller else ""
-            port = layout.client_port(broker)
-            rows.append(Status(broker_name(broker), pid, told, port, role, leaders))
-        for number, server in layout.servers().items():
-            pid, process_state = _pid_and_state(state, zookeeper_name(number))
-            role = ""
-            if process_state is ProcessState.RUNNING:
-                role = zookeeper.mode(server.client_port, server.host) or "not serving"
-            name, port = zookeeper_name(number), server.client_port
-            rows.append(Status(name, pid, process_state.value, port, role, None))
-        if layout.has_links:
-            pid, process_state = _pid_and_state(state, LINKS)
-            port = layout.peer_link_port(1)
-            rows.append(Status(LINKS, pid, process_state.value, port, "proxies", None))
+                broker = int(number)
+                port = layout.client_port(broker)
+                if broker in cut_off and process_state is ProcessState.RUNNING:
+                    told = "isolated"
+                if view is not None:
+                    role = "controller" if view.controller == broker else ""
+                    leaders = view.led_by(broker)
+            pid = None if process_state is ProcessState.DEAD else state.processes[name].pid
+            rows.append(Status(name, pid, told, port, role, leaders))
         return rows, view
 
     # -- start and stop --------------------------------------------------------------------------
@@ -154,10 +155,7 @@ class LocalCluster:
         if layout is not None:
             if layout.zookeepers:
                 zookeeper.command("")  # before anything is written
-            try:
-                check_ports(layout, read_state(self.directory))
-            except PortTaken as error:
-                raise ClusterError(str(error)) from None
+            self._check_ports(layout)
             self._disk.make_dirs(self.directory)
             with self._locked():
                 state = read_state(self.directory) or ClusterState(layout)
@@ -171,6 +169,18 @@ class LocalCluster:
             self.start_processes(names)
         held = self.held_by_faults()
         self._wait_until_served([n for n in (*servers, *links, *brokers) if n not in held])
+
+    def _check_ports(self, layout: Layout) -> None:
+        known = read_state(self.directory)
+        if layout.network:  # each process has a host of its own
+            return
+        for name, ports in needed_ports(layout, known).items():
+            for port in ports:
+                if not is_free(port):
+                    instead = "" if known else ", or give the first of other ports with --port"
+                    raise ClusterError(
+                        f"port {port} ({name}) is taken by another program: end it{instead}"
+                    )
 
     def start_processes(self, names: Iterable[str]) -> None:
         """Start those that do not run, and wait until they serve."""
@@ -228,6 +238,49 @@ class LocalCluster:
                 f"{broker_name(broker)} restarted, all replicas in sync after "
                 f"{_now_s() - started_s:.1f} s"
             )
+
+    def remove(self, broker: int) -> None:
+        """Stop a broker that has no replicas, and take it out of the cluster. Its files stay.
+
+        The controller has the last word on whether it has replicas.
+        """
+        name = broker_name(broker)
+        self.check_name(name)
+        if len(self.layout.broker_ids) == 1:
+            raise ClusterError(f"{name} is the only broker")
+        views = self._views_of_others(broker)
+        if not views:
+            raise ClusterError("no other broker answers: it is not known what is on this one")
+        partitions = sorted({tp for view in views.values() for tp in view.replicas_on(broker)})
+        if partitions:
+            more = f" and {len(partitions) - 1} more" if len(partitions) > 1 else ""
+            raise ClusterError(
+                f"{name} has replicas of {partitions[0]}{more}: `suwi cluster drain {broker}` "
+                "moves them away"
+            )
+        self.stop_processes([name])
+
+        def is_unregistered() -> bool:
+            seen = self._views_of_others(broker).values()
+            return bool(seen) and all(broker not in view.brokers for view in seen)
+
+        self.wait(is_unregistered, STOP_S, f"{name} is still registered")
+        layout = self.layout
+        try:
+            unregister([layout.client_address(other) for other in views], broker)
+        except InvalidRequest as error:  # it has got replicas meanwhile
+            self.start_processes([name])
+            raise ClusterError(error.message) from None
+        with self.changed() as state:
+            state.forget(broker)
+        if self.process_state(LINKS) is ProcessState.RUNNING:
+            # They have the ports until they have read `cluster.json`, and the next command may be
+            # the one that adds a broker.
+            ports = layout.link_ports(broker)
+            self.wait(lambda: all(map(is_free, ports)), STOP_S, f"the links still use {ports}")
+
+    def _views_of_others(self, broker: int) -> dict[int, View]:
+        return {b: view for b, view in self.views().items() if b != broker and view is not None}
 
     def wait(self, is_done: Callable[[], bool], limit_s: float, why_not: str) -> None:
         """Raises `ClusterError` with this reason if it takes longer."""
@@ -409,13 +462,6 @@ class LocalCluster:
         except OSError:
             return ""
         return content[-_SHOWN_BYTES:].decode(errors="replace")
-
-
-def _pid_and_state(state: ClusterState, name: str) -> tuple[int | None, ProcessState]:
-    process = state.processes.get(name)
-    if process is None or process.state is ProcessState.DEAD:
-        return None, ProcessState.DEAD
-    return process.pid, process.state
 
 
 def _why_not_in_sync(seen: dict[int, View | None], wanted: frozenset[int], limit_s: float) -> str:

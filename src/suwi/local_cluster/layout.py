@@ -6,6 +6,7 @@ reads it too.
 
 import json
 import os
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -25,6 +26,8 @@ PORTS = 700
 """How many ports from the first on belong to the cluster."""
 _PEERS, _PEER_LINKS, _ENSEMBLE, _ENSEMBLE_LINKS = 100, 200, 300, 400
 _VERSION = 1
+_SESSION_TIMEOUT_MS = 3_000
+_REPLICAS = 3
 
 Cut = tuple[str, str]
 """From and to: a broker's id, or `zookeeper`."""
@@ -137,6 +140,28 @@ class Layout:
         return str(Ensemble(tuple(servers), chroot))
 
 
+def broker_settings(layout: Layout, broker: int, data: str) -> dict[str, str]:
+    """The server.properties of a broker, with Kafka's keys."""
+    host, client_port = layout.client_address(broker)
+    client, peer_port = f"PLAINTEXT://{host}:{client_port}", layout.peer_port(broker)
+    advertised_port = layout.peer_link_port(broker) if layout.has_links else peer_port
+    replicas = min(_REPLICAS, len(layout.broker_ids))
+    return {
+        "broker.id": str(broker),
+        "broker.rack": socket.gethostname(),
+        "listeners": f"{client},PEERS://{host}:{peer_port}",
+        "advertised.listeners": f"{client},PEERS://{host}:{advertised_port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PEERS:PLAINTEXT",
+        "inter.broker.listener.name": "PEERS",
+        "log.dirs": data,
+        "zookeeper.connect": layout.zookeeper_connect(broker),
+        "zookeeper.session.timeout.ms": str(_SESSION_TIMEOUT_MS),
+        "default.replication.factor": str(replicas),
+        "offsets.topic.replication.factor": str(replicas),
+        "min.insync.replicas": str(max(1, replicas - 1)),
+    }
+
+
 @dataclass(slots=True)
 class ClusterState:
     layout: Layout
@@ -178,6 +203,44 @@ class ClusterState:
         state = self.process_state(name)
         verb = "resume" if state is ProcessState.PAUSED else "restart"
         return f"{name} is {state.value}: {effect}; `suwi cluster {verb} {name}`"
+
+
+def needed_ports(layout: Layout, known: ClusterState | None) -> dict[str, list[int]]:
+    """The ports of processes that do not run, and of links that do not exist yet.
+
+    What runs already has its ports, and the links have those of every broker that is known.
+    """
+
+    def runs(name: str) -> bool:
+        return known is not None and known.process_state(name) is not ProcessState.DEAD
+
+    found = {}
+    for number, server in layout.servers().items():
+        if not runs(zookeeper_name(number)):
+            ports = [server.client_port]
+            if layout.zookeepers > 1:
+                ports += [server.quorum_port, server.election_port]
+            found[zookeeper_name(number)] = ports
+    linked = known.layout.broker_ids if known and runs(LINKS) else []
+    for broker in layout.broker_ids:
+        if not runs(broker_name(broker)):
+            ports = [layout.client_port(broker), layout.peer_port(broker)]
+            found[broker_name(broker)] = ports
+        if layout.has_links and broker not in linked:
+            found[f"links of {broker_name(broker)}"] = layout.link_ports(broker)
+    return found
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As servers do: connections of a process that has ended do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+            probe.listen()
+        except OSError:
+            return False
+    return True
 
 
 def read_state(directory: str) -> ClusterState | None:

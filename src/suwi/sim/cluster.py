@@ -69,16 +69,6 @@ class SimNode(Node[MemoryView, SimDisk]):
         assert self.broker is not None
         return any(d.state.offline_because is not None for d in self.broker.directories)
 
-    # -- its disk --------------------------------------------------------------------------------
-
-    def fill_disk(self, left_bytes: int = 0) -> None:
-        """So much space is left, until `free_disk`."""
-        disk = self.machine.disk
-        disk.capacity_bytes = disk.drive.volume.used_bytes + left_bytes
-
-    def free_disk(self) -> None:
-        self.machine.disk.capacity_bytes = None
-
     # -- access to the store ---------------------------------------------------------------------
 
     def cut_store(self) -> None:

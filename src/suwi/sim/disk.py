@@ -199,13 +199,16 @@ class SimDisk:
     def faults(self) -> DiskFaults:
         return self.drive.faults
 
-    @property
-    def capacity_bytes(self) -> int | None:
-        return self.drive.volume.capacity_bytes
+    def fill(self, left_bytes: int = 0) -> None:
+        """No more than `left_bytes` can be written, until `free` or until files are removed."""
+        self.drive.volume.capacity_bytes = self.drive.volume.used_bytes + left_bytes
 
-    @capacity_bytes.setter
-    def capacity_bytes(self, value: int | None) -> None:
-        self.drive.volume.capacity_bytes = value
+    @property
+    def is_filled(self) -> bool:
+        return self.drive.volume.capacity_bytes is not None
+
+    def free(self) -> None:
+        self.drive.volume.capacity_bytes = None
 
     # The end of an incarnation.
 

@@ -8,7 +8,7 @@ import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 from suwi.sim.random import SimRandom
 
@@ -33,15 +33,24 @@ CHANGES: frozenset[str] = frozenset(
 """Operations between which a crash makes a difference."""
 
 
-@dataclass(slots=True, eq=False)
-class Fault:
-    """Matching calls fail: the first `skip` do not, then `times` do."""
+class When(TypedDict, total=False):
+    """Which of the calls are meant. `path` is a pattern (`*` also matches `/`)."""
 
-    operation: Operation | Literal["*"]
     path: str
     times: int | None
     skip: int
     chance: float
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Fault:
+    """Matching calls fail: the first `skip` do not, then `times` do; None: always."""
+
+    operation: Operation | Literal["*"]
+    path: str = "*"
+    times: int | None = 1
+    skip: int = 0
+    chance: float = 1.0
     error: int = 0
     stall_s: float = 0.0
     hits: int = 0
@@ -53,7 +62,7 @@ class Fault:
 
 
 class DiskFaults:
-    """The plan of one drive. `path` is a pattern (`*` also matches `/`); `times=None` is always."""
+    """The plan of one drive."""
 
     def __init__(self, random: SimRandom) -> None:
         self.cold_chance = 0.0
@@ -67,36 +76,20 @@ class DiskFaults:
         self._calls_left: int | None = None
 
     def fail(
-        self,
-        operation: Operation | Literal["*"],
-        error: int = errno.EIO,
-        *,
-        path: str = "*",
-        times: int | None = 1,
-        skip: int = 0,
-        chance: float = 1.0,
+        self, operation: Operation | Literal["*"], error: int = errno.EIO, **when: Unpack[When]
     ) -> Fault:
         """Matching calls raise `OSError(error)`. A failed sync may lose what was not yet safe."""
-        return self._plan(Fault(operation, path, times, skip, chance, error=error))
+        return self._plan(Fault(operation=operation, error=error, **when))
 
-    def shorten(
-        self, *, path: str = "*", times: int | None = 1, skip: int = 0, chance: float = 1.0
-    ) -> Fault:
+    def shorten(self, **when: Unpack[When]) -> Fault:
         """Matching writes of more than one byte take only some of their bytes."""
-        return self._plan(Fault("write", path, times, skip, chance))
+        return self._plan(Fault(operation="write", **when))
 
     def stall(
-        self,
-        duration_s: float,
-        operation: Operation | Literal["*"] = "*",
-        *,
-        path: str = "*",
-        times: int | None = 1,
-        skip: int = 0,
-        chance: float = 1.0,
+        self, duration_s: float, operation: Operation | Literal["*"] = "*", **when: Unpack[When]
     ) -> Fault:
         """Matching calls take this long in virtual time; the process is blocked meanwhile."""
-        return self._plan(Fault(operation, path, times, skip, chance, stall_s=duration_s))
+        return self._plan(Fault(operation=operation, stall_s=duration_s, **when))
 
     def crash_after(self, calls: int) -> None:
         """Kill the process in the middle of a call: the one after `calls` further changes."""

@@ -8,7 +8,6 @@ Invariant: no callback of a revoked incarnation runs, and none of a frozen one u
 
 import asyncio
 import heapq
-import socket
 import sys
 import weakref
 from asyncio import Future, Task
@@ -81,8 +80,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._running = False
         self._stopping = False
         self._closed = False
-        self._debug = False
-        self._task_factory: Any = None
         self._exception_handler: Any = None
         self._async_generators: dict[int, weakref.ref[AsyncGenerator[Any, Any]]] = {}
 
@@ -297,24 +294,11 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> Task[_T]:
         self._check_closed()
         context = copy_context() if context is None else context
-        if self._task_factory is not None:
-            options["context"] = context
-            task: Task[_T] = self._task_factory(self, coro, **options)
-            self.tasks.add(task, context)
-            if name is not None:
-                task.set_name(name)
-            return task
         if name is None:
             name = self.tasks.next_name(coro)
         if self.wrap_task is not None:
             coro = self.wrap_task(coro, name, context.get(current))
         return self.tasks.make(coro, self, name, context, options)
-
-    def set_task_factory(self, factory: Any) -> None:
-        self._task_factory = factory
-
-    def get_task_factory(self) -> Any:
-        return self._task_factory
 
     def run_in_executor(
         self, executor: Any, func: Callable[[Unpack[_Ts]], _T], *args: *_Ts
@@ -343,11 +327,8 @@ class SimLoop(asyncio.AbstractEventLoop):
             stall_s, self._job_stall_s = self._job_stall_s, outer
         self.call_later(stall_s or 0.0, _end_job, future, result, error)
 
-    def set_default_executor(self, executor: Any) -> None:
-        pass  # There are no threads.
-
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        pass
+        """There are no threads. `asyncio.Runner` calls it."""
 
     # Network.
 
@@ -386,13 +367,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             raise ValueError("host and port are needed")
         return await self.network.connect(protocol_factory, host, port)
 
-    async def getaddrinfo(self, host: Any, port: Any, **_options: Any) -> list[Any]:
-        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))]
-
     # Errors.
-
-    def get_exception_handler(self) -> Any:
-        return self._exception_handler
 
     def set_exception_handler(self, handler: Any) -> None:
         self._exception_handler = handler
@@ -420,10 +395,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             raise Unhandled(f"a task failed and nobody noticed: {failure!r}") from failure
 
     def get_debug(self) -> bool:
-        return self._debug
-
-    def set_debug(self, enabled: bool) -> None:
-        self._debug = enabled
+        return False
 
     # Asynchronous generators.
 

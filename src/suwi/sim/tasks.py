@@ -49,14 +49,11 @@ class TaskList:
         name = name or self.next_name(coroutine)
         self._made += 1
         task = SimTask(coroutine, self._made, loop=loop, name=name, context=context, **options)
-        self.add(task, context)
-        return task
-
-    def add(self, task: Task[Any], context: Context) -> None:
         self._tasks.append((task, context))
         if len(self._tasks) >= self._prune_at:
             self._tasks = [each for each in self._tasks if _matters(each[0])]
             self._prune_at = max(_PRUNE_MIN, 2 * len(self._tasks))
+        return task
 
     def running(self) -> list[Task[Any]]:
         """The tasks that have not ended, of processes that are neither killed nor frozen."""

@@ -14,8 +14,8 @@ from contextvars import Context, copy_context
 from typing import Any, TypeVarTuple, Unpack
 
 from suwi.sim.incarnation import Incarnation, current
+from suwi.sim.network import SimTransport
 from suwi.sim.tasks import TaskList, is_revocation
-from suwi.sim.transport import SimTransport
 from suwi.testing.network import ClusterNetwork, Sockets
 
 _Ts = TypeVarTuple("_Ts")
