@@ -61,11 +61,10 @@ from suwi.replica.alter_partition_manager import AlterPartitionManager
 from suwi.replica.log_loader import LogLoader
 from suwi.replica.log_manager import DeferredDeletion, LogManager
 from suwi.replica.loss import LossReports
-from suwi.replica.peers import Peers
+from suwi.replica.peers import Peers, SuspectedBrokers
 from suwi.replica.replica_fetcher import ReplicaFetcher
 from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
 from suwi.replica.replica_manager import ReplicaManager
-from suwi.replica.suspected_brokers import SuspectedBrokers
 from suwi.security.peer_proof import PeerProver
 from suwi.security.scram import Decoys
 from suwi.transaction.marker_appender import TxnMarkers

@@ -128,7 +128,7 @@ async def _open(
         # Above the recovery point the next start would take gaps between segments for damage.
         await sync_log(opened[index])
     for directory in dict.fromkeys(partitions.values()):
-        await loop.run_in_executor(None, directory.recovery_points_job())
+        await loop.run_in_executor(None, directory.checkpoints.recovery_points_job())
     return opened
 
 
