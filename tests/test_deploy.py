@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from suwi.broker.listeners import parse_listeners
 from suwi.cli.main import app
 from suwi.cli.properties import from_environment, from_file, parse_settings
 from suwi.env import local_env
 from suwi.model.broker_config import BrokerConfig
+from suwi.model.listener_config import parse_listeners
 from tests.broker_process import BrokerProcess
 
 yaml = pytest.importorskip("yaml")

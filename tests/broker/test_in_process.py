@@ -3,9 +3,9 @@
 import pytest
 
 from suwi.broker.in_process import configs_of
-from suwi.broker.listeners import parse_listeners
 from suwi.model.broker_config import BrokerConfig, parse_broker_config
 from suwi.model.config_kinds import BadConfig
+from suwi.model.listener_config import parse_listeners
 
 
 def configs(brokers: int = 3, **settings: str) -> list[BrokerConfig]:

@@ -5,14 +5,14 @@ import socket
 
 import pytest
 
-from suwi.broker.listeners import (
+from suwi.broker.socket_server import bind_problem
+from suwi.model.broker_config import BrokerConfig, parse_broker_config
+from suwi.model.config_kinds import BadConfig
+from suwi.model.listener_config import (
     ListenerSpec,
-    bind_problem,
     parse_listeners,
     refuse_plain_text_beyond_loopback,
 )
-from suwi.model.broker_config import BrokerConfig, parse_broker_config
-from suwi.model.config_kinds import BadConfig
 
 INSIDE = "INSIDE://127.0.0.1:9092"
 OUTSIDE = "OUTSIDE://0.0.0.0:9093"

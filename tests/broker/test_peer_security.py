@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import pytest
 
 from suwi.broker.broker import Broker
-from suwi.broker.listeners import parse_listeners
 from suwi.broker.peer_security import find_inter_broker_listener, peer_log_in
 from suwi.env import local_env
 from suwi.metadata.memory import MemoryStore, MemoryView
 from suwi.model.broker_config import BrokerConfig, parse_broker_config
 from suwi.model.config_kinds import BadConfig
+from suwi.model.listener_config import parse_listeners
 from suwi.security.principal import user
 from suwi.security.sasl_session import PeerLogIn
 from suwi.sim.random import SimRandom

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Sequence
 
 from suwi.broker.broker import Broker
-from suwi.broker.listeners import ListenerSpec, address, parse_listeners
 from suwi.model.broker_config import BrokerConfig, parse_broker_config
 from suwi.model.config_kinds import BadConfig
+from suwi.model.listener_config import ListenerSpec, address, parse_listeners
 
 _REPLICATION_FACTOR_MAX = 3
 _PORT_MAX = 65535

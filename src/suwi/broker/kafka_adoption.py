@@ -12,12 +12,12 @@ import logging
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from suwi.broker.kafka_metadata import read_topic_configs
 from suwi.controller.topic_control import TopicControl
 from suwi.coordinator.log_reader import LogReader
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.coordinator.record_facts import RecordFacts
 from suwi.group.group_coordinator import OFFSETS_TOPIC
+from suwi.log.kafka_metadata import read_topic_configs
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
 from suwi.log.partition_log import PartitionLog

@@ -6,7 +6,6 @@ TLS certificate does not identify a broker: each broker may have a different nam
 certificate, and client certificates may not be required.
 """
 
-from suwi.broker.listeners import ListenerSpec
 from suwi.client.addresses import Address
 from suwi.client.connection import PeerConnection
 from suwi.client.sasl_login import PasswordLogin, read_sasl_login
@@ -17,6 +16,7 @@ from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId
+from suwi.model.listener_config import ListenerSpec
 from suwi.replica.peers import Connect, Prove
 from suwi.security.mechanism import Refused
 from suwi.security.peer_proof import PeerProver

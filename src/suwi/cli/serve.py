@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any
 from suwi import __version__
 from suwi.broker.broker import Broker, BrokerFailed
 from suwi.broker.in_process import CannotStartBroker, configs_of, start_all, stop_all
-from suwi.broker.listeners import (
-    ListenerSpec,
-    address,
-    bind_problem,
-    parse_listeners,
-    refuse_plain_text_beyond_loopback,
-)
+from suwi.broker.socket_server import bind_problem
 from suwi.cli.log_format import set_up_logging
 from suwi.cli.metadata_stores import CannotStart, open_stores, reason_of
 from suwi.cli.options import LOG_LEVELS
@@ -44,6 +38,12 @@ from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
 from suwi.model.features import UnsupportedFeature
 from suwi.model.ids import NodeId
+from suwi.model.listener_config import (
+    ListenerSpec,
+    address,
+    parse_listeners,
+    refuse_plain_text_beyond_loopback,
+)
 from suwi.net.stats import NetStats
 
 if TYPE_CHECKING:

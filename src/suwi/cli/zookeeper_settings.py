@@ -3,12 +3,12 @@
 import ssl
 from functools import partial
 
-from suwi.broker.listeners import parse_listeners
 from suwi.client.zookeeper_servers import parse_connect
 from suwi.env import Env
 from suwi.metadata.zookeeper_connection import ZookeeperSettings
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
+from suwi.model.listener_config import parse_listeners
 from suwi.security.tls import BadTls, Store, TlsSettings, make_client_context
 
 _SCHEMES = ("digest",)

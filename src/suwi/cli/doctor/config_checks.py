@@ -8,17 +8,17 @@ import resource
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from suwi.broker.listeners import (
-    ListenerSpec,
-    parse_listeners,
-    refuse_plain_text_beyond_loopback,
-)
 from suwi.cli.doctor.finding import ERROR, WARNING, Finding
 from suwi.cli.properties import Setting, from_file, parse_settings
 from suwi.cli.zookeeper_settings import zookeeper_settings
 from suwi.env import Disk, Env
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
+from suwi.model.listener_config import (
+    ListenerSpec,
+    parse_listeners,
+    refuse_plain_text_beyond_loopback,
+)
 
 _OPEN_FILES_MIN = 65_536
 _VOLATILE = ("/tmp", "/var/tmp", "/dev/shm", "/run")
