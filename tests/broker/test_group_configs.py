@@ -89,11 +89,12 @@ def test_resources_with_settings_are_listed_by_type() -> None:
 
 
 def test_a_groups_settings_come_back_from_the_store_whatever_its_name_is() -> None:
-    builder = ImageBuilder()
-    for name in ("a/b", "..", "grüße"):
+    builder, names = ImageBuilder(), ("a/b", "..", "grüße")
+    for name in names:
         image = builder.apply(1, {group_configs_key(name): b'{"consumer.session.timeout.ms": "7"}'})
         assert image.group_configs[name] == {SESSION: "7"}
-    assert sorted(builder.load(2, {}).group_configs) == []
+    gone = {group_configs_key(name): None for name in names}
+    assert sorted(builder.apply(2, gone).group_configs) == []
 
 
 def test_a_stored_value_beyond_the_limits_of_today_counts_as_the_limit() -> None:

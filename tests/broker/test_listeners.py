@@ -5,11 +5,11 @@ import socket
 
 import pytest
 
+from suwi.broker.socket_server import bind_problem
 from suwi.model.broker_config import BrokerConfig, parse_broker_config
 from suwi.model.config_kinds import BadConfig
 from suwi.model.listener_config import (
     ListenerSpec,
-    bind_problem,
     parse_listeners,
     refuse_plain_text_beyond_loopback,
 )

@@ -14,9 +14,8 @@ from suwi.broker.broker import Broker
 from suwi.env import File, LocalDisk
 from suwi.env.problems import Problem, ProblemKind, Problems
 from suwi.env.tasks import QUIET_MS
-from suwi.log.directory_state import DirectoryState
+from suwi.log.directory_state import DirectoryState, PartitionDirectory
 from suwi.log.file_cache import FileCache
-from suwi.log.partition_directory import PartitionDirectory
 from suwi.metadata.memory import MemoryView
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.replica.problem_watch import ProblemWatch

@@ -34,7 +34,7 @@ def cluster(features: Features | None, *brokers: dict[str, int]) -> ClusterImage
     }
     if features is not None:
         entries[FEATURES] = encode_features(features)
-    return ImageBuilder().load(1, entries)
+    return ImageBuilder().apply(1, entries)
 
 
 def test_a_downgrade_and_an_upgrade_each_raise_the_epoch() -> None:

@@ -46,7 +46,7 @@ class Writer:
 class Follower:
     def __init__(self) -> None:
         broker = encode_broker(BrokerInfo(NodeId(1), (), None, 1))
-        self.image = ImageBuilder().load(1, {f"{LIVE}1": broker})
+        self.image = ImageBuilder().apply(1, {f"{LIVE}1": broker})
 
 
 def test_encoding_a_large_topic_yields_to_the_event_loop_after_each_shard(
@@ -120,7 +120,7 @@ def test_topics_can_be_deleted_however_many_were_deleted_since_a_broker_went_dow
         away = PartitionState(NodeId(1), LeaderEpoch(0), 0, (NodeId(1), NodeId(2)), (NodeId(1),))
         # As an earlier version has written them.
         known = {"deletions/2": json.dumps([str(each) for each in ids]).encode()}
-        follower.image = builder.load(1, known)
+        follower.image = builder.apply(1, known)
         for number in (1, 2):
             topic = Topic("orders", TopicId(UUID(int=20_000 + number)), {}, (away,))
             created = {TOPICS + "orders": encode_topic(topic), **encode_shards(topic)}

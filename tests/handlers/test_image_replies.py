@@ -21,8 +21,8 @@ from suwi.model.errors import BrokerError, InvalidTopic, NotController, RequestT
 from suwi.model.ids import LeaderEpoch, NodeId, TopicId
 from suwi.net import Answer, Exclusive, Reply, Request
 from suwi.net.connection import ClientIdentity
+from suwi.replica.peers import SuspectedBrokers
 from suwi.replica.replica_manager import ReplicaManager
-from suwi.replica.suspected_brokers import SuspectedBrokers
 from suwi.sim import Simulation
 from suwi.wire.codec import encode_request, read_request, read_response
 from suwi.wire.versions import APIS, ApiKey

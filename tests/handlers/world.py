@@ -71,7 +71,6 @@ class World:
         )
         context = self.replicas._context
         self.replicas._context = context._replace(turns=_EndlessTurns())
-        self._builder = ImageBuilder()
         self._topics: dict[str, Topic] = {}
         self.live_as()
 
@@ -118,7 +117,7 @@ class World:
             entries |= encode_shards(topic)
             entries[TOPICS + name] = encode_topic(topic)
         old = self.replicas.image
-        new = self._builder.load(old.sequence + 1, entries)
+        new = ImageBuilder().apply(old.sequence + 1, entries)
         _all_slices_at_once(self.replicas.apply_image(old, new))
 
 

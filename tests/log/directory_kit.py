@@ -1,5 +1,6 @@
 """A data directory with its logs, for tests: opened, written to, synced and stopped."""
 
+from collections.abc import Iterable
 from uuid import UUID
 
 from suwi.env import Disk, Env, SystemRandom
@@ -7,7 +8,7 @@ from suwi.log.file_cache import FileCache
 from suwi.log.log_directory import LogDirectory
 from suwi.log.partition_log import PartitionLog
 from suwi.log.sliced_work import run_steps
-from suwi.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicPartition
+from suwi.model.ids import LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import read_header
 from suwi.sim import ManualClock
@@ -67,3 +68,17 @@ def stop(directory: LogDirectory) -> None:
         log.finish()
         sync(log)
     directory.close(clean=True)
+
+
+def write_high_watermarks(
+    directory: LogDirectory, known: Iterable[tuple[TopicPartition, Offset]]
+) -> bool:
+    return directory.checkpoints.write(directory.checkpoints.high_watermarks_job(known))
+
+
+def write_recovery_points(directory: LogDirectory) -> bool:
+    return directory.checkpoints.write(directory.checkpoints.recovery_points_job())
+
+
+def write_start_offsets(directory: LogDirectory) -> bool:
+    return directory.checkpoints.write(directory.checkpoints.start_offsets_job())

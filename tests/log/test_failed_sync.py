@@ -20,6 +20,7 @@ from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import read_header
 from suwi.sim import ManualClock, SimDisk
 from suwi.sim.random import SimRandom
+from tests.log.directory_kit import write_recovery_points
 from tests.log.kit import NOW_MS, batch_of, values_in
 
 ORDERS = TopicPartition("orders", PartitionIndex(0))
@@ -63,7 +64,7 @@ def _after_a_failed_sync(disk: SimDisk) -> list[bytes]:
     log = _log(directory)
     _append(log, 0, 20)
     _sync(log)
-    assert directory.write_recovery_points()
+    assert write_recovery_points(directory)
     _append(log, 20, 60)
     written = values_in(log)
     disk.faults.fail("sync", errno.EIO)

@@ -22,6 +22,9 @@ from tests.log.directory_kit import (
     log_of,
     stop,
     sync,
+    write_high_watermarks,
+    write_recovery_points,
+    write_start_offsets,
 )
 from tests.log.kit import values_in
 
@@ -141,7 +144,7 @@ def test_logs_are_the_same_after_a_restart(disk_and_dir: Place) -> None:
     append(log, 10)
     log.advance_start(Offset(4))
     before = values_in(log)
-    directory.write_high_watermarks([(ORDERS, Offset(9))])
+    write_high_watermarks(directory, [(ORDERS, Offset(9))])
     stop(directory)
     again = begun(disk, path)
     assert again.found_partitions() == [ORDERS]
@@ -159,7 +162,7 @@ def test_the_checkpoints_have_apache_kafkas_names_and_form(disk_and_dir: Place) 
     log = log_of(directory)
     append(log, 10)
     log.advance_start(Offset(4))
-    directory.write_high_watermarks([(ORDERS, Offset(9))])
+    write_high_watermarks(directory, [(ORDERS, Offset(9))])
     stop(directory)
     for name, offset in [
         ("replication-offset-checkpoint", 9),
@@ -175,7 +178,7 @@ def test_recovery_starts_at_the_checkpointed_recovery_point() -> None:
     log = log_of(directory)
     append(log, 10)
     sync(log)
-    directory.write_recovery_points()
+    write_recovery_points(directory)
     append(log, 5)
     again = begun(disk.crash(), "/data")
     assert not again.was_clean
@@ -189,7 +192,7 @@ def test_partitions_that_were_not_opened_keep_their_offsets(disk_and_dir: Place)
     log = log_of(directory)
     append(log, 10)
     log.advance_start(Offset(4))
-    directory.write_high_watermarks([(ORDERS, Offset(9))])
+    write_high_watermarks(directory, [(ORDERS, Offset(9))])
     stop(directory)
     stop(begun(disk, path))
     again = begun(disk, path)
@@ -208,12 +211,12 @@ def test_a_checkpoint_may_be_missing_or_damaged(
     disk = SimDisk()
     directory = begun(disk, "/data")
     append(log_of(directory), 10)
-    directory.write_high_watermarks([(ORDERS, Offset(9))])
+    write_high_watermarks(directory, [(ORDERS, Offset(9))])
     if clean:
         stop(directory)
     else:
-        directory.write_recovery_points()
-        directory.write_start_offsets()
+        write_recovery_points(directory)
+        write_start_offsets(directory)
         disk = disk.crash()
     if content is None:
         disk.remove(f"/data/{name}")
@@ -228,9 +231,9 @@ def test_one_write_serves_all_logs_that_wait_for_a_checkpoint() -> None:
     disk = SimDisk()
     directory = begun(disk, "/data")
     many = [TopicPartition("orders", PartitionIndex(index)) for index in range(10)]
-    directory.write_high_watermarks([(partition, Offset(5)) for partition in many])
+    write_high_watermarks(directory, [(partition, Offset(5)) for partition in many])
     due = [directory.checkpoints.lower_watermark(partition, Offset(3)) for partition in many]
-    jobs = [directory.checkpoints.job_for(one) for (one,) in due]
+    jobs = [directory.checkpoints.job_for(one.checkpoint) for (one,) in due]
     jobs[0]()
     assert all(directory.checkpoints.is_written(one) for (one,) in due)
     disk.faults.fail("write", errno.EIO, path=f"*{names.HIGH_WATERMARKS}*")
@@ -248,7 +251,7 @@ def test_an_offset_that_is_not_below_the_checkpoint_need_not_be_written() -> Non
     run_steps(log.truncating(Offset(5)))
     assert directory.checkpoints.log_truncated(log) == []
     sync(log)
-    directory.write_recovery_points()
+    write_recovery_points(directory)
     run_steps(log.truncating(Offset(4)))
     assert [due.checkpoint for due in directory.checkpoints.log_truncated(log)] == [
         names.RECOVERY_POINTS
@@ -262,7 +265,7 @@ def test_partitions_recreated_at_the_same_time_wait_for_one_checkpoint_write() -
     both = [TopicPartition("orders", PartitionIndex(index)) for index in range(2)]
     for partition in both:
         log_of(directory, partition)
-    directory.write_high_watermarks([(partition, Offset(5)) for partition in both])
+    write_high_watermarks(directory, [(partition, Offset(5)) for partition in both])
     for partition in both:
         directory.mark_for_deletion(partition)
     first, second = (
@@ -283,7 +286,7 @@ def test_synced_records_and_the_identity_survive_a_power_loss() -> None:
     log = log_of(directory)
     append(log, 10)
     sync(log)
-    directory.write_recovery_points()
+    write_recovery_points(directory)
     before = values_in(log)
     again = begun(disk.power_loss(tear=False), "/srv/data")
     assert again.identify(NodeId(1), "other") == identity

@@ -18,6 +18,9 @@ from tests.log.directory_kit import (
     log_of,
     stop,
     sync,
+    write_high_watermarks,
+    write_recovery_points,
+    write_start_offsets,
 )
 from tests.log.kit import values_in
 
@@ -41,7 +44,7 @@ def test_a_deleted_partition_is_renamed_as_apache_kafka_does(disk_and_dir: Place
 
 def test_the_longest_topic_name_still_gives_a_valid_directory_name() -> None:
     partition = TopicPartition("t" * 249, PartitionIndex(12_345))
-    name = names.delete_dir_name(partition, "0" * 32)
+    name = names.renamed_dir_name(partition, "0" * 32, names.DELETE_DIR)
     assert len(name) == 255
     assert name.endswith(f"t-12345.{'0' * 32}-delete")
 
@@ -176,7 +179,7 @@ def test_a_synced_log_whose_topic_id_is_damaged_is_kept() -> None:
     directory = begun(disk, "/data")
     append(log_of(directory), 10)
     sync(log_of(directory))
-    directory.write_recovery_points()
+    write_recovery_points(directory)
     _blank_topic_id(disk)
     again = begun(disk.crash(), "/data")
     assert log_of(again).end_offset == 10
@@ -212,9 +215,9 @@ def test_a_recreated_topic_does_not_inherit_checkpoints_after_a_crash() -> None:
     append(log, 10)
     log.advance_start(Offset(8))
     sync(log)
-    directory.write_high_watermarks([(ORDERS, Offset(10))])
-    directory.write_recovery_points()
-    directory.write_start_offsets()
+    write_high_watermarks(directory, [(ORDERS, Offset(10))])
+    write_recovery_points(directory)
+    write_start_offsets(directory)
     directory.mark_for_deletion(ORDERS)
     append(log_of(directory, topic_id=SECOND_ID), 10, b"new")
     again = begun(disk.crash(), "/data")
@@ -274,9 +277,9 @@ def test_a_forgotten_recovery_point_does_not_confirm_the_topic_of_synced_records
     directory.clear_power_loss()
     append(log_of(directory), 10)
     sync(log_of(directory))
-    directory.write_recovery_points()
+    write_recovery_points(directory)
     _blank_topic_id(disk)
     again = begun(disk.crash(), "/data")
-    again.forget_recovery_point(ORDERS)
+    again.checkpoints.recovery_points.pop(ORDERS, None)
     with pytest.raises(UnreadableTopicId):
         log_of(again)

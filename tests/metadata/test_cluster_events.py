@@ -25,7 +25,7 @@ def facts(end: int, high_watermark: int) -> ReplicaFacts:
 
 def test_events_are_kept_in_order_and_the_oldest_go_first() -> None:
     builder = ImageBuilder()
-    image = builder.load(1, {})
+    image = builder.apply(1, {})
     for number in range(EVENTS_KEPT + 5):
         event = Event("flood", number, {"metres": number})
         image = builder.apply(number + 2, values_of(operations(image, [event])))

@@ -34,7 +34,7 @@ _STATES = st.builds(
 def test_a_topic_is_decoded_as_it_was_encoded(states: list[PartitionState]) -> None:
     topic = Topic("orders", TopicId(UUID(int=1)), {"retention.ms": "1"}, tuple(states))
     entries = {TOPICS + topic.name: encode_topic(topic), **encode_shards(topic)}
-    assert ImageBuilder().load(1, entries).topics["orders"] == topic
+    assert ImageBuilder().apply(1, entries).topics["orders"] == topic
 
 
 def test_a_large_topic_is_kept_in_shards() -> None:
@@ -45,7 +45,7 @@ def test_a_large_topic_is_kept_in_shards() -> None:
     topic = Topic("orders", TopicId(UUID(int=1)), {}, tuple(states))
     shards = encode_shards(topic)
     assert list(shards) == [f"partitions/orders/{shard}" for shard in range(3)]
-    image = ImageBuilder().load(1, {TOPICS + "orders": encode_topic(topic), **shards})
+    image = ImageBuilder().apply(1, {TOPICS + "orders": encode_topic(topic), **shards})
     assert image.topics["orders"] == topic
 
 
@@ -58,7 +58,7 @@ def test_a_change_in_a_large_topic_leaves_the_states_of_other_shards_as_they_are
     topic = Topic("orders", TopicId(UUID(int=1)), {}, tuple(states))
     builder = ImageBuilder()
     entries = {TOPICS + "orders": encode_topic(topic), **encode_shards(topic)}
-    before = builder.load(1, entries).topics["orders"].partitions
+    before = builder.apply(1, entries).topics["orders"].partitions
 
     states[1500] = states[1500]._replace(partition_epoch=1)
     changed = topic._replace(partitions=tuple(states))
@@ -76,7 +76,7 @@ def test_a_recreated_topic_has_no_state_of_the_deleted_one() -> None:
     old = Topic("orders", TopicId(UUID(int=1)), {}, (state,))
     new = Topic("orders", TopicId(UUID(int=2)), {}, (state._replace(leader_epoch=LeaderEpoch(0)),))
     builder = ImageBuilder()
-    builder.load(1, {TOPICS + "orders": encode_topic(old), **encode_shards(old)})
+    builder.apply(1, {TOPICS + "orders": encode_topic(old), **encode_shards(old)})
     gone = {TOPICS + "orders": None, "partitions/orders/0": None}
     assert builder.apply(2, gone).topics == {}
     made = {**encode_shards(new), TOPICS + "orders": encode_topic(new)}

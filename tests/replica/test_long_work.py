@@ -25,6 +25,7 @@ from suwi.records.record import Record
 from suwi.replica import log_preparation
 from suwi.replica.partition import Partition
 from suwi.sim import SimDisk
+from tests.log.directory_kit import write_high_watermarks, write_recovery_points
 from tests.replica.alone import (
     ONE,
     ORDERS,
@@ -228,8 +229,8 @@ def test_a_truncation_syncs_in_a_thread(tmp_path: Path) -> None:
         copy_many(partition, 20)
         partition.follower.append_fetched(memoryview(b""), LeaderEpoch(1), Offset(20), Offset(0))
         assert await partition.syncer.sync_once(partition.log)
-        directory.write_recovery_points()
-        directory.write_high_watermarks([(ORDERS, partition.high_watermark)])
+        write_recovery_points(directory)
+        write_high_watermarks(directory, [(ORDERS, partition.high_watermark)])
         disk.synced, disk.on_loop = 0, []
         partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(10))
         await partition.replica_log.wait_for_preparation()

@@ -9,6 +9,7 @@ from suwi.log import checkpoints, names
 from suwi.model.errors import KafkaStorageError, NotLeaderOrFollower
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.sim import SimDisk
+from tests.log.directory_kit import write_high_watermarks
 from tests.replica.alone import ORDERS, partition_and_directory
 from tests.replica.test_losses import copy, following
 
@@ -29,7 +30,7 @@ def test_a_truncation_below_the_high_watermark_is_checkpointed_before_the_next_a
         partition.make_follower(following(1))
         copy(partition, 0, 0, watermark=3)
         copy(partition, 3, 0, watermark=6)
-        directory.write_high_watermarks([(ORDERS, partition.high_watermark)])
+        write_high_watermarks(directory, [(ORDERS, partition.high_watermark)])
         partition.make_follower(following(3, unclean=2))
         partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(3))
         await partition.replica_log.wait_for_preparation()
@@ -52,7 +53,7 @@ def test_offsets_lost_in_a_power_loss_are_not_committed_when_new_records_use_the
         await partition.replica_log.wait_for_preparation()
         copy(partition, 0, epoch, watermark=0)
         if epoch == 0:
-            directory.write_high_watermarks([(ORDERS, Offset(3))])
+            write_high_watermarks(directory, [(ORDERS, Offset(3))])
 
     asyncio.run(copied(disk, 0))
     disk = disk.power_loss(tear=False)
@@ -70,7 +71,7 @@ def test_on_a_full_disk_nothing_is_appended_until_the_checkpoint_is_written() ->
         partition, directory = partition_and_directory(disk=disk)
         partition.make_follower(following(1))
         copy(partition, 0, 0, watermark=3)
-        directory.write_high_watermarks([(ORDERS, partition.high_watermark)])
+        write_high_watermarks(directory, [(ORDERS, partition.high_watermark)])
         partition.make_follower(following(3, unclean=2))
         disk.faults.fail("write", errno.ENOSPC, path=f"*{names.HIGH_WATERMARKS}*")
         partition.follower.truncate_to_divergence(LeaderEpoch(0), Offset(0))

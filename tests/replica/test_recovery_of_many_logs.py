@@ -10,6 +10,7 @@ from suwi.model.ids import Offset
 from suwi.replica import log_loader
 from suwi.replica.log_loader import recover_all
 from suwi.sim import SimDisk
+from tests.log.directory_kit import write_high_watermarks
 from tests.replica.alone import ORDERS, partition_and_directory, partitions
 
 
@@ -30,7 +31,7 @@ def test_recovery_writes_lowered_high_watermarks_before_it_ends() -> None:
     disk = SimDisk()
     partition, directory = partition_and_directory(disk=disk)
     partition.replica_log.open()
-    directory.write_high_watermarks([(ORDERS, Offset(7))])
+    write_high_watermarks(directory, [(ORDERS, Offset(7))])
     disk = disk.crash()
     partition, _ = partition_and_directory(disk=disk)
     asyncio.run(recover_all([partition]))

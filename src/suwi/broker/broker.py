@@ -12,10 +12,8 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from suwi.broker.cluster_identity import identify
 from suwi.broker.kafka_apis import KafkaApis
-from suwi.broker.listener_security import ListenerSecurity, ScramUsers, cluster_secrets
-from suwi.broker.metadata_position import MetadataPosition
+from suwi.broker.listener_security import ListenerSecurity, ScramUsers
 from suwi.broker.peer_security import (
     check_peers_can_log_in,
     connect_to_peers,
@@ -25,6 +23,7 @@ from suwi.broker.peer_security import (
 )
 from suwi.broker.socket_server import SocketServer
 from suwi.controller.broker_lifecycle import BrokerLifecycle
+from suwi.controller.cluster_identity import cluster_secrets, identify
 from suwi.controller.controlled_shutdown import controlled_shutdown
 from suwi.controller.controller_election import ControllerElection
 from suwi.controller.failure_detector import FailureDetector
@@ -49,6 +48,7 @@ from suwi.metadata.image import (
     Endpoint,
 )
 from suwi.metadata.metadata_follower import MetadataFollower
+from suwi.metadata.metadata_position import MetadataPosition
 from suwi.metadata.store import MetadataStore, until_available
 from suwi.model.broker_config import BrokerConfig, rack_of
 from suwi.model.features import SUPPORTED
@@ -61,11 +61,10 @@ from suwi.replica.alter_partition_manager import AlterPartitionManager
 from suwi.replica.log_loader import LogLoader
 from suwi.replica.log_manager import DeferredDeletion, LogManager
 from suwi.replica.loss import LossReports
-from suwi.replica.peers import Peers
+from suwi.replica.peers import Peers, SuspectedBrokers
 from suwi.replica.replica_fetcher import ReplicaFetcher
 from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
 from suwi.replica.replica_manager import ReplicaManager
-from suwi.replica.suspected_brokers import SuspectedBrokers
 from suwi.security.peer_proof import PeerProver
 from suwi.security.scram import Decoys
 from suwi.transaction.marker_appender import TxnMarkers
@@ -149,7 +148,7 @@ class Broker:
     def _make_replicas(self, files: FileCache) -> None:
         env, tasks = self._env, self.tasks
         self.directories = LogDirectories(env, self.config.log_dirs, files, self.problems)
-        self._metadata_position = MetadataPosition(env.disk, self.directories)
+        self._metadata_position = MetadataPosition(env.disk, self.directories.first_usable)
         self._deletion = DeferredDeletion(env.disk, tasks)
         self.replicas = ReplicaManager(
             self.node_id,

@@ -12,12 +12,12 @@ import logging
 from collections.abc import Collection
 from typing import Final
 
-from suwi.broker.kafka_metadata import read_topic_configs
 from suwi.controller.topic_control import TopicControl
 from suwi.coordinator.log_reader import LogReader
 from suwi.coordinator.record import CoordinatorRecord, RecordFacts
 from suwi.env.slices import Slices
 from suwi.group.group_coordinator import OFFSETS_TOPIC
+from suwi.log.kafka_metadata import read_topic_configs
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
 from suwi.log.partition_log import PartitionLog
@@ -128,7 +128,7 @@ async def _open(
         # Above the recovery point the next start would take gaps between segments for damage.
         await sync_log(opened[index])
     for directory in dict.fromkeys(partitions.values()):
-        await loop.run_in_executor(None, directory.recovery_points_job())
+        await loop.run_in_executor(None, directory.checkpoints.recovery_points_job())
     return opened
 
 

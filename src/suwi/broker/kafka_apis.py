@@ -79,9 +79,9 @@ from suwi.model.broker_config import BrokerConfig
 from suwi.model.features import GROUP_VERSION
 from suwi.model.ids import NodeId
 from suwi.net.dispatch import Handler
+from suwi.replica.peers import SuspectedBrokers
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.replica.replica_selector import RACK_AWARE, ReplicaSelector
-from suwi.replica.suspected_brokers import SuspectedBrokers
 from suwi.transaction.marker_appender import TxnMarkers
 from suwi.transaction.producer_ids import ProducerIds
 from suwi.transaction.transaction_coordinator import TransactionCoordinator

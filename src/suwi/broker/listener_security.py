@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from suwi.env import Disk, Env, Random
-from suwi.metadata.store import ABSENT, MetadataStore, Put
+from suwi.env import Disk, Env
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
 from suwi.model.listener_config import ListenerSpec
@@ -51,18 +50,6 @@ class ScramUsers:
         template = next(iter(known.values()), None)
         decoy = self.decoys.credential(mechanism, name, template)
         return known.get(name, decoy), name in known
-
-
-async def cluster_secrets(store: MetadataStore, random: Random, *keys: str) -> list[bytes]:
-    """The cluster's secrets under these keys of the store; missing ones are created."""
-    while True:
-        known = {key: await store.read(key) for key in keys}
-        missing = [key for key, entry in known.items() if entry is None]
-        if not missing:
-            return [entry.value for entry in known.values() if entry is not None]
-        # If several brokers start at once, only one of the conditional writes succeeds.
-        await store.write([Put(key, random.token(_KEY_BYTES), ABSENT) for key in missing])
-        await store.sync()
 
 
 class ListenerSecurity(NamedTuple):

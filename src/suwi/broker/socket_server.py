@@ -4,6 +4,8 @@
 Invariant: all listeners share one connection budget, whose limits follow the configuration.
 """
 
+import errno
+import socket
 from collections.abc import Sequence
 from functools import partial
 
@@ -94,3 +96,23 @@ class SocketServer:
 def _reachable(host: str) -> str:
     """Clients cannot connect to a wildcard address: advertise localhost instead."""
     return "localhost" if host in ("0.0.0.0", "::") else host
+
+
+def bind_problem(spec: ListenerSpec, error: OSError) -> str | None:
+    """A message for an error of binding a listener; None if the error has another cause.
+
+    An error of a file has a file name, an error of a socket does not.
+    """
+    if isinstance(error, socket.gaierror):
+        reason = f"the host name {spec.host!r} cannot be resolved"
+    elif error.filename is not None:
+        return None
+    elif error.errno == errno.EADDRINUSE:
+        reason = "another program, perhaps another broker, already listens there"
+    elif error.errno == errno.EADDRNOTAVAIL:
+        reason = "this machine does not have that address"
+    elif error.errno == errno.EACCES:
+        reason = "permission denied; ports below 1024 usually need more rights"
+    else:
+        return None
+    return f"cannot listen on {spec.address}: {reason}"

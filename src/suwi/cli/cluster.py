@@ -26,7 +26,6 @@ from suwi.cli.session import (
 from suwi.client.cluster import Cluster
 from suwi.client.cluster_status import describe_events
 from suwi.client.connection import ConnectionLost
-from suwi.local_cluster import removal
 from suwi.local_cluster.cluster import ClusterError, LocalCluster
 from suwi.local_cluster.layout import Layout, broker_name, read_state
 from suwi.local_cluster.process import ProcessState
@@ -408,7 +407,7 @@ def remove(cluster: LocalCluster, broker: _Id) -> None:
 
     It is refused while the broker has replicas. The files of the broker stay.
     """
-    removal.remove(cluster, broker)
+    cluster.remove(broker)
     say(f"{broker_name(broker)} is removed; its files are still there")
 
 

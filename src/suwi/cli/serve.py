@@ -26,6 +26,7 @@ from suwi.admin.server_properties import (
 )
 from suwi.broker.broker import Broker, BrokerFailed
 from suwi.broker.in_process import CannotStartBroker, configs_of, start_all, stop_all
+from suwi.broker.socket_server import bind_problem
 from suwi.cli.output import LOG_LEVELS, complain, set_up_logging
 from suwi.cli.session import MetricsHost, MetricsPort
 from suwi.controller.registration import IdInUse
@@ -45,7 +46,6 @@ from suwi.model.ids import NodeId
 from suwi.model.listener_config import (
     ListenerSpec,
     address,
-    bind_problem,
     parse_listeners,
     refuse_plain_text_beyond_loopback,
 )

@@ -37,8 +37,8 @@ from suwi.model.ids import NO_NODE, NO_TOPIC_ID
 from suwi.model.topic_names import INTERNAL_TOPICS, check_topic_name
 from suwi.net.answers import Answer, Exclusive, NoReply, Reply
 from suwi.net.dispatch import Request
+from suwi.replica.peers import SuspectedBrokers
 from suwi.replica.replica_manager import ReplicaManager
-from suwi.replica.suspected_brokers import SuspectedBrokers
 from suwi.wire.codec import encode_items, encode_response, join_items
 from suwi.wire.encoder import EncodedItems
 

@@ -97,6 +97,10 @@ class LogDirectories:
     def usable(self) -> list[LogDirectory]:
         return [d for d in self._all if d.state.offline_because is None]
 
+    def first_usable(self) -> str | None:
+        """The path of the first one that is usable now."""
+        return next((directory.path for directory in self.usable()), None)
+
     def directory_of(self, partition: TopicPartition, *, is_new: bool) -> LogDirectory:
         """The partition's directory; a new one is assigned if it has none. Raises
         KafkaStorageError.

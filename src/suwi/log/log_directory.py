@@ -7,7 +7,6 @@ Invariant: the clean-shutdown file exists only while no broker uses the director
 
 import json
 import logging
-from collections.abc import Callable, Iterable
 from contextlib import suppress
 from posixpath import dirname
 from typing import NamedTuple
@@ -105,7 +104,7 @@ class LogDirectory:
         self._files = files
         self._lock: Lock | None = None
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        self.checkpoints = OffsetCheckpoints(self._disk, path, self.state)
+        self.checkpoints = OffsetCheckpoints(self._disk, path, self.state, self._logs)
         self._running = RunningMark(self._disk, path)
 
     # -- opening -------------------------------------------------------------------------------
@@ -345,7 +344,7 @@ class LogDirectory:
 
     def mark_for_deletion(self, partition: TopicPartition) -> str | None:
         """Rename a partition's directory for deletion. Returns the path to be removed later."""
-        return self._rename(partition, names.delete_dir_name)
+        return self._rename(partition, names.DELETE_DIR)
 
     def mark_unknown_for_deletion(self, partition: TopicPartition) -> str | None:
         """As `mark_for_deletion`, without a topic id: a directory with records is set aside."""
@@ -354,13 +353,9 @@ class LogDirectory:
         self.set_aside(partition)
         return None
 
-    def forget_recovery_point(self, partition: TopicPartition) -> None:
-        """The recovery point may be an earlier topic's: it does not confirm these records."""
-        self.checkpoints.recovery_points.pop(partition, None)
-
     def set_aside(self, partition: TopicPartition) -> None:
         """Rename a partition's directory so that it is neither used nor removed."""
-        path = self._rename(partition, names.stray_dir_name)
+        path = self._rename(partition, names.STRAY_DIR)
         log.warning(
             "stray topic directory set aside", extra={"partition": str(partition), "path": path}
         )
@@ -377,9 +372,7 @@ class LogDirectory:
 
         return remove
 
-    def _rename(
-        self, partition: TopicPartition, name: Callable[[TopicPartition, str], str]
-    ) -> str | None:
+    def _rename(self, partition: TopicPartition, ending: str) -> str | None:
         opened = self._logs.pop(partition, None)
         directory = self.dir_of(partition)
         self.checkpoints.drop(partition)
@@ -389,38 +382,10 @@ class LogDirectory:
         self._files.forget_dir(directory)
         if not self._disk.exists(directory):
             return None
-        renamed = self._at(name(partition, self._env.random.uuid().hex))
+        unique = self._env.random.uuid().hex
+        renamed = self._at(names.renamed_dir_name(partition, unique, ending))
         self._disk.rename(directory, renamed)
         return renamed
-
-    # -- checkpoints ---------------------------------------------------------------------------
-
-    @property
-    def recovery_points_moved(self) -> bool:
-        """Whether a log was synced since its recovery point was written, by whomever."""
-        written = self.checkpoints.recovery_points
-        return any(
-            written.get(partition, 0) != opened.recovery_point
-            for partition, opened in self._logs.items()
-        )
-
-    def recovery_points_job(self) -> Job:
-        return self.checkpoints.recovery_points_job(self._logs.values())
-
-    def start_offsets_job(self) -> Job:
-        return self.checkpoints.start_offsets_job(self._logs.values())
-
-    def cleaner_offsets_job(self) -> Job:
-        return self.checkpoints.cleaner_offsets_job(self._logs.values())
-
-    def write_high_watermarks(self, known: Iterable[tuple[TopicPartition, Offset]]) -> bool:
-        return self.checkpoints.write(self.checkpoints.high_watermarks_job(known))
-
-    def write_recovery_points(self) -> bool:
-        return self.checkpoints.write(self.recovery_points_job())
-
-    def write_start_offsets(self) -> bool:
-        return self.checkpoints.write(self.start_offsets_job())
 
     # -- closing -------------------------------------------------------------------------------
 
@@ -428,8 +393,10 @@ class LogDirectory:
         """Release the directory. `clean`: everything was synced, so mark a clean shutdown."""
         if self._lock is None:
             return  # It was never locked.
+        checkpoints = self.checkpoints
         whole = clean and self.state.offline_because is None
-        if whole and self.write_recovery_points() and self.write_start_offsets():
+        whole = whole and checkpoints.write(checkpoints.recovery_points_job())
+        if whole and checkpoints.write(checkpoints.start_offsets_job()):
             self._mark_clean()
         self._files.forget_tree(self.path)
         self._lock.release()

@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 from suwi.env import Disk, File
 from suwi.log import names
-from suwi.log.directory_state import NO_DESCRIPTORS
-from suwi.log.epoch_checkpoint import EpochCheckpoint
+from suwi.log.directory_state import NO_DESCRIPTORS, PartitionDirectory
+from suwi.log.leader_epoch_cache import EpochCheckpoint
 from suwi.log.log_segments import LogSegments
-from suwi.log.partition_directory import PartitionDirectory
 from suwi.model.ids import Offset
 
 _SEGMENTS_PER_JOB = 50

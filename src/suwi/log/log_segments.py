@@ -17,8 +17,8 @@ from suwi.env import Disk, FileRegion
 from suwi.env.problems import ProblemKind
 from suwi.log import names
 from suwi.log.damage import Damage
+from suwi.log.directory_state import PartitionDirectory
 from suwi.log.file_cache import FileCache
-from suwi.log.partition_directory import PartitionDirectory
 from suwi.log.segment import RELATIVE_OFFSET_MAX, Located, Segment
 from suwi.log.sliced_work import Steps
 from suwi.log.txn_index import AbortedTxn

@@ -15,8 +15,9 @@ SWAP = ".swap"
 DAMAGED = ".damaged"
 """Suwi's own: a file of a damaged log that was discarded, kept until its replica is in sync."""
 DELETE_DIR = "-delete"
+"""The directory of a deleted partition, to be removed."""
 STRAY_DIR = "-stray"
-"""A directory that was set aside. Only the operator removes it."""
+"""A directory with records of an unknown topic. Only the operator removes it."""
 
 SEGMENT_FILES = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 """The files of one segment, in the order of their renames."""
@@ -71,18 +72,9 @@ def partition_dir_name(partition: TopicPartition) -> str:
     return f"{partition.topic}-{partition.partition}"
 
 
-def delete_dir_name(partition: TopicPartition, unique: str) -> str:
-    """`orders-0.{unique}-delete`: a deleted partition, to be removed."""
-    return _renamed_dir_name(partition, unique, DELETE_DIR)
-
-
-def stray_dir_name(partition: TopicPartition, unique: str) -> str:
-    """`orders-0.{unique}-stray`: records of an unknown topic, to be kept."""
-    return _renamed_dir_name(partition, unique, STRAY_DIR)
-
-
-def _renamed_dir_name(partition: TopicPartition, unique: str, ending: str) -> str:
-    """A long topic name is truncated so that the whole name stays within 255 bytes."""
+def renamed_dir_name(partition: TopicPartition, unique: str, ending: str) -> str:
+    """`orders-0.{unique}-delete` or `-stray`. A long topic name is truncated so that the whole name
+    stays within 255 bytes."""
     suffix = f"-{partition.partition}.{unique}{ending}"
     return partition.topic[: 255 - len(suffix)] + suffix
 

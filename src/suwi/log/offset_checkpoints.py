@@ -7,7 +7,7 @@ Invariant: a file is never overwritten with older offsets.
 import contextlib
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from suwi.env import Disk
@@ -37,11 +37,18 @@ class Due(NamedTuple):
 
 
 class OffsetCheckpoints:
-    def __init__(self, disk: Disk, path: str, state: DirectoryState) -> None:
-        """`path` and `state` are those of the data directory."""
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        state: DirectoryState,
+        logs: Mapping[TopicPartition, PartitionLog],
+    ) -> None:
+        """`path`, `state` and the open `logs` are those of the data directory."""
         self._disk = disk
         self._path = path
         self._state = state
+        self._logs = logs
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         self.recovery_points: dict[TopicPartition, Offset] = {}
         self.start_offsets: dict[TopicPartition, Offset] = {}
@@ -117,7 +124,7 @@ class OffsetCheckpoints:
             # The writes may already be in progress for another partition.
             for due in self._forgetting:
                 if not self.is_written(due):
-                    yield self.job_for(due)
+                    yield self.job_for(due.checkpoint)
         except OSError as error:
             # After a full disk the next checkpoint write removes them.
             self._state.failed(error)
@@ -158,34 +165,38 @@ class OffsetCheckpoints:
         """
         for partition in partitions:
             self.cleaned_to.setdefault(partition, Offset(0))
-        self._job(names.CLEANER_OFFSETS)()
+        self.job_for(names.CLEANER_OFFSETS)()
 
     # -- writing -------------------------------------------------------------------------------
 
     def high_watermarks_job(self, known: Iterable[tuple[TopicPartition, Offset]]) -> Job:
         """Update the high watermarks. Returns a job that writes them, also in a thread."""
         self.high_watermarks.update(known)
-        return self._job(names.HIGH_WATERMARKS)
+        return self.job_for(names.HIGH_WATERMARKS)
 
-    def recovery_points_job(self, logs: Iterable[PartitionLog]) -> Job:
+    @property
+    def recovery_points_moved(self) -> bool:
+        """Whether a log was synced since its recovery point was written, by whomever."""
+        written = self.recovery_points
+        return any(written.get(tp, 0) != each.recovery_point for tp, each in self._logs.items())
+
+    def recovery_points_job(self) -> Job:
         """Write the recovery point of each log."""
-        self.recovery_points.update((opened.partition, opened.recovery_point) for opened in logs)
-        return self._job(names.RECOVERY_POINTS)
+        self.recovery_points.update({tp: each.recovery_point for tp, each in self._logs.items()})
+        return self.job_for(names.RECOVERY_POINTS)
 
-    def start_offsets_job(self, logs: Iterable[PartitionLog]) -> Job:
+    def start_offsets_job(self) -> Job:
         """Write the start offset of each log."""
-        for opened in logs:
+        for opened in self._logs.values():
             self._note_start(opened)
-        return self._job(names.LOG_START_OFFSETS)
+        return self.job_for(names.LOG_START_OFFSETS)
 
-    def cleaner_offsets_job(self, logs: Iterable[PartitionLog]) -> Job:
+    def cleaner_offsets_job(self) -> Job:
         """Write the cleaner offset of each compacted log."""
-        self.cleaned_to.update(
-            (opened.partition, opened.cleaned_to)
-            for opened in logs
-            if opened.partition in self.cleaned_to or opened.config.is_compacted
-        )
-        return self._job(names.CLEANER_OFFSETS)
+        for tp, opened in self._logs.items():
+            if tp in self.cleaned_to or opened.config.is_compacted:
+                self.cleaned_to[tp] = opened.cleaned_to
+        return self.job_for(names.CLEANER_OFFSETS)
 
     def _due(self, name: str) -> Due:
         self._version += 1
@@ -194,11 +205,7 @@ class OffsetCheckpoints:
     def is_written(self, due: Due) -> bool:
         return self._written.get(due.checkpoint, 0) >= due.version
 
-    def job_for(self, due: Due) -> Job:
-        """Writes the checkpoint that is due, with all later changes."""
-        return self._job(due.checkpoint)
-
-    def _job(self, name: str) -> Job:
+    def job_for(self, name: str) -> Job:
         """Write the offsets as they are now, or those of a later job: one write serves all jobs
         that wait for it, which may be thousands. Raises OSError."""
         offsets = dict(self._offsets[name])

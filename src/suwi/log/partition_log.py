@@ -11,10 +11,10 @@ from functools import partial
 from typing import NamedTuple
 
 from suwi.log.damage import Damage, Rereads
-from suwi.log.epoch_checkpoint import EpochCheckpoint
+from suwi.log.directory_state import PartitionDirectory
+from suwi.log.leader_epoch_cache import EpochCheckpoint
 from suwi.log.log_durability import LogDurability
 from suwi.log.log_segments import SEGMENTS_AT_ONCE, LogSegments, LogSlice, must_roll
-from suwi.log.partition_directory import PartitionDirectory
 from suwi.log.producer_snapshot import (
     find_snapshots,
     loading_producers,

@@ -16,12 +16,10 @@ from suwi.log import checkpoints, names
 from suwi.log.batch_scan import Row, first_header, scan_headers, scan_rows
 from suwi.log.cleaned_segment import complete_swaps
 from suwi.log.damage import Damage
-from suwi.log.directory_state import DirectoryState
-from suwi.log.epoch_checkpoint import EpochCheckpoint
+from suwi.log.directory_state import DirectoryState, PartitionDirectory
 from suwi.log.file_cache import FileCache
-from suwi.log.leader_epoch_cache import LeaderEpochCache
+from suwi.log.leader_epoch_cache import EpochCheckpoint, LeaderEpochCache
 from suwi.log.log_segments import SEGMENTS_AT_ONCE, mark_deleted, remove_files
-from suwi.log.partition_directory import PartitionDirectory
 from suwi.log.partition_log import PartitionLog
 from suwi.log.producer_snapshot import (
     loading_producers,

@@ -208,23 +208,10 @@ class ImageBuilder:
         self._events: Mapping[int, bytes] = MappingProxyType({})
         self._group_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
-    def load(self, sequence: int, entries: Mapping[str, bytes]) -> ClusterImage:
-        self._entries = dict(entries)
-        self._shards = {}
-        names = [key.removeprefix(TOPICS) for key in entries if key.startswith(TOPICS)]
-        self._topics = {name: self._read_topic(name) for name in sorted(names)}
-        self._scram = self._read_scram()
-        self._registered = self._read_brokers()
-        self._deleted_ids = {
-            key: _decode_ids(value) for key, value in entries.items() if key.startswith(DELETIONS)
-        }
-        self._events = self._read_events()
-        self._group_configs = self._read_group_configs()
-        return self._image(sequence)
-
     def apply(self, sequence: int, values: Mapping[str, bytes | None]) -> ClusterImage:
-        """The image after a change; a value is None if its key was deleted."""
-        changed_topics: dict[str, None] = {}
+        """The image after a change, or of all entries for a new builder; a value is None if its key
+        was deleted."""
+        changed_topics: set[str] = set()
         for key, value in values.items():
             if value is None:
                 self._entries.pop(key, None)
@@ -236,7 +223,7 @@ class ImageBuilder:
                     self._deleted_ids[key] = _decode_ids(value)
             if key.startswith((TOPICS, PARTITIONS)):
                 self._shards.pop(key, None)
-                changed_topics[key.split("/")[1]] = None
+                changed_topics.add(key.split("/")[1])
         if any(key.startswith(SCRAM) for key in values):
             self._scram = self._read_scram()
         if any(key.startswith(LIVE) for key in values):
@@ -245,7 +232,7 @@ class ImageBuilder:
             self._events = self._read_events()
         if any(key.startswith(GROUP_CONFIGS) for key in values):
             self._group_configs = self._read_group_configs()
-        for name in changed_topics:
+        for name in sorted(changed_topics):
             if TOPICS + name in self._entries:
                 self._topics[name] = self._read_topic(name)
             else:

@@ -150,7 +150,8 @@ class MetadataFollower:
             log.warning("stale metadata snapshot ignored", extra={"sequence": snapshot.sequence})
             return
         entries = {key: entry.value for key, entry in snapshot.entries.items()}
-        await self._publish(self._builder.load(snapshot.sequence, entries))
+        self._builder = ImageBuilder()
+        await self._publish(self._builder.apply(snapshot.sequence, entries))
 
     async def _read_controller(self) -> None:
         controller = await self._store.current_controller()

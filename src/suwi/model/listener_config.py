@@ -1,8 +1,6 @@
 """Parses Kafka's listener keys: the addresses a broker binds and those it advertises."""
 
-import errno
 import ipaddress
-import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -135,23 +133,3 @@ def refuse_plain_text_beyond_loopback(specs: Sequence[ListenerSpec]) -> None:
                 f"{how}; listen on 127.0.0.1, use the protocol SSL or SASL_SSL, or add "
                 "--insecure to allow it"
             )
-
-
-def bind_problem(spec: ListenerSpec, error: OSError) -> str | None:
-    """A message for an error of binding a listener; None if the error has another cause.
-
-    An error of a file has a file name, an error of a socket does not.
-    """
-    if isinstance(error, socket.gaierror):
-        reason = f"the host name {spec.host!r} cannot be resolved"
-    elif error.filename is not None:
-        return None
-    elif error.errno == errno.EADDRINUSE:
-        reason = "another program, perhaps another broker, already listens there"
-    elif error.errno == errno.EADDRNOTAVAIL:
-        reason = "this machine does not have that address"
-    elif error.errno == errno.EACCES:
-        reason = "permission denied; ports below 1024 usually need more rights"
-    else:
-        return None
-    return f"cannot listen on {spec.address}: {reason}"

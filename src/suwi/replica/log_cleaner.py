@@ -162,7 +162,7 @@ class LogCleaner:
         for directory in self._directories.usable():
             if directory.holds(partition_log.partition):
                 try:
-                    await in_thread(directory.cleaner_offsets_job())
+                    await in_thread(directory.checkpoints.cleaner_offsets_job())
                 except OSError as error:
                     directory.state.failed(error)
 

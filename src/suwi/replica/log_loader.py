@@ -84,7 +84,8 @@ class LogLoader:
         elif topic_id is not None or self.adopts:
             return
         elif tp.topic in self.replicas.image.topics:
-            directory.forget_recovery_point(tp)
+            # It may be an earlier topic's: it does not confirm these records.
+            directory.checkpoints.recovery_points.pop(tp, None)
             return
         else:
             path = directory.mark_unknown_for_deletion(tp)

@@ -245,8 +245,8 @@ class LogManager:
 
     async def _write_recovery_points(self) -> None:
         for directory in self._directories.usable():
-            if directory.recovery_points_moved:
-                await self._in_thread(directory, directory.recovery_points_job())
+            if directory.checkpoints.recovery_points_moved:
+                await self._in_thread(directory, directory.checkpoints.recovery_points_job())
 
     async def _write_start_offsets(self) -> None:
         logs = [partition.log_as_it_is for partition in self._replicas if partition.is_open]
@@ -255,7 +255,7 @@ class LogManager:
             for partition_log in moved:
                 partition_log.start_moved = False
             for directory in self._directories.usable():
-                await self._in_thread(directory, directory.start_offsets_job())
+                await self._in_thread(directory, directory.checkpoints.start_offsets_job())
 
     async def _in_thread(self, directory: LogDirectory, job: Callable[[], None]) -> None:
         try:

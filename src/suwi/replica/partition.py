@@ -14,7 +14,6 @@ from math import inf
 
 from suwi.log.log_segments import LogSlice
 from suwi.log.partition_log import Appended, PartitionLog
-from suwi.log.producer_state import ProducerStates
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import (
     BrokerError,
@@ -34,7 +33,7 @@ from suwi.replica.leader_state import UNKNOWN_EPOCH, LeaderState
 from suwi.replica.log_sync import LogSyncer
 from suwi.replica.log_validator import validation_rules_of
 from suwi.replica.partition_storage import PartitionStorage
-from suwi.replica.partition_transactions import PartitionTransactions
+from suwi.replica.partition_transactions import CheckProducers, PartitionTransactions
 from suwi.replica.replica_log import PartitionContext, ReplicaLog
 
 log = logging.getLogger(__name__)
@@ -267,7 +266,9 @@ class Partition:
     @property
     def transactions(self) -> PartitionTransactions:
         if self._transactions is None:
-            self._transactions = PartitionTransactions(self)
+            self._transactions = PartitionTransactions(
+                self.replica_log, self.append, self.check_enough_replicas
+            )
         return self._transactions
 
     def check_enough_replicas(self) -> None:
@@ -285,7 +286,7 @@ class Partition:
         batch: memoryview,
         header: BatchHeader,
         now_ms: int,
-        check: Callable[[ProducerStates], None] | None = None,
+        check: CheckProducers | None = None,
     ) -> Appended:
         """Append a batch that `validate` accepted; changes it in place. Raises a `BrokerError`.
 

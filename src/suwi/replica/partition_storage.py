@@ -101,7 +101,7 @@ class PartitionStorage:
             if not checkpoints.is_written(due):
                 state.check()
                 try:
-                    yield checkpoints.job_for(due)
+                    yield checkpoints.job_for(due.checkpoint)
                 except OSError as error:
                     raise state.failed(error) from error
             self._due = [other for other in self._due if not checkpoints.is_written(other)]

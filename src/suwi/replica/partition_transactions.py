@@ -8,9 +8,9 @@ in the same step as the append; any transactional append and any marker makes th
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, TypeAlias
 
-from suwi.log.partition_log import Appended, PartitionLog
+from suwi.log.partition_log import Appended
 from suwi.log.producer_state import ProducerStates
 from suwi.model.errors import (
     InvalidProducerEpoch,
@@ -18,11 +18,13 @@ from suwi.model.errors import (
     NotLeaderOrFollower,
     OutOfOrderSequence,
 )
-from suwi.model.ids import NO_SEQUENCE, LeaderEpoch, Offset, ProducerId, TopicPartition
+from suwi.model.ids import NO_SEQUENCE, Offset, ProducerId
 from suwi.records.batch import BatchHeader, read_header
 from suwi.records.builder import build_marker
 from suwi.records.record import MarkerType
+from suwi.replica.replica_log import ReplicaLog
 
+CheckProducers: TypeAlias = Callable[[ProducerStates], None]
 _GUARDS_MAX: Final = 10_000
 """Of producers that never append what they asked to verify, the oldest are forgotten."""
 _STRICT_MARKERS_FROM: Final = 2
@@ -60,39 +62,19 @@ NOT_VERIFIED: Final = VerificationGuard(-1, NO_SEQUENCE, -1, is_implicit=False)
 """In place of a guard where `transaction.partition.verification.enable` is false."""
 
 
-class LedPartition(Protocol):
-    """What is used of the `Partition`."""
-
-    partition: TopicPartition
-
-    @property
-    def is_leader(self) -> bool: ...
-
-    @property
-    def leader_epoch(self) -> LeaderEpoch: ...
-
-    @property
-    def log(self) -> PartitionLog: ...
-
-    @property
-    def high_watermark(self) -> Offset: ...
-
-    def check_enough_replicas(self) -> None: ...
-
-    def append(
-        self,
-        batch: memoryview,
-        header: BatchHeader,
-        now_ms: int,
-        check: Callable[[ProducerStates], None] | None = None,
-    ) -> Appended: ...
-
-
 class PartitionTransactions:
-    __slots__ = ("_guards", "_partition")
+    __slots__ = ("_append", "_check_enough_replicas", "_guards", "_replica_log")
 
-    def __init__(self, partition: LedPartition) -> None:
-        self._partition = partition
+    def __init__(
+        self,
+        replica_log: ReplicaLog,
+        append: Callable[[memoryview, BatchHeader, int, CheckProducers | None], Appended],
+        check_enough_replicas: Callable[[], None],
+    ) -> None:
+        """Both functions are the `Partition`'s."""
+        self._replica_log = replica_log
+        self._append = append
+        self._check_enough_replicas = check_enough_replicas
         self._guards: dict[int, VerificationGuard] = {}
 
     # -- verification --------------------------------------------------------------------------
@@ -104,11 +86,10 @@ class PartitionTransactions:
 
         Raises a `BrokerError` if this broker is not the leader or the log is not ready.
         """
-        partition = self._partition
-        producer = partition.log.producers.get(ProducerId(producer_id))
+        producer = self._replica_log.get_ready().producers.get(ProducerId(producer_id))
         if producer is not None and producer.has_open_txn_in(epoch):
             return None
-        leader_epoch = partition.leader_epoch
+        leader_epoch = self._replica_log.leader_epoch
         guard = self._guards.get(producer_id)
         if guard is None or guard.leader_epoch != leader_epoch:
             self._guards.pop(producer_id, None)
@@ -127,12 +108,12 @@ class PartitionTransactions:
         self, producer_id: int, epoch: int, sequence: int, guard: VerificationGuard | None
     ) -> None:
         """Whether a batch may be appended. Raises InvalidTxnState or OutOfOrderSequence."""
-        partition = self._partition
-        producer = partition.log.producers.get(ProducerId(producer_id))
+        replica_log = self._replica_log
+        producer = replica_log.get_ready().producers.get(ProducerId(producer_id))
         if guard is NOT_VERIFIED or (producer is not None and producer.has_open_txn_in(epoch)):
             return
-        if guard is not None and guard.leader_epoch != partition.leader_epoch:
-            raise NotLeaderOrFollower(f"{partition.partition} has a new leader epoch")
+        if guard is not None and guard.leader_epoch != replica_log.leader_epoch:
+            raise NotLeaderOrFollower(f"{replica_log.partition} has a new leader epoch")
         if guard is None or self._guards.get(producer_id) is not guard:
             raise InvalidTxnState(f"the batch is not part of an open transaction of {producer_id}")
         if epoch != guard.epoch:
@@ -158,7 +139,7 @@ class PartitionTransactions:
         header: BatchHeader,
         now_ms: int,
         guard: VerificationGuard | None,
-        check_first: Callable[[ProducerStates], None] | None = None,
+        check_first: CheckProducers | None = None,
     ) -> Appended:
         """As `Partition.append`, for a transactional batch."""
         producer_id, epoch = header.producer_id, header.producer_epoch
@@ -170,7 +151,7 @@ class PartitionTransactions:
             if producers.check(header) is None:
                 self.check(producer_id, epoch, header.base_sequence, guard)
 
-        appended = self._partition.append(batch, header, now_ms, check)
+        appended = self._append(batch, header, now_ms, check)
         if not appended.is_duplicate:
             self._guards.pop(producer_id, None)
         return appended
@@ -178,11 +159,11 @@ class PartitionTransactions:
     def append_marker(self, marker: TxnMarker, now_ms: int) -> Offset | None:
         """Append a marker; the offset after it, or None if it is there already. Raises a
         `BrokerError`, as `ProducerStates.check_marker` does."""
-        partition = self._partition
-        if not partition.is_leader:
-            raise NotLeaderOrFollower(f"{partition.partition} is not led by this broker")
-        partition.check_enough_replicas()
-        producers = partition.log.producers
+        replica_log = self._replica_log
+        if replica_log.leader_replica is None:
+            raise NotLeaderOrFollower(f"{replica_log.partition} is not led by this broker")
+        self._check_enough_replicas()
+        producers = replica_log.get_ready().producers
         is_strict = marker.transaction_version >= _STRICT_MARKERS_FROM
         is_new = producers.check_marker(
             marker.producer_id,
@@ -194,7 +175,7 @@ class PartitionTransactions:
         self._void_guard(marker, has_next_epoch=is_strict)
         if not is_new:
             return None
-        producers.forget_ended_txns(partition.high_watermark)
+        producers.forget_ended_txns(replica_log.high_watermark)
         batch = memoryview(
             build_marker(
                 MarkerType.COMMIT if marker.commits else MarkerType.ABORT,
@@ -204,7 +185,7 @@ class PartitionTransactions:
                 timestamp=now_ms,
             )
         )
-        return Offset(partition.append(batch, read_header(batch), now_ms).last_offset + 1)
+        return Offset(self._append(batch, read_header(batch), now_ms, None).last_offset + 1)
 
     def _void_guard(self, marker: TxnMarker, *, has_next_epoch: bool) -> None:
         """A late batch must not open what the marker ended, even where nothing was open (T1, T2).

@@ -8,9 +8,9 @@ Invariant: the file is never ahead of the metadata that this broker has seen.
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 
 from suwi.env import Disk
-from suwi.log.log_directories import LogDirectories
 from suwi.metadata.image import ClusterImage
 from suwi.metadata.store import StoreRolledBack
 
@@ -21,9 +21,10 @@ _INTERVAL_S = 1.0
 
 
 class MetadataPosition:
-    def __init__(self, disk: Disk, directories: LogDirectories) -> None:
+    def __init__(self, disk: Disk, directory: Callable[[], str | None]) -> None:
+        """`directory`: the first data directory that is usable now, if there is one."""
         self._disk = disk
-        self._directories = directories
+        self._directory = directory
         self._is_checked = False
         self._written = self._seen = 0
         self._written_s = 0.0
@@ -49,7 +50,7 @@ class MetadataPosition:
             self.write()
 
     def write(self) -> None:
-        if not self._is_checked or self._written == self._seen or not self._directories.usable():
+        if not self._is_checked or self._written == self._seen or self._directory() is None:
             return
         self._written_s = asyncio.get_running_loop().time()
         try:
@@ -59,4 +60,4 @@ class MetadataPosition:
             log.warning("metadata position not written", extra={"reason": str(error)})
 
     def _path(self) -> str:
-        return f"{self._directories.usable()[0].path}/{_FILE}"
+        return f"{self._directory()}/{_FILE}"

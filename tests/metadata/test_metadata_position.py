@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from suwi.broker.metadata_position import MetadataPosition
 from suwi.env import local_env
 from suwi.log.file_cache import FileCache
 from suwi.log.log_directories import LogDirectories
 from suwi.metadata.image import ClusterImage
+from suwi.metadata.metadata_position import MetadataPosition
 from suwi.metadata.store import StoreRolledBack
 
 
@@ -21,7 +21,7 @@ def opened(folder: Path) -> Iterator[MetadataPosition]:
     directories = LogDirectories(env, [str(folder)], FileCache(env.disk, 10))
     directories.open()
     try:
-        yield MetadataPosition(env.disk, directories)
+        yield MetadataPosition(env.disk, directories.first_usable)
     finally:
         for directory in directories:
             directory.close(clean=True)

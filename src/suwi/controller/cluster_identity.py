@@ -1,4 +1,7 @@
-"""Which cluster this broker belongs to: what its data directories say, and the metadata store."""
+"""What all brokers of a cluster share, created by the first: the cluster id, and secrets.
+
+`identify` compares the cluster id in the metadata store with what the data directories say.
+"""
 
 from suwi.env import Random
 from suwi.log.checkpoints import ForeignDirectory, Identity, topic_id_text
@@ -7,6 +10,8 @@ from suwi.metadata.image import CLUSTER, FEATURES, encode_features
 from suwi.metadata.store import ABSENT, MetadataStore, Put
 from suwi.model.features import NEW_CLUSTER
 from suwi.model.ids import NodeId
+
+_SECRET_BYTES = 32
 
 
 async def identify(
@@ -40,4 +45,16 @@ async def _cluster_id(directories: LogDirectories, store: MetadataStore, random:
         new = own or topic_id_text(random.uuid())
         features = Put(FEATURES, encode_features(NEW_CLUSTER), ABSENT)
         await store.write([Put(CLUSTER, new.encode(), ABSENT), features])
+        await store.sync()
+
+
+async def cluster_secrets(store: MetadataStore, random: Random, *keys: str) -> list[bytes]:
+    """The cluster's secrets under these keys of the store; missing ones are created."""
+    while True:
+        known = {key: await store.read(key) for key in keys}
+        missing = [key for key, entry in known.items() if entry is None]
+        if not missing:
+            return [entry.value for entry in known.values() if entry is not None]
+        # If several brokers start at once, only one of the conditional writes succeeds.
+        await store.write([Put(key, random.token(_SECRET_BYTES), ABSENT) for key in missing])
         await store.sync()
