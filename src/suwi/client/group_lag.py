@@ -6,7 +6,7 @@ lies in is fetched, for as many partitions in one request as their batches allow
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from suwi.client.cluster import Cluster
 from suwi.client.fetching import ReadSettings, Wanted, fetch_from
@@ -68,8 +68,7 @@ async def find_lags(
             unread[partition] = max(offset, start.offset)
     if with_age:
         for partition, timestamp in (await _timestamps(cluster, unread)).items():
-            lag = lags[partition]
-            lags[partition] = Lag(lag.committed, lag.start, lag.end, timestamp)
+            lags[partition] = replace(lags[partition], first_unread_ms=timestamp)
     return {partition: lags[partition] for partition in committed}
 
 
