@@ -102,11 +102,7 @@ class LogReader:
         self.unreadable += 1
         log.error(
             "coordinator record skipped",
-            extra={
-                "partition": str(self._log.partition),
-                "offset": offset,
-                "reason": str(error),
-            },
+            extra={"partition": str(self._log.partition), "offset": offset, "reason": str(error)},
         )
 
     def _records(

@@ -544,10 +544,7 @@ def append_assignment(
 
 
 def append_regex(
-    event: Event,
-    group_id: str,
-    regex: str,
-    value: ConsumerGroupRegularExpressionValue | None,
+    event: Event, group_id: str, regex: str, value: ConsumerGroupRegularExpressionValue | None
 ) -> None:
     event.append(ConsumerGroupRegularExpressionKey(group_id, regex), value)
 

@@ -99,10 +99,7 @@ class _HasUserData(Exception):
 
 
 def _to_consumer(
-    classic: ClassicGroup,
-    member: ClassicMember,
-    topics: Topics,
-    claimed: set[tuple[TopicId, int]],
+    classic: ClassicGroup, member: ClassicMember, topics: Topics, claimed: set[tuple[TopicId, int]]
 ) -> ConsumerGroupMember:
     # One that has just joined may not support what the others have agreed on before.
     metadata = member.metadata_for(classic.protocol or "") or member.protocols[0].metadata
@@ -141,10 +138,7 @@ def _to_consumer(
 
 
 def _append_group(
-    event: Event,
-    group_id: str,
-    epoch: int,
-    members: Sequence[ConsumerGroupMember],
+    event: Event, group_id: str, epoch: int, members: Sequence[ConsumerGroupMember]
 ) -> Slices[None]:
     if not members:
         return

@@ -32,10 +32,9 @@ from suwi.group.consumer_group import (
     regex_timer,
 )
 from suwi.group.consumer_regexes import Regexes
-from suwi.group.consumer_targets import Targets
 from suwi.group.history import Cause, Rebalance, Trigger
 from suwi.group.reconciliation import reconcile
-from suwi.group.target_assignment import Job, metadata_hash, topic_ids
+from suwi.group.target_assignment import Job, Targets, metadata_hash, topic_ids
 
 _NO_VERSION: Final = -1
 

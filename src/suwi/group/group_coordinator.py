@@ -19,9 +19,8 @@ from suwi.group.classic_group import ClassicGroup, subscribed_topics
 from suwi.group.classic_join import ClassicGroupConfig
 from suwi.group.consumer_group import ConsumerGroupConfig
 from suwi.group.group_coordinator_shard import GROUP_RECORDS, GroupConfig, GroupCoordinatorShard
-from suwi.group.history import History, Rebalance, Trigger
+from suwi.group.history import History, Rebalance, TopicChanges, Trigger
 from suwi.group.offset_requests import OffsetsCommitted
-from suwi.group.topic_changes import TopicChanges
 from suwi.metadata.image import ClusterImage, NewTopic
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError

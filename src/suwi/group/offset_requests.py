@@ -24,11 +24,7 @@ from suwi.group.classic_join import check_member
 from suwi.group.consumer_group import ConsumerGroup, append_group_tombstones
 from suwi.group.consumer_validation import CommitFence, fence_commit
 from suwi.group.groups import Group, Groups
-from suwi.group.offset_manager import (
-    EXPIRED_PER_EVENT,
-    EXPIRY_CHECKED_PER_EVENT,
-    OffsetToCommit,
-)
+from suwi.group.offset_manager import EXPIRED_PER_EVENT, EXPIRY_CHECKED_PER_EVENT, OffsetToCommit
 from suwi.group.offset_records import OffsetCommitValue
 from suwi.group.offsets import Partition
 from suwi.metadata.image import Topic

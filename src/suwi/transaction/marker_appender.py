@@ -1,6 +1,6 @@
 """Appends transaction markers to the partitions that this broker leads.
 
-`append_markers` serves WriteTxnMarkers, and the transaction coordinator for partitions of its own
+`append_all` serves WriteTxnMarkers, and the transaction coordinator for partitions of its own
 broker. A partition of a coordinator is written by its shard only, so that markers are applied
 before they are answered (hazard T13). A partition that cannot commit is not waited for long: the
 other transactions of the request would wait with it. The next attempt goes on waiting.
@@ -22,7 +22,7 @@ from suwi.env import Clock
 from suwi.env.slices import in_slices
 from suwi.metadata.store import Unavailable
 from suwi.model.errors import BrokerError, InvalidRequest, InvalidTopic, error_of
-from suwi.model.ids import ProducerId, TopicPartition
+from suwi.model.ids import TopicPartition
 from suwi.model.topic_names import INTERNAL_TOPICS
 from suwi.replica.partition_transactions import TxnMarker
 from suwi.replica.replica_manager import ReplicaManager
@@ -62,31 +62,13 @@ class TxnMarkers:
         self._uncommitted: dict[tuple[TopicPartition, TxnMarker], _Outcome] = {}
         """Of the markers that were appended and not committed when they had to be answered."""
 
-    async def append_markers(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        commits: bool,
-        transaction_version: int,
-        partitions: Iterable[TopicPartition],
-    ) -> Errors:
-        """The error of each partition, when its marker is committed or refused."""
-        marker = TxnMarker(
-            ProducerId(producer_id), producer_epoch, coordinator_epoch, commits, transaction_version
-        )
-        (errors,) = await self.append_all([(marker, partitions)])
-        return errors
-
     async def append_all(
         self, asked: Iterable[tuple[TxnMarker, Iterable[TopicPartition]]]
     ) -> list[Errors]:
-        """As `append_markers`, for each marker; all are appended before any is waited for."""
+        """For each marker the error of each partition, when it is committed or refused. All are
+        appended before any is waited for."""
         markers = [
-            (
-                marker,
-                [tp async for tp in in_slices(dict.fromkeys(partitions), _PER_SLICE)],
-            )
+            (marker, [tp async for tp in in_slices(dict.fromkeys(partitions), _PER_SLICE)])
             async for marker, partitions in in_slices(asked, _PER_SLICE)
         ]
         results = await self._append_all(markers)

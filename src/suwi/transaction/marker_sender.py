@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
@@ -22,6 +22,7 @@ from suwi.metadata.image import ClusterImage
 from suwi.metadata.store import Unavailable
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, PartitionIndex, TopicPartition
+from suwi.replica.partition_transactions import TxnMarker
 from suwi.replica.peers import Peers
 from suwi.transaction.transaction_metadata import MarkersToSend
 from suwi.transaction.transaction_records import in_order
@@ -64,17 +65,10 @@ _EXPECTED: Final = frozenset(
 Errors = dict[TopicPartition, ErrorCode]
 
 
-class AppendMarkers(Protocol):
-    def __call__(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        commits: bool,
-        transaction_version: int,
-        partitions: Iterable[TopicPartition],
-    ) -> Awaitable[Errors]:
-        """Append to partitions of this broker: the error of each, when it is committed."""
+AppendMarkers: TypeAlias = Callable[
+    [Iterable[tuple[TxnMarker, Iterable[TopicPartition]]]], Awaitable[list[Errors]]
+]
+"""Appends to partitions of this broker: `TxnMarkers.append_all`."""
 
 
 class Metadata(Protocol):
@@ -280,14 +274,13 @@ class TransactionMarkers:
     def _append_here(self, unwritten: _Unwritten, partitions: list[TopicPartition]) -> None:
         async def append() -> None:
             markers = unwritten.markers
-            errors = await self._append_markers(
-                markers.producer.id,
-                markers.producer.epoch,
+            marker = TxnMarker(
+                *markers.producer,
                 unwritten.coordinator_epoch,
                 markers.is_commit,
                 markers.transaction_version,
-                partitions,
             )
+            (errors,) = await self._append_markers([(marker, partitions)])
             self._settle(unwritten, partitions, errors)
 
         def failed(_error: Exception) -> None:

@@ -1,14 +1,11 @@
 """The transaction coordinator of a broker: its shards, its internal topic, and its markers.
 
-Handlers ask `runtime` for the shard of a transactional id. `add_partitions` is for partitions that
-this broker leads itself, without a socket.
+Handlers ask `runtime` for the shard of a transactional id.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
-
-from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.coordinator.shard import Shard
@@ -20,16 +17,15 @@ from suwi.metadata.image import ClusterImage, NewTopic
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError
-from suwi.model.ids import NodeId, ProducerEpoch, ProducerId, TopicPartition
+from suwi.model.ids import NodeId, TopicPartition
 from suwi.replica.peers import Peers
 from suwi.transaction.marker_sender import AppendMarkers, TransactionMarkers
 from suwi.transaction.transaction_coordinator_shard import (
     TransactionConfig,
     TransactionCoordinatorShard,
 )
-from suwi.transaction.transaction_metadata import AddPartitionsRequest, MarkersToSend, Producer
+from suwi.transaction.transaction_metadata import MarkersToSend
 from suwi.transaction.transaction_records import TRANSACTION_RECORDS
-from suwi.transaction.transaction_requests import add_partitions
 from suwi.transaction.transaction_search import TransactionSearch
 
 log = logging.getLogger(__name__)
@@ -105,25 +101,6 @@ class TransactionCoordinator:
         }
         partitions = config.transaction_state_log_num_partitions
         return NewTopic(TRANSACTION_STATE_TOPIC, partitions, replicas, configs)
-
-    async def add_partitions(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Iterable[TopicPartition],
-        *,
-        verify_only: bool,
-        transaction_version: int,
-    ) -> dict[TopicPartition, ErrorCode]:
-        """The error of each partition. If another broker is the coordinator, that is the error."""
-        producer = Producer(ProducerId(producer_id), ProducerEpoch(producer_epoch))
-        return await add_partitions(
-            self.runtime,
-            AddPartitionsRequest(
-                transactional_id, producer, tuple(partitions), transaction_version, verify_only
-            ),
-        )
 
     def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
         self._markers.apply_image(old, new)

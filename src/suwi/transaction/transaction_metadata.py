@@ -194,10 +194,7 @@ def fenced(metadata: TransactionLogValue, now_ms: int) -> TransactionLogValue:
     """Aborted without its client, whose epoch ends with it (KAFKA-6119). One bump, also in version
     2 (KAFKA-19367)."""
     return _transition(
-        metadata,
-        TransactionState.PREPARE_ABORT,
-        now_ms,
-        producer_epoch=metadata.producer_epoch + 1,
+        metadata, TransactionState.PREPARE_ABORT, now_ms, producer_epoch=metadata.producer_epoch + 1
     )
 
 

@@ -114,9 +114,7 @@ class TransactionLogValue(LongValue):
         return tags
 
 
-def in_order(
-    partitions: Iterable[TopicPartition],
-) -> Slices[list[tuple[str, list[int]]]]:
+def in_order(partitions: Iterable[TopicPartition]) -> Slices[list[tuple[str, list[int]]]]:
     """By topic, in slices: the same partitions always give the same."""
     by_topic: dict[str, list[int]] = {}
     for number, (topic, index) in enumerate(partitions, 1):
