@@ -1,6 +1,6 @@
 """Decisions about classic groups: who joins, when a generation is complete, who has been silent.
 
-Each method takes one event and fills a `Decision`. Only a whole generation is persisted, when its
+Each method adds its decisions to an `Event`. Only a whole generation is persisted, when its
 assignment arrives, or when the last member is gone. How members join is in `classic_join.py`, how
 a group rebalances in `classic_rebalance.py`.
 Hazards G1–G7, G15, G16, G24.
@@ -89,7 +89,7 @@ class ClassicCoordinator:
     def _complete_sync(
         self, group: ClassicGroup, assignments: dict[str, bytes], event: Event
     ) -> None:
-        """The leader has assigned: the generation is whole, and persisted."""
+        """The leader has assigned: the generation is complete, and is persisted."""
         key = GroupMetadataKey(group.group_id)
         value = replace(group.value(assignments), state_timestamp_ms=event.now_ms)
         if not event.has_room_for(key, value):
@@ -107,7 +107,7 @@ class ClassicCoordinator:
         self.rebalances.end_rebalance(group, event)
 
     def _refuse_assignment(self, group: ClassicGroup, event: Event) -> None:
-        """G16: the log cannot take it."""
+        """G16: the record of the assignment is too large for the log."""
         for member in group.members.values():
             answer_sync(member, SyncResponse(ErrorCode.unknown_server_error), event)
         leader = group.members.get(group.leader_id or "")
@@ -115,7 +115,8 @@ class ClassicCoordinator:
         self.rebalances.prepare_rebalance(group, cause, event)
 
     def sync_timed_out(self, group: ClassicGroup, event: Event) -> None:
-        """G3: also in a group that is stable by now: they do not know what they were assigned."""
+        """G3: members that have not asked for their assignment are expelled, also if the group is
+        stable by now."""
         if not group.is_in(ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
             return
         silent = list(group.pending_sync)
@@ -153,7 +154,7 @@ class ClassicCoordinator:
     def leave(
         self, group: ClassicGroup, leaving: Sequence[LeavingMember], event: Event
     ) -> Slices[list[ErrorCode]]:
-        """One error for each; the rebalance, if there is one, is for all of them."""
+        """Returns one error for each member. There is one rebalance for all of them."""
         errors, pace = [], Pace()
         cause: Cause | None = None
         for each in leaving:
@@ -206,7 +207,7 @@ class ClassicCoordinator:
         if member is None:
             return
         if not member.is_new and (member.awaiting_join or member.awaiting_sync):
-            # It waits for us: silence is its duty.
+            # It waits for a reply, and sends no heartbeats until then.
             reset_session(group, member, event)
             return
         self.rebalances.expel(group, member_id, event)
@@ -214,15 +215,16 @@ class ClassicCoordinator:
         self.rebalances.rebalance_or_complete(group, cause, event)
 
     def downgraded(self, group: ClassicGroup, cause: Cause, event: Event) -> None:
-        """The last member of the consumer protocol has left: the others join anew."""
+        """The last member of the consumer protocol has left: the others must join again."""
         if group.is_in(ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
             self.rebalances.prepare_rebalance(group, cause, event)
 
     # -- load and unload -------------------------------------------------------------------------
 
     def loaded(self, group: ClassicGroup, event: Event) -> None:
-        """The group comes from the log: sessions begin anew. Without a leader it was downgraded,
-        and what those had who left has no owner."""
+        """The group was loaded from the log: sessions begin anew. A group without a leader was
+        downgraded; it must rebalance, because the partitions of the members that left have no
+        owner."""
         for member in group.members.values():
             reset_session(group, member, event)
         if group.members and group.leader_id is None:

@@ -1,6 +1,6 @@
 """Decisions about consumer groups (KIP-848): heartbeats, time-outs, new targets.
 
-Each method takes one event and fills a `Decision`. A heartbeat updates the member; a changed
+Each method adds its decisions to an `Event`. A heartbeat updates the member; a changed
 subscription or topic raises the group's epoch; an epoch without an assignment gets one, at most
 once per assignment interval; the member then moves one step towards its target.
 A refused request decides nothing. Work that takes long is handed out as a `Job` when a timer
@@ -95,7 +95,7 @@ class ConsumerCoordinator:
         session_ms = event.now_ms + config.session_timeout_ms
         event.arm(consumer_session_timer(group.group_id, member.member_id), session_ms)
         was, after = member.current, draft.member.current
-        # G19: whoever is behind, or tells everything, may have missed the last answer.
+        # G19: a member that is behind, or sends all its fields, may have missed the last response.
         is_told = request.is_full or request.member_epoch != member.epoch
         assigned = None
         if is_told or after is not was:
@@ -151,7 +151,8 @@ class ConsumerCoordinator:
     def _leave_for_a_while(
         self, group: ConsumerGroup, member: ConsumerGroupMember, event: Event
     ) -> Slices[None]:
-        """G22: its place is kept for a session. Who comes back owns it all from epoch 0 on."""
+        """G22: its place is kept for the session timeout. When it comes back, it owns the same
+        partitions from epoch 0 on."""
         kept = {t: dict.fromkeys(epochs, 0) for t, epochs in member.current.assigned.items()}
         current = replace(
             member.current,
@@ -172,7 +173,8 @@ class ConsumerCoordinator:
         cause: Cause,
         event: Event,
     ) -> Slices[None]:
-        """The rest may be a classic group: when the last of the consumer protocol has left."""
+        """If the last member of the consumer protocol leaves, the rest may become a classic
+        group."""
         gone = {member.member_id for member in leaving}
         for member_id in gone:
             self.classic_members.forget(group.group_id, member_id)
@@ -185,7 +187,8 @@ class ConsumerCoordinator:
     def _downgrade(
         self, group: ConsumerGroup, left: Sequence[ConsumerGroupMember], event: Event
     ) -> Slices[bool]:
-        """Whether it could be: the whole classic group has to fit into a batch."""
+        """Returns whether the group was downgraded: the whole classic group must fit into a
+        batch."""
         if not can_downgrade(left, self._config_of(group.group_id)):
             return False
         conversion = event.part()
@@ -212,12 +215,11 @@ class ConsumerCoordinator:
     def upgrade(
         self, classic: ClassicGroup, request: HeartbeatRequest, event: Event
     ) -> Slices[HeartbeatResponse]:
-        """A heartbeat to a classic group: if it joins, and may, the group becomes a consumer one.
-
-        The records that do so are in the event; whoever waits in the classic group is answered.
-        """
+        """A heartbeat to a classic group. If a member joins, and the group can be upgraded, it
+        becomes a consumer group with this event, and all calls that wait in the classic group are
+        answered."""
         if request.member_epoch != 0:
-            # It was fenced by a downgrade: it may come back, and upgrade the group again.
+            # It was fenced by a downgrade. It may join, and upgrade the group again.
             refusal = unknown_member(request.member_id, request.group_id)
             return HeartbeatResponse(refusal.error, str(refusal))
         config = self._config_of(classic.group_id)
@@ -264,7 +266,7 @@ class ConsumerCoordinator:
     def leave(
         self, group: ConsumerGroup, leaving: Sequence[LeavingMember], event: Event
     ) -> Slices[list[ErrorCode]]:
-        """LeaveGroup: one error for each; one rebalance for all of them."""
+        """LeaveGroup: returns one error for each member. There is one rebalance for all of them."""
         found = yield from self.classic_members.leaving(group, leaving)
         members: dict[str, ConsumerGroupMember] = {}
         reason = ""
@@ -284,7 +286,8 @@ class ConsumerCoordinator:
     def timer_expired(
         self, group: ConsumerGroup, key: TimerKey, event: Event
     ) -> Slices[Job | None]:
-        """Any timer of `consumer_config.py`. A job that is handed out is stepped by the caller."""
+        """Handles the timers of `consumer_group.py`. A job that it returns is stepped by the
+        caller."""
         config = self._config_of(group.group_id)
         match key:
             case ("consumer-session", _, str() as member_id):
@@ -312,7 +315,8 @@ class ConsumerCoordinator:
             yield from self._remove(group, [member], cause, event)
 
     def job_done(self, group: ConsumerGroup, job: Job, event: Event) -> Slices[None]:
-        """A job that a timer has handed out. One that nobody waits for any more is nothing."""
+        """A job that `timer_expired` returned is done. Its result is ignored if the group has a
+        newer job."""
         config = self._config_of(group.group_id)
         yield from self.updates.targets.computed(group, job, config, event)
         yield from self.updates.resolved(group, job, event)
@@ -320,7 +324,7 @@ class ConsumerCoordinator:
     # -- load and unload -------------------------------------------------------------------------
 
     def loaded(self, group: ConsumerGroup, event: Event) -> Slices[None]:
-        """The group comes from the log: time-outs begin anew."""
+        """The group was loaded from the log: time-outs begin anew."""
         config = self._config_of(group.group_id)
         for member in group.members.values():
             session_ms = config.session_timeout_ms
@@ -345,7 +349,7 @@ class ConsumerCoordinator:
 def _merged(
     member: ConsumerGroupMember, request: HeartbeatRequest
 ) -> Slices[ConsumerGroupMemberMetadataValue]:
-    """What the request leaves out stays as it was."""
+    """Fields that the request leaves out keep their value."""
     known = member.subscription or ConsumerGroupMemberMetadataValue(
         None, None, "", "", (), None, -1, None
     )

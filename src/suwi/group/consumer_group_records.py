@@ -77,7 +77,7 @@ def _read_consumer_group(reader: Reader, _version: int) -> ConsumerGroupMetadata
 
 
 class ConsumerGroupPartitionMetadataKey(_GroupKey):
-    """Written by Kafka 4.0 and replaced by the hash: it is only ever deleted here."""
+    """Written by Kafka 4.0, and later replaced by the hash. Suwi only deletes it."""
 
     __slots__ = ()
     number = 4

@@ -1,6 +1,6 @@
 """The groups and offsets of one partition of `__consumer_offsets`, as a pure machine.
 
-`coordinator/shard.py` drives it: each method takes one event and fills a `Decision`; `replay` is
+`coordinator/shard.py` drives it: each method adds its decisions to an `Event`; `replay` is
 the only way in which persisted state changes. Kafka's GroupCoordinatorShard.
 Invariant (hazard H0): what is persisted of this state is what a replay of the log gives.
 """
@@ -55,7 +55,7 @@ _TOPICS_COMPARED_PER_EVENT: Final = 5_000
 class GroupConfig(NamedTuple):
     classic: ClassicGroupConfig
     consumer_of: Callable[[str], ConsumerGroupConfig]
-    """Of a group by its id."""
+    """The settings of a group by its id."""
     offsets_retention_ms: int
     expiry_interval_ms: int
 
@@ -81,10 +81,10 @@ class GroupCoordinatorShard:
         )
         self._consumer = ConsumerCoordinator(config.consumer_of, new_id)
         self._jobs: dict[TimerKey, Job] = {}
-        """Work that takes long, by the timer that steps it: of a group an assignment, and the
-        resolution of its regular expressions."""
+        """Long work by the timer that steps it: assignments, and the resolution of regular
+        expressions."""
         self._to_compare: list[str] = []
-        """Consumer groups that have not been told of the newest image."""
+        """Consumer groups that were not compared with the newest image yet."""
 
     def group(self, group_id: str) -> Group | None:
         return self.groups.get(group_id)
@@ -187,8 +187,8 @@ class GroupCoordinatorShard:
         yield from self._compare_topics(event)
 
     def _compare_topics(self, event: Event) -> Slices[None]:
-        """Tell some groups of a new image. The others follow in events of their own, or find out
-        with their next heartbeat."""
+        """Compare some groups with a new image. The others follow in further events, or with their
+        next heartbeat."""
         event.is_atomic = False
         left = _TOPICS_COMPARED_PER_EVENT
         while self._to_compare:
@@ -290,7 +290,7 @@ class GroupCoordinatorShard:
         self._drop_if_nothing(group)
 
     def _step(self, key: TimerKey, event: Event) -> Slices[None]:
-        """Go on with work that takes long."""
+        """Do the next step of long work."""
         job = self._jobs.get(key)
         group = self.groups.consumer.get(job.group_id) if job is not None else None
         if job is None or group is None:

@@ -1,9 +1,7 @@
 """Why groups rebalanced: the trigger, who caused it, and how long which member stood still.
 
-Kept in the coordinator's memory, the newest of each group: `add` is told when a rebalance has
-ended, `of` is asked by people. Lost with the process.
-Invariant: what is kept is bounded, whatever groups do: in rebalances, in members over all, and in
-the length of texts.
+The newest rebalances of each group are kept in memory (`add`), for administrators (`of`).
+Invariant: the number of rebalances, of their members, and the length of texts are limited.
 """
 
 import dataclasses
@@ -20,7 +18,7 @@ _IN_ALL_MAX: Final = 10_000
 _TOPICS_MAX: Final = 10_000
 _MEMBERS_IN_ALL_MAX: Final = 100_000
 _TEXT_CHARACTERS_MAX: Final = 255
-"""Of ids and reasons, which are the clients'."""
+"""Of ids and reasons, which come from clients."""
 
 
 class Trigger(Enum):
@@ -62,7 +60,7 @@ class Rebalance:
     from_generation: int
     to_generation: int = -1
     ended_ms: int = -1
-    """-1 while it goes on."""
+    """-1 while the rebalance is under way."""
     members: int = 0
     stood_still_ms: dict[str, int] | None = None
     """By member how long it had no assignment. In the classic protocol: from its first JoinGroup of
@@ -152,7 +150,7 @@ class TopicChanges:
 
     def __init__(self) -> None:
         self._by_topic: OrderedDict[str, _Change] = OrderedDict()
-        """The last of each topic, the oldest first."""
+        """The last change of each topic, the oldest first."""
 
     def apply_image(self, old: ClusterImage, new: ClusterImage, now_ms: int) -> None:
         for name, before in old.topics.items():
@@ -171,8 +169,8 @@ class TopicChanges:
             self._by_topic.popitem(last=False)
 
     def explain(self, cause: Cause, topics: Iterable[str], since_ms: int) -> Cause:
-        """The cause of a rebalance of a group that reads these topics and had rebalanced last at
-        `since_ms`, if a topic has changed since."""
+        """The cause of a rebalance of a group that reads these topics and rebalanced last at
+        `since_ms`. If a topic has changed since, that is the cause."""
         if cause.trigger not in _UNSAID:
             return cause
         for topic in topics:

@@ -1,8 +1,7 @@
 """The target assignment of a consumer group: how it is computed, and when there is a new one.
 
-`Job` is work that may take longer than one turn of the loop: the coordinator begins it, and the
-runtime steps it if the coordinator has handed it out. It works on what was known when it began;
-members and images are values that do not change.
+`Job` is work that may take longer than one iteration of the loop: the coordinator begins it, and
+timers step it. It works on the members and the image of its beginning, which do not change.
 """
 
 from collections import Counter
@@ -33,7 +32,7 @@ _MODULUS: Final = 1 << 64
 
 
 class Job:
-    """Work in slices. `step` until it says that it is done, then `result`."""
+    """Work in slices. Call `step` until it returns true, then take `result`."""
 
     __slots__ = ("_steps", "group_id", "instances", "is_done", "result", "version")
 
@@ -44,8 +43,8 @@ class Job:
         steps: Slices[Any],
         instances: Mapping[str, str] | None = None,
     ) -> None:
-        """`version`: the group epoch of an assignment, the image of regular expressions.
-        `instances`: who was which static member when it began."""
+        """`version`: the group epoch of an assignment, or the version of the image for regular
+        expressions. `instances`: the instance ids of members when it began."""
         self.group_id = group_id
         self.version = version
         self.instances = instances or {}
@@ -63,7 +62,7 @@ class Job:
         return self.is_done
 
     def running(self) -> Slices[None]:
-        """All of it, in slices of the event that needs it."""
+        """Runs the whole job, in slices of the event that needs it."""
         while not self.step():
             yield
 
@@ -145,7 +144,8 @@ class Targets:
         self._jobs: dict[str, Job] = {}
 
     def assign(self, draft: Draft, config: ConsumerGroupConfig, event: Event) -> Slices[None]:
-        """Now, if it is time and does not take long. The first target of a group never waits."""
+        """Assign now, if the interval is over and it does not take long. The first target of a
+        group never waits."""
         group = draft.group
         is_first = draft.assignment_epoch <= 0
         if group.group_id in self._jobs and not is_first:
@@ -174,7 +174,7 @@ class Targets:
     def due(
         self, group: ConsumerGroup, config: ConsumerGroupConfig, event: Event
     ) -> Slices[Job | None]:
-        """What is left to be done, if it takes longer."""
+        """Returns the job, if it takes longer than one slice."""
         job = self._jobs.get(group.group_id)
         if job is not None:
             return job
@@ -215,7 +215,7 @@ class Targets:
             event.arm(assignment_timer(group.group_id), arm_ms)
 
     def wait(self, group: ConsumerGroup, config: ConsumerGroupConfig, event: Event) -> None:
-        """The epoch has changed without a heartbeat that could assign."""
+        """The epoch was raised without a heartbeat: a timer will assign."""
         if group.group_id not in self._jobs:
             due_ms = due_at(group, config, event.now_ms)
             event.arm(assignment_timer(group.group_id), due_ms)
@@ -225,7 +225,8 @@ class Targets:
 
 
 def due_at(group: ConsumerGroup, config: ConsumerGroupConfig, now_ms: int) -> int:
-    """At once if the clock of the broker before was ahead."""
+    """When the next target may be made. At once if the clock of the previous coordinator was
+    ahead."""
     made_ms = group.assignment_timestamp_ms
     if not 0 < made_ms <= now_ms:
         return now_ms
@@ -233,7 +234,7 @@ def due_at(group: ConsumerGroup, config: ConsumerGroupConfig, now_ms: int) -> in
 
 
 def preferred_assignor(counts: Counter[str], config: ConsumerGroupConfig) -> str:
-    """The one that most members name. A member may come from another broker's log."""
+    """The assignor that most members name. Names that this broker does not know are ignored."""
     known = {name: count for name, count in counts.items() if name in ASSIGNORS and count > 0}
     return max(sorted(known), key=known.__getitem__, default=config.assignors[0])
 

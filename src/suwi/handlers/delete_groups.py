@@ -15,7 +15,7 @@ class DeleteGroups:
         self._groups = groups
 
     async def __call__(self, request: Request) -> Reply:
-        # A slice at once: those of one shard are one append.
+        # A slice at once, so that the deletions of one shard are one append.
         deleted: dict[str, GroupCall] = {}
         in_slice = 0
         for name in request.message.groups_names:

@@ -47,8 +47,8 @@ class TransactionCoordinator:
         *,
         brokers_max: int | None,
     ) -> None:
-        """`append_markers`: to partitions of this broker. `brokers_max`: how many brokers there
-        will ever be, where that is known."""
+        """`append_markers`: to partitions of this broker. `brokers_max`: the final number of
+        brokers, if it is known."""
         self._config = config
         self._tasks = tasks
         self._clock = env.clock
@@ -84,8 +84,8 @@ class TransactionCoordinator:
         )
 
     def new_topic(self) -> NewTopic:
-        """How the internal topic is made. Fewer brokers than replicas asked for: as many as there
-        are, and one may be missing of three."""
+        """How the internal topic is created. If there are fewer brokers than replicas asked for, it
+        has a replica on each, and one of them may be missing."""
         config = self._config
         replicas = config.transaction_state_log_replication_factor
         min_isr = config.transaction_state_log_min_isr
@@ -137,7 +137,7 @@ class TransactionCoordinator:
             shard.tell(TransactionCoordinatorShard.markers_written, markers)
 
     def _shard_of(self, markers: MarkersToSend) -> Shard[TransactionCoordinatorShard] | None:
-        """None if this broker coordinates the transaction no more."""
+        """None if this broker no longer coordinates the transaction."""
         try:
             return self.runtime.shard_of(markers.transactional_id)
         except BrokerError:

@@ -35,7 +35,7 @@ Errors = dict[TopicPartition, ErrorCode]
 _VERSION: Final = APIS[ApiKey.ADD_PARTITIONS_TO_TXN].max_version
 _TIMEOUT_S: Final = 10.0
 _TRANSACTIONS_MAX: Final = 500
-"""In one request."""
+"""The most transactions in one request."""
 
 
 class _Question(NamedTuple):
@@ -173,7 +173,8 @@ class _RemoteCoordinator:
         self._answer_all({})
 
     def _take(self) -> None:
-        """The next request: an answer names transactions by their ids, so each is in it once."""
+        """Take the questions of the next request. A response names transactions by their ids, so a
+        request contains each id once."""
         taken: dict[str, _Question] = {}
         left: list[_Question] = []
         for question in self._queued:
