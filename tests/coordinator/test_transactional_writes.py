@@ -6,6 +6,7 @@ import pytest
 
 from suwi.coordinator.event import Call, Event, TransactionalProducer
 from suwi.coordinator.shard_replica import Status
+from suwi.log.partition_log import PartitionLog
 from suwi.model.errors import (
     BrokerError,
     CoordinatorLoadInProgress,
@@ -120,7 +121,7 @@ def test_a_transactional_write_that_the_disk_refuses_changes_nothing() -> None:
         await world.serve()
         guard = verify(world)
         error = KafkaStorageError("as the test wants it")
-        with patch.object(type(world.partition), "append", side_effect=error):
+        with patch.object(PartitionLog, "append_as_leader", side_effect=error):
             refused = stage(world, "b", guard)
         assert refused.reply is error
         assert world.shard.status is Status.ACTIVE

@@ -175,7 +175,7 @@ class World:
         self.image = image
         for group in list(self.groups) if tell else ():
             event = self.event()
-            deque(self.coordinator.topics_changed(group, event), 0)
+            deque(self.coordinator.updates.topics_changed(group, event), 0)
             self.carry_out(event)
 
     def fail_over(self) -> None:

@@ -116,9 +116,8 @@ class Consumer:
             GROUP, self.member_id, self.instance_id, self.generation, "consumer", self.names[0], {}
         )._replace(**changes)
         world, event = self.world, self.world.event()
-        world.coordinator.sync(world.group, request, event)
+        response = world.coordinator.classic_members.sync(world.group, request, event)
         world.carry_out(event)
-        response: SyncResponse = world.replies[event.call]  # type: ignore[index]
         if response.error is ErrorCode.none:
             self.owned = {}
             for topic, partition in decode_assignment(response.assignment).partitions:
@@ -128,7 +127,7 @@ class Consumer:
 
     def beat(self, generation: int | None = None) -> ErrorCode:
         world, event = self.world, self.world.event()
-        error = world.coordinator.classic_heartbeat(
+        error = world.coordinator.classic_members.heartbeat(
             world.group,
             self.member_id,
             self.instance_id,

@@ -190,7 +190,7 @@ def test_the_first_rebalance_waits_for_those_who_are_about_to_come() -> None:
     for _ in range(2):
         world.now_ms = world.timers[join_timer("g")]
         event = world.event()
-        world.coordinator.join_timed_out(world.group, event)
+        world.coordinator.rebalances.join_timed_out(world.group, event)
         world.carry_out(event)
     assert world.replies[first].generation == world.replies[second].generation == 1
     assert world.now_ms == 6_000

@@ -5,8 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from suwi.group.history import Cause, Trigger
-from suwi.group.topic_changes import TopicChanges
+from suwi.group.history import Cause, TopicChanges, Trigger
 from suwi.metadata.image import ClusterImage, PartitionState, Topic
 from suwi.model.ids import LeaderEpoch, NodeId, TopicId
 

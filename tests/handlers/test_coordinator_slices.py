@@ -352,7 +352,7 @@ def test_few_markers_are_appended_in_each_turn() -> None:
         clock: Any = SimpleNamespace(now_ms=lambda: 0)
         markers = TxnMarkers(replicas, groups, clock, lambda: groups)
         partitions = [TopicPartition("t", PartitionIndex(n)) for n in range(1_000)]
-        errors = await markers.append_markers(7, 0, 0, True, 0, partitions)
+        (errors,) = await markers.append_all([(TxnMarker(7, 0, 0, True, 0), partitions)])
         replicas.stop()
         assert errors == dict.fromkeys(partitions, ErrorCode.none)
         assert sum(replicas.by_turn.values()) == 1_000

@@ -21,6 +21,7 @@ from suwi.model.ids import (
     TopicId,
     TopicPartition,
 )
+from suwi.replica.partition_transactions import TxnMarker
 from suwi.sim import Simulation
 from suwi.transaction.marker_sender import TransactionMarkers
 from suwi.transaction.transaction_metadata import MarkersToSend, Producer
@@ -107,17 +108,12 @@ class World:
         )
 
     async def append_markers(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        commits: bool,
-        transaction_version: int,
-        partitions: Iterable[TopicPartition],
-    ) -> Errors:
-        assert coordinator_epoch == COORDINATOR_EPOCH
-        self.here.append((producer_id, tuple(partitions)))
-        return {each: self.error(each) for each in partitions}
+        self, asked: Iterable[tuple[TxnMarker, Iterable[TopicPartition]]]
+    ) -> list[Errors]:
+        ((marker, partitions),) = asked
+        assert marker.coordinator_epoch == COORDINATOR_EPOCH
+        self.here.append((marker.producer_id, tuple(partitions)))
+        return [{each: self.error(each) for each in partitions}]
 
     def error(self, partition: TopicPartition) -> ErrorCode:
         if self.bugs:

@@ -9,9 +9,11 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.client.connection import ConnectionLost
+from suwi.coordinator.event import Call
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import LeaderEpoch, NodeId, PartitionIndex, TopicPartition
 from suwi.sim import Simulation
+from suwi.transaction.transaction_metadata import AddPartitionsRequest
 from suwi.transaction.transaction_verifier import TransactionVerifier
 from tests.supervision import tasks_that_must_not_fail
 
@@ -68,8 +70,7 @@ class World:
         self.asked_here: list[tuple[Any, ...]] = []
         state = PartitionState(leader, LeaderEpoch(0), 0, (HERE, OTHER), (HERE, OTHER))
         image: Any = SimpleNamespace(partition=lambda _tp: state)
-        runtime = SimpleNamespace(partition_of=lambda _key: STATE)
-        local: Any = SimpleNamespace(runtime=runtime, add_partitions=self._add_partitions)
+        local: Any = SimpleNamespace(partition_of=lambda _key: STATE, submit=self._submit)
         peers: Any = SimpleNamespace(connect=self._connect)
         self.verifier = TransactionVerifier(
             HERE, lambda: image, local, peers, lambda: True, tasks_that_must_not_fail()
@@ -81,9 +82,12 @@ class World:
             raise ConnectionLost("as the test wants it")
         return self.connection
 
-    async def _add_partitions(self, *asked: Any, **how: Any) -> dict[TopicPartition, ErrorCode]:
-        self.asked_here.append((*asked[:3], how["verify_only"], how["transaction_version"]))
-        return dict.fromkeys(asked[3], ErrorCode.none)
+    def _submit(self, call: Call[Any]) -> None:
+        asked: AddPartitionsRequest = call.asked
+        self.asked_here.append(
+            (call.key, *asked.producer, asked.verify_only, asked.transaction_version)
+        )
+        call.resolve(dict.fromkeys(asked.partitions, ErrorCode.none))
 
     def ask(self, name: str, *, adds: bool = False) -> "asyncio.Task[Any]":
         return asyncio.ensure_future(self.verifier.verify(name, 7, 0, [P0, P1], adds=adds))

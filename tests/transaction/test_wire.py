@@ -173,13 +173,11 @@ def test_partitions_are_added_and_verified_without_a_socket() -> None:
     async def scenario(wire: Wire) -> None:
         producer = await wire.producer()
         assert wire.broker.broker is not None
-        coordinator = wire.broker.broker.transactions
+        verifier = wire.broker.broker._verifier
         await wire.add(producer)
         (partition,) = wire.machine.transactions[ID].partitions
-        for verify_only in (True, False):
-            found = await coordinator.add_partitions(
-                ID, *producer, [partition], verify_only=verify_only, transaction_version=2
-            )
+        for adds in (False, True):
+            found = await verifier.verify(ID, *producer, [partition], adds=adds)
             assert found == {partition: 0}
 
     on_broker(scenario)

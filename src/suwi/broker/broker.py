@@ -220,14 +220,14 @@ class Broker:
             lambda: self.replicas.image,
             self._follower,
             self.peers,
-            self.txn_markers.append_markers,
+            self.txn_markers.append_all,
             brokers_max=brokers_max,
         )
         self.replicas.subscribe(self.transactions.runtime)
         self._verifier = TransactionVerifier(
             self.node_id,
             lambda: self.replicas.image,
-            self.transactions,
+            self.transactions.runtime,
             self.peers,
             lambda: self._dynamic.current.transaction_partition_verification_enable,
             self.tasks,

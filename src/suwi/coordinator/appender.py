@@ -28,7 +28,7 @@ from suwi.records.record import Record
 from suwi.replica.partition import Partition
 
 _UNCOMPRESSED_BYTES_MAX: Final = 16 << 20
-"""What every replica decompresses, however small the batch is."""
+"""How much a replica may have to decompress for one batch."""
 
 
 class Piece(NamedTuple):
@@ -39,7 +39,7 @@ class Piece(NamedTuple):
 
 
 class RecordQueue:
-    """Pieces that are decided and not appended yet."""
+    """Pieces that have been decided and are not appended yet."""
 
     def __init__(self) -> None:
         self._pieces: list[Piece] = []
@@ -82,7 +82,7 @@ class Appender:
         return self._partition.config.max_message_bytes - HEADER_BYTES
 
     def encode(self, event: Event) -> list[Piece]:
-        """One piece, or several where they need not be together. Raises RecordListTooLarge."""
+        """Returns one piece, or several if the event is not atomic. Raises RecordListTooLarge."""
         return run_to_end(self._encode(event, event.batch_bytes_max))
 
     def encoding(self, event: Event) -> Slices[list[Piece]]:

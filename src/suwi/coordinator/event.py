@@ -39,8 +39,8 @@ class PausableTimerKey(tuple[str, ...]):
 
 class Call(Generic[M]):
     """A request while a shard has it: what was asked, which method of the machine decides it, and
-    what became of it. It gets one response or one error, and tells one callback, or whoever awaits
-    it. Compared by identity."""
+    the result. It gets exactly one response or one error, and tells one callback or the coroutine
+    that awaits it. Compared by identity."""
 
     __slots__ = (
         "_decide",
@@ -93,7 +93,7 @@ class Call(Generic[M]):
             self._tell(self)
 
     def fail(self, error: Exception) -> None:
-        """The request gets no answer of the machine; `error` says why."""
+        """The machine does not answer the request; `error` says why."""
         assert not self.is_done, "answered twice"
         self.error, self.is_done = error, True
         if self._tell is not None:
@@ -122,7 +122,7 @@ class Call(Generic[M]):
 
 
 AnyCall: TypeAlias = Call[Any]
-"""A call, for whoever need not know which machine decides it."""
+"""A call, where it does not matter which machine decides it."""
 
 
 def _wake(future: asyncio.Future[None], _call: AnyCall) -> None:
@@ -136,7 +136,7 @@ class TransactionalProducer(NamedTuple):
     producer_id: int
     producer_epoch: int
     guard: VerificationGuard | None
-    """That of its verification; None if the transaction was open already."""
+    """The guard of its verification; None if the transaction was open already."""
 
 
 @dataclass(slots=True)
@@ -155,10 +155,10 @@ class Event:
     notices: list[Any] = field(default_factory=list)
     """What people and metrics are told, for example of a rebalance."""
     notices_when_committed: list[Any] = field(default_factory=list)
-    """Told once the records are committed: what others do because of them."""
+    """Notices that are given once the records are committed, because others act on them."""
     is_atomic: bool = True
-    """Whether all of the records must be in one batch. If so, they are refused if they are too many
-    for it."""
+    """Whether all records must be in one batch. If so, they are refused if a batch cannot hold
+    them."""
     producer: TransactionalProducer | None = None
     """If set, the records are appended at once, as one transactional batch of this producer."""
 

@@ -40,7 +40,8 @@ class LogReader:
         return self.applied < end or self._generation != self._log.generation
 
     def is_void(self, partition_log: PartitionLog) -> bool:
-        """Whether what was replayed may differ from the log: it is another one, or truncated."""
+        """Whether what was replayed may differ from the log, because it is another one or was
+        truncated."""
         if partition_log is not self._log or self.applied < partition_log.start_offset:
             return True
         if self._generation == partition_log.generation:
@@ -68,7 +69,8 @@ class LogReader:
                     None, region.file.pread, region.size_bytes, region.position
                 )
             except OSError as error:
-                # The disk's fault, not that of a record: its directory goes, and this is retried.
+                # The disk has failed, not a record. Its directory goes offline, and loading is
+                # retried.
                 raise self._log.directory.failed(error, generation) from error
             finally:
                 release()
@@ -88,7 +90,7 @@ class LogReader:
     ) -> Slices[None]:
         """Replay a batch, with a pause after each slice."""
         if compute_crc(batch, 0, header.size_bytes) != header.crc:
-            # Damaged values would be taken for committed offsets or decided transactions.
+            # Damaged values could be taken for committed offsets or decided transactions.
             self._log.state.suspects[self._log.partition] = Offset(header.base_offset)
             self._skip(header.base_offset, CorruptMessage("the batch's checksum is wrong"))
             return
@@ -98,15 +100,12 @@ class LogReader:
             self._skip(header.base_offset, error)
 
     def _skip(self, offset: int, error: Exception) -> None:
-        """Neither a try nor a leader more would make it readable (hazard G10)."""
+        """A record that cannot be decoded is skipped: neither a retry nor another leader could read
+        it (hazard G10)."""
         self.unreadable += 1
         log.error(
             "coordinator record skipped",
-            extra={
-                "partition": str(self._log.partition),
-                "offset": offset,
-                "reason": str(error),
-            },
+            extra={"partition": str(self._log.partition), "offset": offset, "reason": str(error)},
         )
 
     def _records(
@@ -138,7 +137,7 @@ class LogReader:
                 yield
 
     def _ends_slice(self) -> bool:
-        """Whether others have to come in between, after this record."""
+        """Whether the slice is over after this record."""
         self._since_turn += 1
         if self._since_turn < _RECORDS_PER_SLICE:
             return False
@@ -147,7 +146,8 @@ class LogReader:
 
 
 async def until_committed(partition: Partition, end: Offset) -> None:
-    """Wait until all below `end` is committed. Raises why that will not be seen here."""
+    """Wait until all records below `end` are committed. Raises a `BrokerError` if this replica will
+    not learn of it."""
     committed = asyncio.get_running_loop().create_future()
 
     def tell(error: BrokerError | None) -> None:

@@ -2,8 +2,8 @@
 
 A key begins with the number of its record type, a value with its version (Kafka's coordinator
 record schemas). `Codec` turns both into bytes and back, a `LongValue` in slices.
-Invariant: bytes of another version of Kafka end in a record, in None for a type that is not known
-here, or in `MalformedMessage`; unknown tagged fields are no error.
+Invariant: bytes of another version of Kafka give a record, None for an unknown type, or
+`MalformedMessage`; unknown tagged fields are ignored.
 """
 
 import struct
@@ -22,7 +22,7 @@ Decode: TypeAlias = Callable[[Reader], Any]
 
 
 class LongValue:
-    """A value that may take longer to encode than a turn of the event loop should."""
+    """A value whose encoding may take longer than one iteration of the event loop should."""
 
     __slots__ = ()
 

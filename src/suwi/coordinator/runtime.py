@@ -1,7 +1,7 @@
 """The shards of one coordinator on this broker, one for each partition of its internal topic.
 
-The replica manager tells of roles; `shard_of` finds the shard that a group or a transactional id
-belongs to. Invariant: the number of shards is that of the topic's partitions, never of a setting.
+The replica manager calls `on_leader` and `on_follower`; `shard_of` finds the shard of a group or
+transactional id. Invariant: the topic has as many shards as partitions, whatever a setting says.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from suwi.replica.partition import Partition
 _INT32: Final = 0xFFFFFFFF
 _INT32_MIN: Final = 1 << 31
 _CACHED_CHARS_MAX: Final = 256
-# What an append to an internal topic runs into, and what a client is told: to try again here, or to
+# Errors of an append to an internal topic, and what the client is told: to try again here, or to
 # look for the coordinator elsewhere.
 _TOLD: Final = {
     ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
@@ -129,7 +129,8 @@ class CoordinatorRuntime(Generic[M]):
         return PartitionIndex(shard_index(key, partitions))
 
     def shard_of(self, key: str) -> Shard[M]:
-        """Raises what a client is told that has to look elsewhere, or later."""
+        """Raises the error for clients that must look for the coordinator elsewhere, or try again
+        later."""
         return self.shard_at(self._index_of(key))
 
     def shard_at(self, index: int) -> Shard[M]:
@@ -141,7 +142,8 @@ class CoordinatorRuntime(Generic[M]):
         return shard
 
     def shard_to_read(self, key: str) -> Slices[Shard[M]]:
-        """As `shard_of`, for replies that no append confirms; in slices, see `until_readable`."""
+        """As `shard_of`, for replies that no append confirms. In slices: see
+        `Shard.until_readable`."""
         shard = self.shard_of(key)
         yield from shard.until_readable()
         return shard
@@ -159,7 +161,7 @@ class CoordinatorRuntime(Generic[M]):
         return self._loads_of_closed + sum(shard.loads for shard in self._shards.values())
 
     def submit(self, call: Call[M]) -> Call[M]:
-        """Give a call to the shard of its key. What refuses it is the call's error."""
+        """Give a call to the shard of its key. If it is refused, that is the call's error."""
         try:
             self.shard_of(call.key).submit(call)
         except Exception as error:

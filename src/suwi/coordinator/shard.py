@@ -1,12 +1,12 @@
 """One shard of a coordinator: the state that lies in one partition of its internal topic.
 
-`ShardReplica` follows the log on every replica. The leader's shard takes events (`submit`): a pure
-machine decides, its records are replayed at once and appended together with others of the same turn
-of the loop; replies wait until all that they rest on is committed. There is no undo: after a
-failure the state is loaded again.
-An event with many records, or one that is decided in slices, takes several turns: it is appended as
-a whole and then replayed, and the shard is closed until then. Nothing else is decided in between;
-what arrives waits, in its order.
+`ShardReplica` follows the log on every replica. The leader's shard takes calls (`submit`): a pure
+machine decides, its records are replayed at once, and appended together with others of the same
+iteration of the event loop. Replies wait until all records that they depend on are committed. There
+is no undo: after a failure the state is loaded again.
+An event with many records, or one that is decided in slices, takes several iterations: it is
+appended as a whole and then replayed, and the shard is closed until then. Nothing else is decided
+meanwhile; calls that arrive wait in their order.
 Invariant: what is in memory is what a replay of the log gives (H0), except while it is closed.
 An exception in here fails this shard only (hazard G26).
 """
@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 _RETRY_TIMER_S: Final = 1.0
 _PAUSE: Final = ("pause",)
-"""The timer that looks whether a pause is over."""
+"""The timer that checks whether a pause is over."""
 _RETRY_CLOSED_S: Final = 0.05
 _EVENTS_PER_SLICE: Final = 32
 
@@ -60,7 +60,7 @@ class _MarkerToAppend(NamedTuple):
 
 
 _Later: TypeAlias = deque[tuple[Callable[[Call[M]], Slices[None]], Call[M]]]
-"""Calls that wait, each with what begins it."""
+"""Calls that wait, each with the method that begins it."""
 
 
 class Shard(ShardReplica[M]):
@@ -76,10 +76,11 @@ class Shard(ShardReplica[M]):
         """While a large event goes on, the events that wait for its end."""
         self._is_replaying = False
         self._next_offset = Offset(0)
-        """That of the next record to be queued."""
+        """The offset of the next record to be queued."""
         self._committed_end = Offset(0)
         self._is_flushing = False
-        """Whether an append waits for its commit, or the queue will be flushed in this turn."""
+        """Whether an append waits for its commit, or the queue will be flushed in this iteration of
+        the loop."""
         partition.watch(self._wake)
         self._wake()
 
@@ -93,14 +94,14 @@ class Shard(ShardReplica[M]):
         self._is_flushing = False
         self._replies.fail_all(error)
         if is_ahead:
-            self._reset()  # What was replayed may not stay in the log.
+            self._reset()  # The log may lose what was replayed.
         elif was_active:
             self.machine.resigned()
             assert self._reader is not None
             self._reader.applied = self._next_offset
 
     def _activate(self) -> None:
-        """Begin to serve. No await since the end of the log was reached."""
+        """Begin to serve. Nothing was awaited since the end of the log was reached."""
         assert self._reader is not None
         partition = self.partition
         if not partition.is_leader or partition.leader_epoch != self.epoch:
@@ -115,7 +116,7 @@ class Shard(ShardReplica[M]):
     # -- events ----------------------------------------------------------------------------------
 
     def check_active(self) -> None:
-        """Raises why requests cannot be served here now."""
+        """Raises a `BrokerError` if requests cannot be served here now."""
         if self.status is Status.ACTIVE:
             return
         if self.status is Status.LOADING:
@@ -125,8 +126,8 @@ class Shard(ShardReplica[M]):
         raise NotCoordinator(f"{self.partition.partition} is led by another broker")
 
     def until_readable(self) -> Slices[None]:
-        """Waits for the end of a replay: nobody reads half of an event. Raises why a reply that
-        needs no append could be out of date."""
+        """Waits for the end of a replay, so that nobody reads half of an event. Raises a
+        `BrokerError` if a reply that needs no append could be out of date."""
         self.check_active()
         while self._is_replaying:
             yield
@@ -142,7 +143,8 @@ class Shard(ShardReplica[M]):
             raise NotCoordinator(f"another broker may lead {self.partition.partition}")
 
     def submit(self, call: Call[M]) -> None:
-        """Handle one request; the call gets its reply now or later. Raises what refuses it now."""
+        """Handle one request; the call gets its reply now or later. Raises a `BrokerError` if the
+        request is refused at once."""
         self.check_active()
         if self._later is not None:
             self._replies.add(call)
@@ -228,7 +230,7 @@ class Shard(ShardReplica[M]):
 
     def _expire(self, key: TimerKey) -> None:
         if self._is_closed:
-            # What waits may be the heartbeat that puts it off.
+            # The heartbeat that would rearm this timer may be among the waiting calls.
             self._timers.arm(key, _RETRY_CLOSED_S)
             return
         is_paused = self._update_pause()
@@ -240,8 +242,8 @@ class Shard(ShardReplica[M]):
         self._handle(Call(_expired, key))
 
     def _update_pause(self) -> bool:
-        """Whether heartbeats of either protocol are refused now: that must cost no member its
-        session."""
+        """Whether heartbeats are refused now. Timers of sessions stand still then, so that no
+        member loses its session because of it."""
         try:
             self._check_isr_fetches()
             self.partition.check_enough_replicas()
@@ -259,14 +261,16 @@ class Shard(ShardReplica[M]):
             self._begin(self._steps(call))
 
     def _begin(self, steps: Slices[None]) -> None:
-        """Most events have one slice. Of a larger one the others follow, and the shard is closed
-        until then: what comes later waits, in its order."""
+        """Most events have one slice. The other slices of a larger one follow, and the shard is
+        closed until then: calls that arrive meanwhile wait in their order."""
         try:
             next(steps)
         except StopIteration:
             return
         except Exception as error:
-            self._fail(error)  # A bug. What is in the log is whole; what was decided is dropped.
+            self._fail(
+                error
+            )  # A bug. The log is consistent; what this event has decided is dropped.
             return
         self._later = deque()
         self._context.tasks.start(
@@ -276,7 +280,8 @@ class Shard(ShardReplica[M]):
         )
 
     async def _go_through(self, machine: M, steps: Slices[None], later: "_Later[M]") -> None:
-        """The rest of an event, then all that came later. It ends early with the state."""
+        """The rest of an event, then the calls that arrived meanwhile. It stops if the shard stops
+        serving with this machine."""
         events = 0
         await asyncio.sleep(0)
         try:
@@ -306,7 +311,7 @@ class Shard(ShardReplica[M]):
         )
         is_large = False
         for _ in call.decide(self.machine, event) or ():
-            is_large = True  # To write and to replay it takes as long.
+            is_large = True  # Writing and replaying it will take long, too.
             yield
         if event.records:
             appended = Offset(self._next_offset)
@@ -318,7 +323,7 @@ class Shard(ShardReplica[M]):
             except BrokerError as error:
                 log_end = self.partition.log_as_it_is.end_offset
                 if self._next_offset != appended and self._next_offset != log_end:
-                    self._lose(error)  # A part of it is in the log, and not replayed.
+                    self._lose(error)  # A part of it is in the log and has not been replayed.
                 else:
                     self._refuse(event, error)
                 if self.status is not Status.ACTIVE:
@@ -326,13 +331,13 @@ class Shard(ShardReplica[M]):
         self._finish(event)
 
     def _refuse(self, event: Event, error: BrokerError) -> None:
-        """Nothing has been replayed: whoever asked for it is told, and nobody else."""
+        """Nothing has been replayed, so only the calls of this event fail."""
         log.warning("coordinator records refused", extra=self._fields(error))
         self._replies.refuse(event.replies, error)
         event.replies.clear()
         event.notices_when_committed.clear()
         for key in [key for key, at_ms in event.timers.items() if at_ms is None]:
-            del event.timers[key]  # What was to end goes on.
+            del event.timers[key]  # The timers that it would have cancelled stay armed.
 
     def _finish(self, event: Event) -> None:
         for key, deadline_ms in event.timers.items():
@@ -351,7 +356,8 @@ class Shard(ShardReplica[M]):
     # -- appending -------------------------------------------------------------------------------
 
     def _write(self, event: Event) -> None:
-        """Replay the records, and queue or append them. Raises what refuses them."""
+        """Replay the records, and queue or append them. Raises a `BrokerError` if they are
+        refused."""
         queued = self._appender.encode(event)
         producer = event.producer
         if producer is None:
@@ -360,7 +366,7 @@ class Shard(ShardReplica[M]):
             self._flush_soon()
             return
         self._flush_now()
-        # A batch of its own: what is gathered with others cannot be aborted.
+        # It is a batch of its own, because a batch with other records could not be aborted.
         (batch_of,) = queued
         end = self._appender.append(batch_of.records, producer)
         run_to_end(self._replay(event.records, producer))
@@ -372,16 +378,18 @@ class Shard(ShardReplica[M]):
         self._flush_now()
         records = iter(event.records)
         for piece in pieces:
-            if event.replies:  # What nobody asks for again must not be lost.
+            if (
+                event.replies
+            ):  # Events that nobody waits for are not repeated, so they are appended even then.
                 self.partition.check_enough_replicas()
             end = yield from self._appender.appending(piece.records, event.producer)
             of_piece = list(islice(records, len(piece.records)))
-            piece.records.clear()  # To free all memory of a large event at its end takes long.
+            piece.records.clear()  # Freeing all memory of a large event at its end would take long.
             yield from self._replaying(self._replay(of_piece, event.producer))
             self._appended(self._next_offset, end)
 
     def _replaying(self, replay: Slices[None]) -> Slices[None]:
-        """Nobody may read what is replayed in part."""
+        """Runs a replay; `until_readable` waits for its end."""
         for _ in replay:
             self._is_replaying = True
             yield
@@ -404,7 +412,7 @@ class Shard(ShardReplica[M]):
             asyncio.get_running_loop().call_soon(self._flush, self.machine)
 
     def _flush(self, machine: M) -> None:
-        """Append what is queued, as few batches as their size allows."""
+        """Append what is queued, in as few batches as possible."""
         if not self._serves_with(machine):
             return
         end = self._committed_end
@@ -423,13 +431,14 @@ class Shard(ShardReplica[M]):
             self.check_active()
 
     def _appended(self, next_offset: Offset, end: Offset) -> None:
-        """What was appended past the queue has been replayed."""
+        """Records that were appended without the queue have been replayed."""
         assert next_offset == end, "another writer"
         self._next_offset = end
         self.partition.when_committed(end, partial(self._on_commit, self.machine, end))
 
     def _serves_with(self, machine: M) -> bool:
-        """Whether that is still the state; what was queued is dropped together with it."""
+        """Whether the shard still serves with this machine. The queue is dropped together with the
+        machine."""
         return self.status is Status.ACTIVE and machine is self.machine
 
     def _append_batch(self) -> Offset:
@@ -452,7 +461,7 @@ class Shard(ShardReplica[M]):
             self._is_flushing = False
 
     def _settle(self, machine: M, end: Offset) -> None:
-        """What is committed is visible, and then its replies leave."""
+        """Make committed records visible, then send the replies that waited for them."""
         if not self._serves_with(machine):
             return
         if machine.committed(end):
@@ -462,7 +471,7 @@ class Shard(ShardReplica[M]):
         self._replies.committed(self._committed_end)
 
     def _lose(self, error: Exception) -> None:
-        """What was replayed is not in the log: load again, if this is still the leader."""
+        """The log does not have what was replayed: load it again, if this broker still leads."""
         if not isinstance(error, BrokerError):
             self._fail(error)
             return
@@ -472,7 +481,7 @@ class Shard(ShardReplica[M]):
         self._resume()
 
     def _reply(self, replies: list[tuple[Call[M], Any]]) -> None:
-        """At once if everything that was replayed is committed."""
+        """Send replies, at once if everything that was replayed is committed."""
         if self._committed_end >= self._next_offset:
             self._replies.deliver(replies)
         else:
@@ -488,4 +497,4 @@ def _expired(machine: Machine, key: TimerKey, event: Event) -> Slices[None] | No
 
 
 def _decides_nothing(_machine: Machine, _marker: _MarkerToAppend, _event: Event) -> None:
-    """Of a marker, which the shard appends itself."""
+    """For markers, which the shard itself appends."""

@@ -58,7 +58,8 @@ class Status(enum.Enum):
     LOADING = "loading"
     ACTIVE = "active"
     FAILED = "failed"
-    """Its records cannot be replayed. Tried again after a while, and when its role changes."""
+    """Its records cannot be replayed. It is tried again after a while, and when its role
+    changes."""
     CLOSED = "closed"
 
 
@@ -82,17 +83,17 @@ class ShardReplica(Generic[M]):
         self._task: asyncio.Task[None] | None = None
         self._reload: asyncio.TimerHandle | None = None
         self._reload_s = _RELOAD_S_MIN
-        """How long it stays out of service after its next failure."""
+        """How long the shard stays out of service after its next failure."""
         self._active_since_s = 0.0
         self._role_changed = asyncio.Event()
 
     def _stop_serving(self, error: BrokerError) -> None:
-        """Whoever waits gets the error."""
+        """Calls that wait fail with the error."""
         raise NotImplementedError
 
     def _activate(self) -> None:
-        """Begin to serve, if the partition still leads. No await since the end of the log was
-        reached."""
+        """Begin to serve, if the partition still leads. Nothing was awaited since the end of the
+        log was reached."""
         raise NotImplementedError
 
     # -- roles -----------------------------------------------------------------------------------
@@ -135,8 +136,9 @@ class ShardReplica(Generic[M]):
         self._reader = None
 
     def _fail(self, error: Exception) -> None:
-        """A record that cannot be replayed, or a bug: this shard is out of service for a while.
-        Longer each time, until it has served without a failure for as long as that can be."""
+        """A record that cannot be replayed, or a bug: this shard is out of service for a while. The
+        time doubles with each failure up to a maximum, until the shard has served that long without
+        one."""
         self._context.on_failure(self.partition.partition, error)
         loop = asyncio.get_running_loop()
         if self.status is Status.ACTIVE and loop.time() - self._active_since_s >= _RELOAD_S_MAX:
@@ -150,7 +152,7 @@ class ShardReplica(Generic[M]):
         self._reload_s = min(2 * self._reload_s, _RELOAD_S_MAX)
 
     def _resume_if_failed(self) -> None:
-        """G10: loading is retried. A change of its role may have come first."""
+        """G10: loading is retried, unless its role has changed since."""
         if self.status is Status.FAILED:
             self._resume()
 
@@ -166,7 +168,7 @@ class ShardReplica(Generic[M]):
         if self._task is None and self.status in (Status.FOLLOWING, Status.LOADING):
             if self.status is Status.FOLLOWING and not self._lags():
                 if self.partition.replica_log.ready_log is None:
-                    # Its high watermark may not change any more.
+                    # Its high watermark may never change again.
                     self.partition.replica_log.when_ready(self._wake)
                 return
             self._task = self._context.tasks.start(
@@ -194,7 +196,8 @@ class ShardReplica(Generic[M]):
             try:
                 done = await self._apply_once(status is Status.LOADING)
             except BrokerError as error:
-                # The log is out of reach: its replica hears of it, and another role or try follows.
+                # The log cannot be used now. The replica is told, and a new role or a retry
+                # follows.
                 if str(error) != reason:
                     reason = str(error)
                     log.warning("coordinator waits for its log", extra=self._fields(error))
@@ -205,19 +208,20 @@ class ShardReplica(Generic[M]):
             if status is Status.LOADING and done:
                 self._activate()
                 if self.status is Status.LOADING:
-                    await self._wait_for_a_role()  # Its partition leads no more.
+                    await self._wait_for_a_role()  # Its partition no longer leads.
             elif done and not self._lags():
                 self._reload_s = _RELOAD_S_MIN
                 break
         self._task = None
 
     async def _wait_for_a_role(self) -> None:
-        """One that came since this try began counts; or for a while, before another try."""
+        """Waits for a change of role since this attempt began, or for a while before the next
+        attempt."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._role_changed.wait(), _RETRY_S)
 
     async def _apply_once(self, leads: bool) -> bool:
-        """Whether all has been replayed that was there when this began."""
+        """Whether everything has been replayed that was in the log when this began."""
         partition = self.partition
         if not partition.replica_log.prepare():
             await partition.replica_log.wait_for_preparation()

@@ -1,9 +1,9 @@
 """Deadlines of one shard as data: arming one again costs a dictionary entry, nothing on the loop.
 
 `arm` and `cancel` are what decisions ask for; `expired` is called with each key whose deadline has
-passed, a bounded number in one turn of the loop. Pausable keys have a clock of their own, which
-stands still from `pause` to `resume`: a pause costs each of them exactly the part of it in which it
-was armed.
+passed, a limited number in one iteration of the loop. Pausable keys have a clock of their own,
+which stands still from `pause` to `resume`: the deadline of a key moves by the part of the pause in
+which it was armed.
 Invariant: a key expires at most once for each time it was armed, and not after `cancel` or `clear`;
 a pausable one not during a pause.
 """
@@ -36,12 +36,12 @@ class Timers:
     def __init__(self, expired: Callable[[TimerKey], None]) -> None:
         self._expired = expired
         self._deadlines: dict[TimerKey, tuple[float, float]] = {}
-        """By key its deadline by its own clock, and at which time the heap has it: then, or
+        """By key its deadline by its own clock, and the time of its entry in the heap, which may be
         earlier."""
         self._heap: list[tuple[float, int, TimerKey]] = []
         """An entry whose time is not that in `_deadlines` is out of date."""
         self._held: dict[TimerKey, None] = {}
-        """Keys that came up in this pause. They return to the heap at its end."""
+        """Keys whose time came during this pause. They return to the heap at its end."""
         self._sequence = 0
         self._handle: asyncio.TimerHandle | None = None
         self._handle_at_s = 0.0

@@ -15,7 +15,7 @@ from suwi.group.consumer_group import Target
 from suwi.model.ids import TopicId
 
 _ROUNDS_MAX: Final = 16
-"""Of balancing members with different subscriptions: most groups need two."""
+"""Rounds of balancing members with different subscriptions. Most groups need two."""
 
 Assignment: TypeAlias = dict[str, Target]
 
@@ -30,7 +30,7 @@ class MemberSpec(NamedTuple):
 class GroupSpec(NamedTuple):
     members: Mapping[str, MemberSpec]
     partitions: Mapping[TopicId, int]
-    """By topic how many, for all that anybody is subscribed to."""
+    """The number of partitions of each topic that has a subscriber."""
 
     @property
     def subscriptions(self) -> set[frozenset[TopicId]]:
@@ -97,7 +97,8 @@ def _ordered(topics: frozenset[TopicId], pace: Pace) -> Slices[list[TopicId]]:
 
 
 def assign_uniform(spec: GroupSpec) -> Slices[Assignment]:
-    """As many partitions for each as can be, and as few as can be taken from where they are."""
+    """The same number of partitions for each member as far as possible, with as few moves as
+    possible."""
     if len(spec.subscriptions) <= 1:
         return (yield from _assign_alike(spec))
     return (yield from _Balancer(spec).assign())
@@ -161,7 +162,8 @@ def _shrink_to_quotas(
 def _claim(
     member: MemberSpec, free: Mapping[TopicId, bytearray], pace: Pace
 ) -> Slices[list[tuple[TopicId, int]]]:
-    """What it had, as far as that exists and nobody has claimed it before."""
+    """What the member had before, without partitions that no longer exist or were given to another
+    member."""
     claimed = []
     for topic_id, partitions in member.target.items():
         if pace.is_over(len(partitions) + 1):
@@ -191,8 +193,8 @@ def _target(partitions: list[tuple[TopicId, int]], pace: Pace) -> Slices[Target]
 
 
 class _Balancer:
-    """Members with different subscriptions. Each move makes the numbers more even, so that of two
-    members with the same subscription none has two more than the other in the end."""
+    """Members with different subscriptions. Each move makes the numbers more even, so that two
+    members with the same subscription differ by one partition at most in the end."""
 
     def __init__(self, spec: GroupSpec) -> None:
         self._spec = spec
@@ -204,7 +206,7 @@ class _Balancer:
 
     def assign(self) -> Slices[Assignment]:
         yield from self._claim()
-        # The fewer can take a topic, the sooner it is given.
+        # Topics with few subscribers are assigned first.
         topics = sorted(
             self._owners, key=lambda topic_id: (len(self._subscribers[topic_id]), topic_id.int)
         )

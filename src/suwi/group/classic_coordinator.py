@@ -1,6 +1,6 @@
 """Decisions about classic groups: who joins, when a generation is complete, who has been silent.
 
-Each method takes one event and fills a `Decision`. Only a whole generation is persisted, when its
+Each method adds its decisions to an `Event`. Only a whole generation is persisted, when its
 assignment arrives, or when the last member is gone. How members join is in `classic_join.py`, how
 a group rebalances in `classic_rebalance.py`.
 Hazards G1–G7, G15, G16, G24.
@@ -19,7 +19,6 @@ from suwi.group.classic_group import (
     ClassicGroup,
     ClassicMember,
     ClassicState,
-    JoinRequest,
     LeavingMember,
     SyncRequest,
     SyncResponse,
@@ -30,7 +29,7 @@ from suwi.group.classic_group import (
 from suwi.group.classic_group_records import GroupMetadataKey
 from suwi.group.classic_join import ClassicGroupConfig, ClassicJoin, check_member
 from suwi.group.classic_rebalance import ClassicRebalances, answer_sync, cause_of, move
-from suwi.group.history import Cause, Rebalance, Trigger
+from suwi.group.history import Cause, Trigger
 
 _STEPS_TO_LEAVE: Final = 8
 
@@ -44,17 +43,8 @@ class ClassicCoordinator:
     ) -> None:
         """`new_id` makes the random part of a member id. `held_beyond_records`: how many bytes the
         members of all groups hold that no record accounts for."""
-        self._rebalances = ClassicRebalances(config.initial_rebalance_delay_ms)
-        self._joining = ClassicJoin(config, new_id, self._rebalances, held_beyond_records)
-
-    # -- JoinGroup -------------------------------------------------------------------------------
-
-    def join(self, group: ClassicGroup, request: JoinRequest, event: Event) -> None:
-        self._joining.join(group, request, event)
-
-    def join_timed_out(self, group: ClassicGroup, event: Event) -> None:
-        """The time to join is over, or the delay of a first rebalance."""
-        self._rebalances.join_timed_out(group, event)
+        self.rebalances = ClassicRebalances(config.initial_rebalance_delay_ms)
+        self.join = ClassicJoin(config, new_id, self.rebalances, held_beyond_records).join
 
     # -- SyncGroup -------------------------------------------------------------------------------
 
@@ -99,7 +89,7 @@ class ClassicCoordinator:
     def _complete_sync(
         self, group: ClassicGroup, assignments: dict[str, bytes], event: Event
     ) -> None:
-        """The leader has assigned: the generation is whole, and persisted."""
+        """The leader has assigned: the generation is complete, and is persisted."""
         key = GroupMetadataKey(group.group_id)
         value = replace(group.value(assignments), state_timestamp_ms=event.now_ms)
         if not event.has_room_for(key, value):
@@ -114,18 +104,19 @@ class ClassicCoordinator:
             answer_sync(member, _assigned(group, member), event)
         if not group.pending_sync:
             event.cancel(sync_timer(group.group_id))
-        self._rebalances.end_rebalance(group, event)
+        self.rebalances.end_rebalance(group, event)
 
     def _refuse_assignment(self, group: ClassicGroup, event: Event) -> None:
-        """G16: the log cannot take it."""
+        """G16: the record of the assignment is too large for the log."""
         for member in group.members.values():
             answer_sync(member, SyncResponse(ErrorCode.unknown_server_error), event)
         leader = group.members.get(group.leader_id or "")
         cause = cause_of(Trigger.ASSIGNMENT_TOO_LARGE, leader)
-        self._rebalances.prepare_rebalance(group, cause, event)
+        self.rebalances.prepare_rebalance(group, cause, event)
 
     def sync_timed_out(self, group: ClassicGroup, event: Event) -> None:
-        """G3: also in a group that is stable by now: they do not know what they were assigned."""
+        """G3: members that have not asked for their assignment are expelled, also if the group is
+        stable by now."""
         if not group.is_in(ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
             return
         silent = list(group.pending_sync)
@@ -133,9 +124,9 @@ class ClassicCoordinator:
             return
         first = group.members.get(silent[0])
         for member_id in silent:
-            self._rebalances.expel(group, member_id, event)
+            self.rebalances.expel(group, member_id, event)
         cause = cause_of(Trigger.SYNC_TIMEOUT, first)
-        self._rebalances.prepare_rebalance(group, cause, event)
+        self.rebalances.prepare_rebalance(group, cause, event)
 
     # -- Heartbeat, LeaveGroup, silence ----------------------------------------------------------
 
@@ -163,7 +154,7 @@ class ClassicCoordinator:
     def leave(
         self, group: ClassicGroup, leaving: Sequence[LeavingMember], event: Event
     ) -> Slices[list[ErrorCode]]:
-        """One error for each; the rebalance, if there is one, is for all of them."""
+        """Returns one error for each member. There is one rebalance for all of them."""
         errors, pace = [], Pace()
         cause: Cause | None = None
         for each in leaving:
@@ -180,9 +171,9 @@ class ClassicCoordinator:
             if pace.is_over(_STEPS_TO_LEAVE):
                 yield
         if cause is not None:
-            self._rebalances.rebalance_or_complete(group, cause, event)
+            self.rebalances.rebalance_or_complete(group, cause, event)
         elif group.state is ClassicState.PREPARING_REBALANCE:
-            self._rebalances.complete_if_all_joined(group, event)
+            self.rebalances.complete_if_all_joined(group, event)
         return errors
 
     def _leave_one(
@@ -204,46 +195,41 @@ class ClassicCoordinator:
             return ErrorCode.none, None
         if member_id not in group.members:
             return ErrorCode.unknown_member_id, None
-        return ErrorCode.none, self._rebalances.expel(group, member_id, event)
+        return ErrorCode.none, self.rebalances.expel(group, member_id, event)
 
     def session_timed_out(self, group: ClassicGroup, member_id: str, event: Event) -> None:
         if member_id in group.pending_members:
             group.take_back(member_id)
             if group.state is ClassicState.PREPARING_REBALANCE:
-                self._rebalances.complete_if_all_joined(group, event)
+                self.rebalances.complete_if_all_joined(group, event)
             return
         member = group.members.get(member_id)
         if member is None:
             return
         if not member.is_new and (member.awaiting_join or member.awaiting_sync):
-            # It waits for us: silence is its duty.
+            # It waits for a reply, and sends no heartbeats until then.
             reset_session(group, member, event)
             return
-        self._rebalances.expel(group, member_id, event)
+        self.rebalances.expel(group, member_id, event)
         cause = cause_of(Trigger.SESSION_TIMEOUT, member)
-        self._rebalances.rebalance_or_complete(group, cause, event)
+        self.rebalances.rebalance_or_complete(group, cause, event)
 
     def downgraded(self, group: ClassicGroup, cause: Cause, event: Event) -> None:
-        """The last member of the consumer protocol has left: the others join anew."""
+        """The last member of the consumer protocol has left: the others must join again."""
         if group.is_in(ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
-            self._rebalances.prepare_rebalance(group, cause, event)
+            self.rebalances.prepare_rebalance(group, cause, event)
 
     # -- load and unload -------------------------------------------------------------------------
 
     def loaded(self, group: ClassicGroup, event: Event) -> None:
-        """The group comes from the log: sessions begin anew. Without a leader it was downgraded,
-        and what those had who left has no owner."""
+        """The group was loaded from the log: sessions begin anew. A group without a leader was
+        downgraded; it must rebalance, because the partitions of the members that left have no
+        owner."""
         for member in group.members.values():
             reset_session(group, member, event)
         if group.members and group.leader_id is None:
             cause = Cause(Trigger.DOWNGRADE)
-            self._rebalances.prepare_rebalance(group, cause, event)
-
-    def rebalance_under_way(self, group_id: str) -> Rebalance | None:
-        return self._rebalances.under_way(group_id)
-
-    def forget(self, group_id: str) -> None:
-        self._rebalances.forget(group_id)
+            self.rebalances.prepare_rebalance(group, cause, event)
 
 
 def _assigned(group: ClassicGroup, member: ClassicMember) -> SyncResponse:

@@ -1,9 +1,10 @@
 """One group of the classic protocol: members join, their leader assigns, all of them sync. Pure.
 
-`ClassicGroup` is the state, and the few changes that keep it consistent: who is a member, who waits
+`ClassicGroup` is the state, with the changes that keep it consistent: who is a member, who waits
 for a reply, which protocol all support, which generation is next. `classic_coordinator.py` decides
-with it. What a replay must give back comes from `GroupMetadataValue` alone (`load`); join phases,
-pending ids and waiting requests do not survive a fail-over.
+on it. Persistent state comes from `GroupMetadataValue` alone (`apply`); join phases, pending ids
+and waiting calls do not survive a fail-over. The module also has the group's timers and the
+requests of its members.
 Invariants: `static` names members only; the leader is a member or None; a member waits for a join
 or for a sync, never for both. Each join costs the same, however many members there are.
 """
@@ -41,7 +42,8 @@ class Protocol:
 
 
 class HeldBytes:
-    """What the members of many groups hold beyond their records: nothing in the log bounds it."""
+    """How many bytes the members of many groups hold beyond their records, where the log sets no
+    limit."""
 
     __slots__ = ("total",)
 
@@ -50,7 +52,7 @@ class HeldBytes:
 
 
 class MemberSize(NamedTuple):
-    """In bytes, about."""
+    """In bytes, approximately."""
 
     held: int
     """All protocols."""
@@ -90,15 +92,15 @@ class ClassicMember:
     protocols: tuple[Protocol, ...]
     assignment: bytes = b""
     is_new: bool = False
-    """Has joined and not been told yet: it cannot send heartbeats."""
+    """It has joined for the first time and has no reply yet, so it cannot send heartbeats."""
     awaiting_join: AnyCall | None = None
     awaiting_sync: AnyCall | None = None
     stands_still_since_ms: int | None = None
-    """When it first joined in the rebalance that goes on."""
+    """When it first joined in the current rebalance."""
     counted: MemberSize = NO_SIZE
     """Its size, as its group has counted it."""
     in_record: int = 0
-    """The bytes that the group's newest record has of it."""
+    """Its bytes in the group's newest record."""
 
     def metadata_for(self, protocol: str) -> bytes:
         for supported in self.protocols:
@@ -146,7 +148,7 @@ class ClassicGroup:
     pending_members: dict[str, None] = field(default_factory=dict)
     """Ids that were handed out and have not joined yet."""
     pending_sync: dict[str, None] = field(default_factory=dict)
-    """Members of the present generation that have not asked for their assignment."""
+    """Members of the current generation that have not asked for their assignment."""
     new_member_added: bool = False
     """Whether somebody joined during the delay of the first rebalance."""
     joined: int = 0
@@ -154,13 +156,13 @@ class ClassicGroup:
     persisted: GroupMetadataValue | None = None
     """What the log has of this group."""
     held_bytes: int = 0
-    """By members, and by ids that were handed out."""
+    """Bytes held by members, and by ids that were handed out."""
     recorded_bytes: int = 0
-    """Of the record that these members would have, at least."""
+    """The least size of the record of these members."""
     held_beyond_record: int = 0
     """The part of `held_bytes` that the record does not account for."""
     held_beyond_records: HeldBytes | None = None
-    """Where `held_beyond_record` counts, too, while the group exists."""
+    """The sum over many groups, to which `held_beyond_record` is added while the group exists."""
     _supported: Counter[str] = field(default_factory=Counter)
     """How many members support each protocol."""
 
@@ -181,7 +183,7 @@ class ClassicGroup:
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether one who knows these protocols can be a member."""
+        """Whether a client with these protocols can be a member."""
         given = list(names)
         if not protocol_type or not given:
             return False
@@ -266,7 +268,7 @@ class ClassicGroup:
         return before
 
     def remove(self, member_id: str) -> ClassicMember | None:
-        """The member that was removed, with the requests it waited for."""
+        """Returns the member that was removed, with the calls it waited with."""
         self.take_back(member_id)
         self.pending_sync.pop(member_id, None)
         member = self.members.pop(member_id, None)
@@ -283,7 +285,7 @@ class ClassicGroup:
         return member
 
     def replace_static(self, instance_id: str, member_id: str) -> ClassicMember:
-        """A static member comes back under a new id; the old one's requests stay with it."""
+        """A static member comes back under a new id, and keeps the calls it waited with."""
         old_id = self.static[instance_id]
         member = self.members.pop(old_id)
         member.member_id = member_id
@@ -300,7 +302,7 @@ class ClassicGroup:
     # -- generations -----------------------------------------------------------------------------
 
     def elect_joined_leader(self) -> bool:
-        """Have a leader that has joined; whether there is one."""
+        """Make sure that the leader has joined. Returns whether there is such a member."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.awaiting_join is not None:
             return True
@@ -311,7 +313,7 @@ class ClassicGroup:
         return False
 
     def begin_generation(self) -> None:
-        """All that are left have joined. Without members the group is empty."""
+        """All members that are left have joined. Without members the group is empty."""
         self.generation += 1
         self.pending_sync.clear()
         if self.members:
@@ -331,7 +333,7 @@ class ClassicGroup:
     # -- records ---------------------------------------------------------------------------------
 
     def value(self, assignments: dict[str, bytes] | None = None) -> GroupMetadataValue:
-        """The group as it is persisted, with these assignments instead of the present ones."""
+        """The group as it is persisted, with these assignments instead of the current ones."""
         return GroupMetadataValue(
             self.protocol_type or "",
             self.generation,
@@ -372,12 +374,12 @@ class ClassicGroup:
         return replace(value, leader=leader, members=members)
 
     def apply(self, value: GroupMetadataValue) -> None:
-        """A record of this group. A member that is known keeps the requests it waits for, and the
-        protocols that it could have used instead; only the one in use is in the record."""
+        """Apply a record of this group. A known member keeps the calls it waits with, and its other
+        protocols: the record has only the one in use."""
         self.persisted = value
         is_completing = self.state is ClassicState.COMPLETING_REBALANCE
         if is_completing and value.generation != self.generation:
-            return  # Of the generation before: `value_with_replacements`.
+            return  # It is of the generation before: see `value_with_replacements`.
         known, self.members, self.static = self.members, {}, {}
         self.protocol_type = value.protocol_type or None
         self.generation = value.generation
@@ -464,7 +466,7 @@ class JoinRequest(NamedTuple):
     client_host: str
     reason: str = ""
     must_know_its_id: bool = True
-    """v4: whoever joins without an id is given one, and joins again with it (KIP-394)."""
+    """v4: a client that joins without an id is given one, and joins again with it (KIP-394)."""
     can_skip_assignment: bool = True
     """v9: a static leader that comes back can be told not to assign (KIP-814)."""
 
@@ -520,7 +522,7 @@ PROTOCOL_TYPE: Final = "consumer"
 
 
 def read_topics(data: bytes) -> frozenset[str] | None:
-    """The topics of a subscription; None where it cannot be read."""
+    """The topics of a subscription; None if it cannot be read."""
     try:
         return frozenset(decode_subscription(data).topics)
     except MalformedMessage:
@@ -528,7 +530,7 @@ def read_topics(data: bytes) -> frozenset[str] | None:
 
 
 def is_revoking(subscription: bytes, assignment: bytes) -> bool:
-    """Whether a cooperative member was to give up partitions, and then to join again."""
+    """Whether a cooperative member had to give up partitions, and then to join again."""
     try:
         kept = decode_assignment(assignment).partitions
         return not set(decode_subscription(subscription).owned).issubset(kept)
@@ -537,7 +539,7 @@ def is_revoking(subscription: bytes, assignment: bytes) -> bool:
 
 
 def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
-    """The topics that any member wants; None where that is not known (hazard G12)."""
+    """The topics that any member subscribes to; None if that is not known (hazard G12)."""
     if not group.members:
         return frozenset()
     if group.protocol_type != PROTOCOL_TYPE or group.protocol is None:

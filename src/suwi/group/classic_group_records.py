@@ -4,15 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from suwi.coordinator.record import RecordType
-from suwi.group.record_fields import (
-    INT16,
-    INT32,
-    INT64,
-    read_bytes,
-    read_int32,
-    read_int64,
-    sized,
-)
+from suwi.group.record_fields import INT16, INT32, INT64, read_bytes, read_int32, read_int64, sized
 from suwi.model.ids import NO_TIMESTAMP
 from suwi.wire.primitives import Reader, legacy_string
 
@@ -115,5 +107,5 @@ def _read_member(reader: Reader, version: int, flexible: bool) -> MemberMetadata
 CLASSIC_GROUP_RECORDS: Final = {
     _GROUP_METADATA: RecordType(
         lambda reader: GroupMetadataKey(reader.string(False)), _read_group, 4
-    ),
+    )
 }

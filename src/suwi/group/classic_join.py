@@ -39,11 +39,11 @@ from suwi.group.classic_rebalance import (
 from suwi.group.history import Trigger
 
 _NEW_MEMBER_JOIN_MS: Final = 300_000
-"""Who joins for the first time sends no heartbeats before it is answered: it may be silent for so
-long, should the rebalance take longer than its session."""
+"""A member that joins for the first time sends no heartbeats before it has a reply. It may be
+silent this long, because the rebalance may take longer than its session."""
 
 _HELD_BYTES_MAX: Final = 64 << 20
-"""By the members of all groups of a broker, beyond what their records account for."""
+"""The most that the members of all groups of a broker may hold beyond their records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class ClassicJoin:
     def _too_large(
         self, group: ClassicGroup, request: JoinRequest, event: Event
     ) -> ErrorCode | None:
-        """G16: members that the group's record has no room for. Nothing has changed."""
+        """G16: refuses a member for which the group's record has no room. Changes nothing."""
         known = group.members.get(group.static.get(request.instance_id or "", request.member_id))
         before = known.counted if known is not None else NO_SIZE
         after = size_of(
@@ -126,11 +126,11 @@ class ClassicJoin:
         if known is not None:
             beyond = beyond_record(after.held, known.in_record) - known.counted_beyond_record
         if beyond > 0 and self._held_beyond_records() + beyond > _HELD_BYTES_MAX:
-            return ErrorCode.coordinator_load_in_progress  # It is tried again, until others go.
+            return ErrorCode.coordinator_load_in_progress  # The client retries.
         return None
 
     def _turn_away(self, group: ClassicGroup, request: JoinRequest, event: Event) -> None:
-        """KAFKA-9885: whoever comes back too late to a full group is no member any more."""
+        """KAFKA-9885: a member that comes back too late to a full group is removed."""
         self._rebalances.expel(group, request.member_id, event)
         event.reply(JoinResponse(ErrorCode.group_max_size_reached, UNKNOWN_MEMBER))
         if group.state is ClassicState.PREPARING_REBALANCE:
@@ -185,7 +185,7 @@ class ClassicJoin:
         member = group.members[request.member_id]
         is_unchanged = member.protocols == request.protocols
         if group.state is ClassicState.COMPLETING_REBALANCE and is_unchanged:
-            # Its reply was lost: it is told again.
+            # Its reply was lost, and is sent again.
             event.reply(joined(group, member))
             return
         if (
@@ -209,13 +209,14 @@ class ClassicJoin:
         )
         earlier = group.await_join(member, event.call)
         if earlier is not None:
-            # Sent again on another connection: nobody reads the first answer.
+            # The request was sent again on another connection; nobody reads the reply to the first.
             event.reply_to(earlier, JoinResponse(ErrorCode.unknown_member_id, member.member_id))
 
     def _replace(
         self, group: ClassicGroup, request: JoinRequest, member_id: str, event: Event
     ) -> None:
-        """G5: a static member is back under a new id, in whichever state; the old one is fenced."""
+        """G5: a static member is back under a new id. The old id is fenced, whatever the state of
+        the group."""
         assert request.instance_id is not None
         old_id = group.static[request.instance_id]
         old = group.members[old_id]
@@ -230,12 +231,12 @@ class ClassicJoin:
         )
         if self._moves_nothing(group, member, subscription, event):
             reset_session(group, member, event)
-            # G6: after a fail-over the new id must be the one that counts.
+            # G6: the new id must be the valid one after a fail-over, too.
             event.append(GroupMetadataKey(group.group_id), group.value())
             if request.can_skip_assignment:
                 event.reply(joined(group, member, skip_assignment=was_leader))
             else:
-                # The old id as leader: the member must not assign anything.
+                # The old id is named as the leader, so that the member does not assign anything.
                 leader = old_leader or UNKNOWN_MEMBER
                 event.reply(joined(group, member, leader=leader))
             return
@@ -248,18 +249,19 @@ class ClassicJoin:
     def _moves_nothing(
         self, group: ClassicGroup, member: ClassicMember, subscription: bytes, event: Event
     ) -> bool:
-        """Whether a static member that is back can go on with the assignment of the old one."""
+        """Whether a static member that is back can keep the assignment of the old one."""
         if group.state is not ClassicState.STABLE:
             return False
         protocol = group.select_protocol()
         if protocol != group.protocol:
             return False
-        # KAFKA-12759: new topics have to be assigned. Only they count: what else clients tell each
-        # other, for example which partitions they own, differs after each restart.
+        # KAFKA-12759: a changed subscription needs a rebalance. Only the topics count: other parts
+        # of the metadata, for example the owned partitions, differ after each restart.
         old, new = subscription, member.metadata_for(protocol)
         if old != new and (read_topics(old) is None or read_topics(old) != read_topics(new)):
             return False
-        # It was to give up partitions and to join again: without a rebalance they have no owner.
+        # It had to give up partitions and to join again. Without a rebalance these would have no
+        # owner.
         if group.protocol_type == PROTOCOL_TYPE and is_revoking(old, member.assignment):
             return False
         return event.has_room_for(GroupMetadataKey(group.group_id), group.value())
@@ -273,10 +275,10 @@ class ClassicJoin:
 
 
 def _rejoin_trigger(group: ClassicGroup, member: ClassicMember, request: JoinRequest) -> Trigger:
-    """Members of cooperative groups say which partitions they own, too: that is no other
-    subscription."""
+    """The metadata of cooperative members contains the partitions they own. If only these differ,
+    the subscription is the same."""
     if group.state is ClassicState.PREPARING_REBALANCE:
-        return Trigger.MEMBER_REJOINED  # Not asked for: the rebalance has its cause already.
+        return Trigger.MEMBER_REJOINED  # Not used: the rebalance has its cause already.
     if request.protocol_type == PROTOCOL_TYPE and member.protocols != request.protocols:
         before = {protocol.name: read_topics(protocol.metadata) for protocol in member.protocols}
         now = {protocol.name: read_topics(protocol.metadata) for protocol in request.protocols}

@@ -32,9 +32,9 @@ class ClassicRebalances:
     def __init__(self, initial_delay_ms: int) -> None:
         self._initial_delay_ms = initial_delay_ms
         self._rebalances: dict[str, Rebalance] = {}
-        """Those that go on, by group."""
+        """By group the rebalance that is under way."""
         self._initial_until_ms: dict[str, int] = {}
-        """The latest end of the delay of a first rebalance."""
+        """By group the latest end of the delay of its first rebalance."""
 
     def rebalance_or_complete(self, group: ClassicGroup, cause: Cause, event: Event) -> None:
         if group.is_in(ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE, ClassicState.EMPTY):
@@ -74,7 +74,7 @@ class ClassicRebalances:
             return
         latest_ms = self._initial_until_ms.get(group.group_id)
         if latest_ms is not None and group.new_member_added and event.now_ms < latest_ms:
-            # More are coming: wait for them, too.
+            # More members are joining: wait for them, too.
             group.new_member_added = False
             delay_ms = min(self._initial_delay_ms, latest_ms - event.now_ms)
             event.arm(join_timer(group.group_id), event.now_ms + delay_ms)
@@ -99,9 +99,9 @@ class ClassicRebalances:
             event.append(GroupMetadataKey(group.group_id), group.value())
             return
         move(group, ClassicState.COMPLETING_REBALANCE, event.now_ms)
-        # G3: who does not ask for its assignment is expelled, too.
+        # G3: members that do not ask for their assignment are expelled, too.
         event.arm(sync_timer(group.group_id), event.now_ms + group.rebalance_timeout_ms)
-        # G6: after a fail-over the ids that are told now must not be fenced by those before.
+        # G6: after a fail-over the new ids must not be fenced by the persisted ones.
         key, replaced = GroupMetadataKey(group.group_id), group.value_with_replacements()
         if replaced is not None and event.has_room_for(key, replaced):
             event.append(key, replaced)
@@ -126,7 +126,7 @@ class ClassicRebalances:
             event.notices.append(rebalance)
 
     def expel(self, group: ClassicGroup, member_id: str, event: Event) -> ClassicMember | None:
-        """G24: with a member all that waits for it goes."""
+        """G24: when a member is removed, its timers end and its waiting calls are answered."""
         event.cancel(session_timer(group.group_id, member_id))
         member = group.remove(member_id)
         if member is None:
@@ -144,13 +144,13 @@ class ClassicRebalances:
 
 
 def stand_still(member: ClassicMember, now_ms: int) -> None:
-    """It has joined: what it had is given up until it is assigned something."""
+    """It has joined, and reads nothing until it gets an assignment."""
     if member.stands_still_since_ms is None:
         member.stands_still_since_ms = now_ms
 
 
 def _stood_still_ms(group: ClassicGroup, now_ms: int) -> dict[str, int]:
-    """By member; they read again."""
+    """By member how long it had no assignment. The members read again from now on."""
     stood_still_ms = {}
     for member in group.members.values():
         since_ms, member.stands_still_since_ms = member.stands_still_since_ms, None
@@ -171,7 +171,7 @@ def joined(
     leader: str | None = None,
     skip_assignment: bool = False,
 ) -> JoinResponse:
-    """What a member of this generation is told; the leader also the members to assign to."""
+    """The response to a member of this generation. That to the leader also has the members."""
     leader = leader or group.leader_id or UNKNOWN_MEMBER
     members: Sequence[JoinedMember] = ()
     if leader == member.member_id:

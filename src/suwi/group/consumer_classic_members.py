@@ -1,8 +1,8 @@
 """Members of a consumer group that still speak the classic protocol, during an online migration.
 
-To them the coordinator is the leader: JoinGroup is answered at once, SyncGroup gives what the
-group's target lets the member have, Heartbeat tells it to join again whenever it has to revoke, or
-can get, something. Their generation is their member epoch.
+For them the coordinator is the leader: JoinGroup is answered at once, SyncGroup returns the current
+assignment of the member, and Heartbeat tells it to join again whenever it must revoke or can get
+something. Their generation is their member epoch.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ from suwi.wire.errors import MalformedMessage
 class Joining(NamedTuple):
     draft: Draft
     before: ConsumerGroupMember
-    """The member without what the request changes."""
+    """The member without the changes of the request."""
     subscription: Subscription
 
 
@@ -63,12 +63,12 @@ class ClassicMembers:
         self._new_id = new_id
         self._updates = updates
         self._told_to_join: dict[str, set[str]] = {}
-        """By group whose time to join, or to sync, is running."""
+        """By group the members whose time to join, or to sync, is running."""
 
     # -- JoinGroup -------------------------------------------------------------------------------
 
     def prepare(self, group: ConsumerGroup, request: JoinRequest, event: Event) -> "Joining | None":
-        """What the request wants, unless it is refused or has to come again with an id."""
+        """Returns None if the request was refused, or must be sent again with an id."""
         try:
             subscription = self._check(group, request)
             member_id = request.member_id
@@ -132,7 +132,7 @@ class ClassicMembers:
         holder = group.static_member(request.instance_id)
         if holder is None:
             return None, ConsumerGroupMember(member_id)
-        # A classic static member replaces whoever holds its instance id.
+        # A classic static member replaces the current holder of its instance id.
         rejoined = replace(holder.current, epoch=0, previous_epoch=0)
         return holder, ConsumerGroupMember(member_id, holder.subscription, rejoined)
 
@@ -189,7 +189,7 @@ class ClassicMembers:
         return member, classic
 
     def _tell_to_join(self, group_id: str, member: ConsumerGroupMember, event: Event) -> None:
-        """The first time it is told its rebalance timeout begins."""
+        """Its rebalance timeout begins when it is told for the first time."""
         if member.member_id not in self._told_to_join.get(group_id, ()):
             self._arm_rebalance(group_id, member, event)
 
@@ -209,13 +209,13 @@ class ClassicMembers:
     def leaving(
         self, group: ConsumerGroup, leaving: Sequence[LeavingMember]
     ) -> Slices[list[ConsumerGroupMember | ErrorCode]]:
-        """For each the member that leaves, or why it cannot."""
+        """Returns for each the member that leaves, or the error."""
         pace = Pace()
         found: list[ConsumerGroupMember | ErrorCode] = []
         for each in leaving:
             member_id = each.member_id
             if each.instance_id is not None and member_id == UNKNOWN_MEMBER:
-                # An administrator removes whoever holds the instance id.
+                # An administrator removes the member with this instance id.
                 member_id = group.static.get(each.instance_id, UNKNOWN_MEMBER)
             try:
                 found.append(self._classic(group, member_id, each.instance_id)[0])
@@ -237,7 +237,7 @@ class ClassicMembers:
 
 
 def _must_join(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
-    """It is behind, has to revoke something, or what it waits for is free."""
+    """Whether it is behind, must revoke something, or could get what it waits for."""
     match member.current.state:
         case MemberState.UNREVOKED_PARTITIONS:
             return True
@@ -255,7 +255,8 @@ def _is_waiting(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
 
 
 def embedded_assignment(member: ConsumerGroupMember, topics: Topics) -> bytes:
-    """What the member has, in the version that it speaks. Topics that are gone have no name."""
+    """The member's assignment in the version of the protocol that it uses, without deleted
+    topics."""
     assert member.subscription is not None
     assert member.subscription.classic is not None
     try:
@@ -272,7 +273,7 @@ def embedded_assignment(member: ConsumerGroupMember, topics: Topics) -> bytes:
 
 
 def _owned(subscription: Subscription, topics: Topics) -> OwnedPartitions:
-    """Of an eager member nothing: it gives up everything before it joins."""
+    """Nothing for an eager member: it gives up everything before it joins."""
     found: dict[TopicId, list[int]] = {}
     for owned in subscription.owned:
         topic = topics.by_name(owned.topic)

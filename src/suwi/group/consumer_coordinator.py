@@ -1,6 +1,6 @@
 """Decisions about consumer groups (KIP-848): heartbeats, time-outs, new targets.
 
-Each method takes one event and fills a `Decision`. A heartbeat updates the member; a changed
+Each method adds its decisions to an `Event`. A heartbeat updates the member; a changed
 subscription or topic raises the group's epoch; an epoch without an assignment gets one, at most
 once per assignment interval; the member then moves one step towards its target.
 A refused request decides nothing. Work that takes long is handed out as a `Job` when a timer
@@ -21,7 +21,6 @@ from suwi.group.classic_group import (
     JoinRequest,
     JoinResponse,
     LeavingMember,
-    SyncRequest,
 )
 from suwi.group.consumer_classic_members import ClassicMembers
 from suwi.group.consumer_draft import Draft
@@ -64,8 +63,8 @@ class ConsumerCoordinator:
         """`config_of` a group by its id; `new_id` makes member ids for clients that bring none."""
         self._config_of = config_of
         self._new_id = new_id
-        self._updates = ConsumerUpdates(config_of)
-        self._classic = ClassicMembers(config_of, new_id, self._updates)
+        self.updates = ConsumerUpdates(config_of)
+        self.classic_members = ClassicMembers(config_of, new_id, self.updates)
 
     # -- ConsumerGroupHeartbeat ------------------------------------------------------------------
 
@@ -90,13 +89,13 @@ class ConsumerCoordinator:
             return HeartbeatResponse(ErrorCode.invalid_regular_expression, str(error))
         subscription = yield from _merged(member, request)
         draft = Draft.of(group, before, replace(member, subscription=subscription))
-        yield from self._updates.replace_static(draft, event)
-        self._classic.forget(group.group_id, draft.replaced_id or "")
-        yield from self._updates.update(draft, member, request.owned, event)
+        yield from self.updates.replace_static(draft, event)
+        self.classic_members.forget(group.group_id, draft.replaced_id or "")
+        yield from self.updates.update(draft, member, request.owned, event)
         session_ms = event.now_ms + config.session_timeout_ms
         event.arm(consumer_session_timer(group.group_id, member.member_id), session_ms)
         was, after = member.current, draft.member.current
-        # G19: whoever is behind, or tells everything, may have missed the last answer.
+        # G19: a member that is behind, or sends all its fields, may have missed the last response.
         is_told = request.is_full or request.member_epoch != member.epoch
         assigned = None
         if is_told or after is not was:
@@ -152,7 +151,8 @@ class ConsumerCoordinator:
     def _leave_for_a_while(
         self, group: ConsumerGroup, member: ConsumerGroupMember, event: Event
     ) -> Slices[None]:
-        """G22: its place is kept for a session. Who comes back owns it all from epoch 0 on."""
+        """G22: its place is kept for the session timeout. When it comes back, it owns the same
+        partitions from epoch 0 on."""
         kept = {t: dict.fromkeys(epochs, 0) for t, epochs in member.current.assigned.items()}
         current = replace(
             member.current,
@@ -173,26 +173,28 @@ class ConsumerCoordinator:
         cause: Cause,
         event: Event,
     ) -> Slices[None]:
-        """The rest may be a classic group: when the last of the consumer protocol has left."""
+        """If the last member of the consumer protocol leaves, the rest may become a classic
+        group."""
         gone = {member.member_id for member in leaving}
         for member_id in gone:
-            self._classic.forget(group.group_id, member_id)
+            self.classic_members.forget(group.group_id, member_id)
         if len(group.members) - group.classic_members <= len(gone):
             left = [m for member_id, m in group.members.items() if member_id not in gone]
             if (yield from self._downgrade(group, left, event)):
                 return
-        yield from self._updates.remove(group, leaving, cause, event)
+        yield from self.updates.remove(group, leaving, cause, event)
 
     def _downgrade(
         self, group: ConsumerGroup, left: Sequence[ConsumerGroupMember], event: Event
     ) -> Slices[bool]:
-        """Whether it could be: the whole classic group has to fit into a batch."""
+        """Returns whether the group was downgraded: the whole classic group must fit into a
+        batch."""
         if not can_downgrade(left, self._config_of(group.group_id)):
             return False
         conversion = event.part()
         for member_id in group.members:
-            self._updates.cancel_timers(group.group_id, member_id, conversion)
-        self._updates.cancel_group_timers(group.group_id, conversion)
+            self.updates.cancel_timers(group.group_id, member_id, conversion)
+        self.updates.cancel_group_timers(group.group_id, conversion)
         downgrade(group, left, conversion)
         if not (yield from event.take_if_it_fits(conversion)):
             return False
@@ -204,7 +206,7 @@ class ConsumerCoordinator:
         if not group.is_empty:
             return ErrorCode.non_empty_group
         append_group_tombstones(event, group)
-        self._updates.cancel_group_timers(group.group_id, event)
+        self.updates.cancel_group_timers(group.group_id, event)
         self.forget(group.group_id)
         return ErrorCode.none
 
@@ -213,12 +215,11 @@ class ConsumerCoordinator:
     def upgrade(
         self, classic: ClassicGroup, request: HeartbeatRequest, event: Event
     ) -> Slices[HeartbeatResponse]:
-        """A heartbeat to a classic group: if it joins, and may, the group becomes a consumer one.
-
-        The records that do so are in the event; whoever waits in the classic group is answered.
-        """
+        """A heartbeat to a classic group. If a member joins, and the group can be upgraded, it
+        becomes a consumer group with this event, and all calls that wait in the classic group are
+        answered."""
         if request.member_epoch != 0:
-            # It was fenced by a downgrade: it may come back, and upgrade the group again.
+            # It was fenced by a downgrade. It may join, and upgrade the group again.
             refusal = unknown_member(request.member_id, request.group_id)
             return HeartbeatResponse(refusal.error, str(refusal))
         config = self._config_of(classic.group_id)
@@ -238,19 +239,19 @@ class ConsumerCoordinator:
 
     def join(self, group: ConsumerGroup, request: JoinRequest, event: Event) -> Slices[None]:
         """JoinGroup of a group that has members. (An empty one is deleted first.)"""
-        joining = self._classic.prepare(group, request, event)
+        joining = self.classic_members.prepare(group, request, event)
         if joining is None:
             return
         draft = joining.draft
         left = [*draft.members().values()]
-        self._classic.forget(group.group_id, draft.replaced_id or "")
+        self.classic_members.forget(group.group_id, draft.replaced_id or "")
         is_downgraded = False
         if draft.replaced_id is not None:
             is_downgraded = yield from self._downgrade(group, left, event)
         if is_downgraded:
             generation = group.epoch
         else:
-            yield from self._classic.join(joining, event)
+            yield from self.classic_members.join(joining, event)
             generation = draft.member.epoch
         event.reply(
             JoinResponse(
@@ -262,24 +263,11 @@ class ConsumerCoordinator:
             )
         )
 
-    def sync(self, group: ConsumerGroup, request: SyncRequest, event: Event) -> None:
-        event.reply(self._classic.sync(group, request, event))
-
-    def classic_heartbeat(
-        self,
-        group: ConsumerGroup,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        event: Event,
-    ) -> ErrorCode:
-        return self._classic.heartbeat(group, member_id, instance_id, generation, event)
-
     def leave(
         self, group: ConsumerGroup, leaving: Sequence[LeavingMember], event: Event
     ) -> Slices[list[ErrorCode]]:
-        """LeaveGroup: one error for each; one rebalance for all of them."""
-        found = yield from self._classic.leaving(group, leaving)
+        """LeaveGroup: returns one error for each member. There is one rebalance for all of them."""
+        found = yield from self.classic_members.leaving(group, leaving)
         members: dict[str, ConsumerGroupMember] = {}
         reason = ""
         for each, member in zip(leaving, found, strict=True):
@@ -298,7 +286,8 @@ class ConsumerCoordinator:
     def timer_expired(
         self, group: ConsumerGroup, key: TimerKey, event: Event
     ) -> Slices[Job | None]:
-        """Any timer of `consumer_config.py`. A job that is handed out is stepped by the caller."""
+        """Handles the timers of `consumer_group.py`. A job that it returns is stepped by the
+        caller."""
         config = self._config_of(group.group_id)
         match key:
             case ("consumer-session", _, str() as member_id):
@@ -308,10 +297,10 @@ class ConsumerCoordinator:
                 timed_out = Trigger.REBALANCE_TIMEOUT
                 yield from self._expire(group, member_id, timed_out, event)
             case ("consumer-assignment", _):
-                targets = self._updates.targets
+                targets = self.updates.targets
                 return (yield from targets.due(group, config, event))
             case ("consumer-regex", _):
-                job = self._updates.regexes.due(group, event.topics)
+                job = self.updates.regexes.due(group, event.topics)
                 if job is None or not job.is_done:
                     return job
                 yield from self.job_done(group, job, event)
@@ -326,19 +315,16 @@ class ConsumerCoordinator:
             yield from self._remove(group, [member], cause, event)
 
     def job_done(self, group: ConsumerGroup, job: Job, event: Event) -> Slices[None]:
-        """A job that a timer has handed out. One that nobody waits for any more is nothing."""
+        """A job that `timer_expired` returned is done. Its result is ignored if the group has a
+        newer job."""
         config = self._config_of(group.group_id)
-        yield from self._updates.targets.computed(group, job, config, event)
-        yield from self._updates.resolved(group, job, event)
-
-    def topics_changed(self, group: ConsumerGroup, event: Event) -> Slices[None]:
-        """There is a new image. A group that is not told finds out with its next heartbeat."""
-        return self._updates.topics_changed(group, event)
+        yield from self.updates.targets.computed(group, job, config, event)
+        yield from self.updates.resolved(group, job, event)
 
     # -- load and unload -------------------------------------------------------------------------
 
     def loaded(self, group: ConsumerGroup, event: Event) -> Slices[None]:
-        """The group comes from the log: time-outs begin anew."""
+        """The group was loaded from the log: time-outs begin anew."""
         config = self._config_of(group.group_id)
         for member in group.members.values():
             session_ms = config.session_timeout_ms
@@ -351,19 +337,19 @@ class ConsumerCoordinator:
                 key = consumer_rebalance_timer(group.group_id, member.member_id)
                 event.arm(key, event.now_ms + max(member.rebalance_timeout_ms, 0))
         if group.epoch > group.assignment_epoch and group.members:
-            self._updates.targets.wait(group, config, event)
-        yield from self._updates.topics_changed(group, event)
+            self.updates.targets.wait(group, config, event)
+        yield from self.updates.topics_changed(group, event)
 
     def forget(self, group_id: str) -> None:
         """The group is gone, or led by another broker."""
-        self._updates.forget(group_id)
-        self._classic.forget_group(group_id)
+        self.updates.forget(group_id)
+        self.classic_members.forget_group(group_id)
 
 
 def _merged(
     member: ConsumerGroupMember, request: HeartbeatRequest
 ) -> Slices[ConsumerGroupMemberMetadataValue]:
-    """What the request leaves out stays as it was."""
+    """Fields that the request leaves out keep their value."""
     known = member.subscription or ConsumerGroupMemberMetadataValue(
         None, None, "", "", (), None, -1, None
     )

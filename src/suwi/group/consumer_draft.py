@@ -1,7 +1,7 @@
 """A consumer group as it will be when a decision is replayed: one member added, changed, replaced.
 
-A decision only says what is to be written, so what follows from the change (the group's topics,
-its assignor, who owns what) is asked here while the group itself is still as it was.
+The group itself changes only when the records are replayed. Until then this tells what follows from
+the change: the group's topics, its assignor, who owns what.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ def subscribed_topics(
     coming: ConsumerGroupMember | None = None,
     regexes: Mapping[str, ConsumerGroupRegularExpressionValue] | None = None,
 ) -> Slices[set[str]]:
-    """The names of all topics once some members have gone and one has come."""
+    """The names of all topics after some members have left and one has joined."""
     pace, gone, patterns = Pace(), Counter[str](), group.regex_subscribers.copy()
     for member in leaving:
         gone.update(member.topic_names)
@@ -45,10 +45,8 @@ def subscribed_topics(
 def keeps_topics(
     group: ConsumerGroup, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None
 ) -> bool:
-    """Whether the group's topics are surely the same with a member in the place of another.
-
-    In a group with thousands of topics most joins are found out here, without going through them.
-    """
+    """Whether the group's topics stay the same for certain if one member replaces another. In a
+    group with thousands of topics this decides most joins without a look at all topics."""
     names_before = before.topic_names if before is not None else ()
     names_after = after.topic_names if after is not None else ()
     if any(name not in group.subscribers for name in names_after):
@@ -68,7 +66,7 @@ def keeps_topics(
 
 
 def unused_regexes(group: ConsumerGroup, leaving: Iterable[ConsumerGroupMember]) -> list[str]:
-    """Those that nobody is subscribed to once some members have gone."""
+    """The expressions without a subscriber after some members have left."""
     patterns = Counter(group.regex_subscribers)
     patterns.subtract(member.topic_regex for member in leaving if member.topic_regex)
     return [regex for regex in group.regexes if patterns[regex] <= 0]

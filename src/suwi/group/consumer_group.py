@@ -1,7 +1,8 @@
 """One group of the consumer protocol (KIP-848): its members, their target and current assignments.
 
-`ConsumerGroups.replay` is the only way in; `consumer_coordinator.py` decides with what it holds.
-Nothing here is volatile: every field comes from records, or is derived from those that do.
+State changes only in `ConsumerGroups.replay`; `consumer_coordinator.py` decides on it. Every field
+comes from records, or is derived from fields that do. The module also has the requests of members,
+the timers of a group, and functions that append its records.
 Invariants: the state depends on the last record of each key alone, not on the order in which
 records of different keys arrive (G14); a partition in `_owners` is assigned to its owner or waits
 for the owner to revoke it (G17).
@@ -51,14 +52,14 @@ NOTHING_OWNED: Final[Owned] = {}
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupConfig:
-    """`group.consumer.*`, as it is in force for one group."""
+    """The settings `group.consumer.*` that apply to one group."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     assignment_interval_ms: int = 1_000
     size_max: int = 2**31 - 1
     assignors: tuple[str, ...] = ("uniform", "range")
-    """The first is for groups whose members name none."""
+    """The first is used by groups whose members name none."""
     regex_refresh_interval_ms: int = 600_000
     upgrades: bool = True
     """`group.consumer.migration.policy` is `upgrade` or `bidirectional`."""
@@ -151,7 +152,7 @@ def _topic_partitions(owned: Owned) -> Slices[tuple[TopicPartitions, ...]]:
 
 
 def _owned(topics: Iterable[TopicPartitions], member_epoch: int) -> Slices[Owned]:
-    """Before KIP-1251 no epochs were written: then only the member's own is accepted."""
+    """Before KIP-1251 no epochs were written. The member's epoch is used then."""
     pace, owned = Pace(), {}
     for topic in topics:
         epochs = topic.assignment_epochs or [member_epoch] * len(topic.partitions)
@@ -172,7 +173,7 @@ def partitions_of(owned: Owned) -> Slices[Target]:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMember:
-    """A member as its two records have it; one of them may be missing for a while."""
+    """A member as its two records describe it; one of them may be missing for a while."""
 
     member_id: str
     subscription: ConsumerGroupMemberMetadataValue | None = None
@@ -261,14 +262,15 @@ class ConsumerGroup:
         return self._stable_at[self.assignment_epoch] - own == others
 
     def owner(self, topic_id: TopicId, partition: int) -> str | None:
-        """Who has this partition, be it that it still has to revoke it."""
+        """The member that has this partition, also if it must still revoke it."""
         return self._owners.get(topic_id, {}).get(partition)
 
     def static_member(self, instance_id: str) -> ConsumerGroupMember | None:
         return self.members.get(self.static.get(instance_id, ""))
 
     def subscribed_topics(self) -> Iterator[str]:
-        """Names, by name and by regular expression. One may come twice."""
+        """The names of topics that are subscribed to by name or by regular expression. A name may
+        come twice."""
         yield from self.subscribers
         for regex, resolved in self.regexes.items():
             if regex in self.regex_subscribers:
@@ -306,7 +308,7 @@ class ConsumerGroup:
     def apply_current(
         self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None
     ) -> Slices[None]:
-        """Only this changes who owns what: the last such record of a member decides."""
+        """Only these records change who owns what. The last one of a member counts."""
         before, pace = self.members.get(member_id), Pace()
         current = NEW_ASSIGNMENT
         if value is not None:
@@ -357,7 +359,8 @@ class ConsumerGroup:
             _add(self._stable_at, member.epoch, 1)
 
     def _release(self, member: ConsumerGroupMember) -> Slices[None]:
-        """Only what is recorded as this member's: another one may have it by now."""
+        """Only the partitions that this member still owns: another one may have some of them by
+        now."""
         pace = Pace()
         for owned in (member.current.assigned, member.current.pending_revocation):
             for topic_id, partitions in owned.items():
@@ -395,7 +398,7 @@ def _add(counts: Counter[_K], key: _K, by: int) -> None:
 
 
 class ConsumerGroups:
-    """The consumer groups of a shard. A group is here while any record of it is."""
+    """The consumer groups of a shard. A group exists while any record of it does."""
 
     def __init__(self) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
@@ -410,7 +413,8 @@ class ConsumerGroups:
         return self._groups.get(group_id)
 
     def replay(self, record: CoordinatorRecord) -> Slices[None] | None:
-        """Raises for no order of records (G14). Of a large one the rest comes in slices."""
+        """Raises for no order of records (G14). Returns the rest of a large record, to be run in
+        slices."""
         return rest_of(self._replaying(record))
 
     def _replaying(self, record: CoordinatorRecord) -> Slices[None]:
@@ -421,7 +425,7 @@ class ConsumerGroups:
             group = ConsumerGroup(group_id)
         match key:
             case ConsumerGroupMetadataKey():
-                # With the group's own record all that is left of it is deleted.
+                # The tombstone of the group's own record deletes all that is left of it.
                 group.apply_epoch(value or ConsumerGroupMetadataValue(0))
                 if value is None:
                     self._groups.pop(group_id, None)
@@ -468,7 +472,8 @@ class HeartbeatRequest(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Sent when joining, and after an error: whatever the member knows may be outdated."""
+        """Whether it has all fields, as when joining and after an error. The member needs its
+        assignment then."""
         return self.member_epoch == 0 or (
             self.rebalance_timeout_ms != -1
             and (self.topic_names is not None or self.topic_regex is not None)
@@ -483,7 +488,7 @@ class HeartbeatResponse(NamedTuple):
     member_epoch: int = 0
     heartbeat_interval_ms: int = 0
     assignment: Target | None = None
-    """None: as it was."""
+    """None if it has not changed."""
 
 
 # -- the records that an event appends -------------------------------------------------------------
@@ -533,7 +538,7 @@ def append_assignment(
     targets: Mapping[str, Target],
     epoch: int,
 ) -> Slices[None]:
-    """Only what differs from the present targets."""
+    """Appends only targets that differ from the current ones."""
     pace = Pace()
     for member_id, target in assignment.items():
         if targets.get(member_id) != target:
@@ -544,10 +549,7 @@ def append_assignment(
 
 
 def append_regex(
-    event: Event,
-    group_id: str,
-    regex: str,
-    value: ConsumerGroupRegularExpressionValue | None,
+    event: Event, group_id: str, regex: str, value: ConsumerGroupRegularExpressionValue | None
 ) -> None:
     event.append(ConsumerGroupRegularExpressionKey(group_id, regex), value)
 
@@ -560,7 +562,7 @@ def append_member_tombstones(event: Event, group_id: str, member_ids: Iterable[s
 
 
 def append_group_tombstones(event: Event, group: ConsumerGroup) -> None:
-    """All that the log has of this group; its own record is the last."""
+    """Tombstones for all records of this group; its own record comes last."""
     member_ids = {**group.members, **group.targets}
     append_member_tombstones(event, group.group_id, member_ids)
     event.append(ConsumerGroupTargetAssignmentMetadataKey(group.group_id), None)

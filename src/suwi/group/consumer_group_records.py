@@ -1,7 +1,8 @@
 """Records of consumer groups (KIP-848), with Apache Kafka's schemas: ConsumerGroup…"""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, ClassVar, Final, Self
 
 from suwi.coordinator.record import LongValue, RecordType
 from suwi.env.slices import Pace, Slices
@@ -23,21 +24,37 @@ from suwi.group.record_fields import (
 from suwi.model.ids import TopicId
 from suwi.wire.primitives import Reader, compact_string, count, legacy_string, tag_section
 
-_CONSUMER_GROUP_METADATA: Final = 3
-_CONSUMER_GROUP_PARTITION_METADATA: Final = 4
-_CONSUMER_GROUP_MEMBER_METADATA: Final = 5
-_CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: Final = 6
-_CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: Final = 7
-_CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: Final = 8
-_CONSUMER_GROUP_REGULAR_EXPRESSION: Final = 16
+
+class _Key:
+    """Strings after the number of the record type."""
+
+    __slots__ = ()
+    __match_args__: ClassVar[tuple[str, ...]]
+    number: ClassVar[int]
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        return cls(*(reader.string(False) for _ in cls.__match_args__))
+
+    def encode(self) -> bytes:
+        strings = (legacy_string(getattr(self, each)) for each in self.__match_args__)
+        return INT16.pack(self.number) + b"".join(strings)
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupMetadataKey:
+class _GroupKey(_Key):
     group_id: str
 
-    def encode(self) -> bytes:
-        return INT16.pack(_CONSUMER_GROUP_METADATA) + legacy_string(self.group_id)
+
+@dataclass(frozen=True, slots=True)
+class _MemberKey(_Key):
+    group_id: str
+    member_id: str
+
+
+class ConsumerGroupMetadataKey(_GroupKey):
+    __slots__ = ()
+    number = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +76,16 @@ def _read_consumer_group(reader: Reader, _version: int) -> ConsumerGroupMetadata
     return ConsumerGroupMetadataValue(epoch, metadata_hash)
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupPartitionMetadataKey:
-    """Written by Kafka 4.0 and replaced by the hash: it is only ever deleted here."""
+class ConsumerGroupPartitionMetadataKey(_GroupKey):
+    """Written by Kafka 4.0, and later replaced by the hash. Suwi only deletes it."""
 
-    group_id: str
-
-    def encode(self) -> bytes:
-        return INT16.pack(_CONSUMER_GROUP_PARTITION_METADATA) + legacy_string(self.group_id)
+    __slots__ = ()
+    number = 4
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupMemberMetadataKey:
-    group_id: str
-    member_id: str
-
-    def encode(self) -> bytes:
-        return _of_member(_CONSUMER_GROUP_MEMBER_METADATA, self.group_id, self.member_id)
-
-
-def _of_member(number: int, group_id: str, member_id: str) -> bytes:
-    return INT16.pack(number) + legacy_string(group_id) + legacy_string(member_id)
+class ConsumerGroupMemberMetadataKey(_MemberKey):
+    __slots__ = ()
+    number = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +176,9 @@ def _read_consumer_member(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupTargetAssignmentMetadataKey:
-    group_id: str
-
-    def encode(self) -> bytes:
-        number = _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA
-        return INT16.pack(number) + legacy_string(self.group_id)
+class ConsumerGroupTargetAssignmentMetadataKey(_GroupKey):
+    __slots__ = ()
+    number = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +202,9 @@ def _read_target_metadata(
     return ConsumerGroupTargetAssignmentMetadataValue(epoch, made_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupTargetAssignmentMemberKey:
-    group_id: str
-    member_id: str
-
-    def encode(self) -> bytes:
-        return _of_member(_CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER, self.group_id, self.member_id)
+class ConsumerGroupTargetAssignmentMemberKey(_MemberKey):
+    __slots__ = ()
+    number = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,13 +260,9 @@ def _read_target_member(
     return ConsumerGroupTargetAssignmentMemberValue(partitions)
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupCurrentMemberAssignmentKey:
-    group_id: str
-    member_id: str
-
-    def encode(self) -> bytes:
-        return _of_member(_CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT, self.group_id, self.member_id)
+class ConsumerGroupCurrentMemberAssignmentKey(_MemberKey):
+    __slots__ = ()
+    number = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,13 +298,10 @@ def _read_current_member(
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupRegularExpressionKey:
+class ConsumerGroupRegularExpressionKey(_Key):
+    number = 16
     group_id: str
     regular_expression: str
-
-    def encode(self) -> bytes:
-        number = _CONSUMER_GROUP_REGULAR_EXPRESSION
-        return _of_member(number, self.group_id, self.regular_expression)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,42 +324,15 @@ def _read_regular_expression(
     return ConsumerGroupRegularExpressionValue(topics, version, resolved_ms)
 
 
-def _read_pair(reader: Reader) -> tuple[str, str]:
-    return reader.string(False), reader.string(False)
-
-
+_READ_VALUE: Final[dict[type[_Key], Callable[[Reader, int], Any]]] = {
+    ConsumerGroupMetadataKey: _read_consumer_group,
+    ConsumerGroupPartitionMetadataKey: lambda _reader, _version: b"",
+    ConsumerGroupMemberMetadataKey: _read_consumer_member,
+    ConsumerGroupTargetAssignmentMetadataKey: _read_target_metadata,
+    ConsumerGroupTargetAssignmentMemberKey: _read_target_member,
+    ConsumerGroupCurrentMemberAssignmentKey: _read_current_member,
+    ConsumerGroupRegularExpressionKey: _read_regular_expression,
+}
 CONSUMER_GROUP_RECORDS: Final = {
-    _CONSUMER_GROUP_METADATA: RecordType(
-        lambda reader: ConsumerGroupMetadataKey(reader.string(False)), _read_consumer_group, 0
-    ),
-    _CONSUMER_GROUP_PARTITION_METADATA: RecordType(
-        lambda reader: ConsumerGroupPartitionMetadataKey(reader.string(False)),
-        lambda reader, version: b"",
-        0,
-    ),
-    _CONSUMER_GROUP_MEMBER_METADATA: RecordType(
-        lambda reader: ConsumerGroupMemberMetadataKey(*_read_pair(reader)),
-        _read_consumer_member,
-        0,
-    ),
-    _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: RecordType(
-        lambda reader: ConsumerGroupTargetAssignmentMetadataKey(reader.string(False)),
-        _read_target_metadata,
-        0,
-    ),
-    _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: RecordType(
-        lambda reader: ConsumerGroupTargetAssignmentMemberKey(*_read_pair(reader)),
-        _read_target_member,
-        0,
-    ),
-    _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: RecordType(
-        lambda reader: ConsumerGroupCurrentMemberAssignmentKey(*_read_pair(reader)),
-        _read_current_member,
-        0,
-    ),
-    _CONSUMER_GROUP_REGULAR_EXPRESSION: RecordType(
-        lambda reader: ConsumerGroupRegularExpressionKey(*_read_pair(reader)),
-        _read_regular_expression,
-        0,
-    ),
+    key.number: RecordType(key.read, read_value, 0) for key, read_value in _READ_VALUE.items()
 }

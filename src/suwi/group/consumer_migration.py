@@ -1,10 +1,10 @@
 """Online migration: a classic group becomes a consumer group, and the other way round.
 
-Both are decisions like any other: tombstones of what the group was, records of what it is. Which
-kind a group is follows from its records alone, so that a replay gives the same.
-`upgrade` gives the consumer group as it will be, because the heartbeat that causes it goes on with
-it. After `downgrade` the classic group has to rebalance: `downgrade_timer` fires at once for that,
-and the record names no leader, so that whoever loads it knows.
+Both append tombstones for what the group was, and records for what it becomes. The type of a group
+follows from its records alone, so that a replay gives the same.
+`upgrade` returns the consumer group as it will be, because the heartbeat that causes it continues
+with it. After `downgrade` the classic group must rebalance: `downgrade_timer` fires at once. Its
+record names no leader, so that a coordinator that loads it knows that, too.
 """
 
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ from suwi.wire.errors import MalformedMessage
 
 
 def downgrade_timer(group_id: str) -> TimerKey:
-    """When it fires, the classic group of this name has to be prepared for a rebalance."""
+    """When it fires, the classic group of this name must begin a rebalance."""
     return ("consumer-downgrade", group_id)
 
 
@@ -95,16 +95,13 @@ def upgrade(
 
 
 class _HasUserData(Exception):
-    """Of an assignor of the client's own: it would be lost."""
+    """User data of a custom assignor would be lost."""
 
 
 def _to_consumer(
-    classic: ClassicGroup,
-    member: ClassicMember,
-    topics: Topics,
-    claimed: set[tuple[TopicId, int]],
+    classic: ClassicGroup, member: ClassicMember, topics: Topics, claimed: set[tuple[TopicId, int]]
 ) -> ConsumerGroupMember:
-    # One that has just joined may not support what the others have agreed on before.
+    # A member that has just joined may not support the protocol of the others.
     metadata = member.metadata_for(classic.protocol or "") or member.protocols[0].metadata
     subscription = decode_subscription(metadata)
     owned: dict[TopicId, dict[int, int]] = {}
@@ -113,11 +110,12 @@ def _to_consumer(
         raise _HasUserData
     partitions = assignment.partitions
     if not member.assignment and classic.state is not ClassicState.STABLE:
-        # A rebalance that was interrupted has dropped it: a cooperative member still reads this.
+        # An interrupted rebalance has dropped the assignment, but a cooperative member still reads
+        # these.
         partitions = subscription.owned
     for name, partition in partitions:
         topic = topics.by_name(name)
-        # G17: an assignor of the client's own may have given one to several.
+        # G17: a custom assignor may have given a partition to several members.
         if topic is not None and (topic.topic_id, partition) not in claimed:
             claimed.add((topic.topic_id, partition))
             owned.setdefault(topic.topic_id, {})[partition] = classic.generation
@@ -141,10 +139,7 @@ def _to_consumer(
 
 
 def _append_group(
-    event: Event,
-    group_id: str,
-    epoch: int,
-    members: Sequence[ConsumerGroupMember],
+    event: Event, group_id: str, epoch: int, members: Sequence[ConsumerGroupMember]
 ) -> Slices[None]:
     if not members:
         return
@@ -165,7 +160,7 @@ def _append_group(
 
 
 def _end_classic(classic: ClassicGroup, event: Event) -> None:
-    """Whoever waits is told to join again, and finds a consumer group."""
+    """Members that wait are told to join again, and then find a consumer group."""
     again = ErrorCode.rebalance_in_progress
     for member in classic.members.values():
         if member.awaiting_join is not None:
@@ -183,7 +178,7 @@ def _end_classic(classic: ClassicGroup, event: Event) -> None:
 
 
 def can_downgrade(members: Sequence[ConsumerGroupMember], config: ConsumerGroupConfig) -> bool:
-    """Whether these, who would be left, can be a classic group: they all speak its protocol."""
+    """Whether the members that would be left can be a classic group: all must use its protocol."""
     if not config.downgrades or not 0 < len(members) <= config.classic_size_max:
         return False
     if not all(member.uses_classic_protocol for member in members):
@@ -197,7 +192,7 @@ def can_downgrade(members: Sequence[ConsumerGroupMember], config: ConsumerGroupC
 
 
 def downgrade(group: ConsumerGroup, members: Sequence[ConsumerGroupMember], event: Event) -> None:
-    """These members, all of the classic protocol, are what is left of the group."""
+    """`members` are those that are left of the group; all use the classic protocol."""
     classic = ClassicGroup(group.group_id, generation=group.epoch - 1)
     for member in members:
         classic.add(_to_classic(member))

@@ -16,7 +16,7 @@ from suwi.group.regular_expressions import resolve
 from suwi.group.target_assignment import Job
 
 _BATCH_INTERVAL_MS: Final = 10_000
-"""Between two looks at the topics of the cluster, however often these change."""
+"""The least time between two resolutions, however often topics change."""
 
 
 class Regexes:
@@ -53,7 +53,7 @@ class Regexes:
             event.arm(regex_timer(group.group_id), max(event.now_ms, due_ms))
 
     def due(self, group: ConsumerGroup, topics: Topics) -> Job | None:
-        """The work, which may be done already."""
+        """Returns the job, which may be done already."""
         job = self._jobs.get(group.group_id)
         if job is None and group.regex_subscribers:
             job = _job(group.group_id, sorted(group.regex_subscribers), topics)
@@ -64,7 +64,7 @@ class Regexes:
     def resolved(
         self, group: ConsumerGroup, job: Job, config: ConsumerGroupConfig, event: Event
     ) -> dict[str, ConsumerGroupRegularExpressionValue] | None:
-        """All expressions as they are now, if one has changed."""
+        """Returns all expressions with their topics if one of them has changed, otherwise None."""
         if self._jobs.get(group.group_id) is not job:
             return None
         del self._jobs[group.group_id]

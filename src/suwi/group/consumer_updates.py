@@ -1,7 +1,7 @@
 """What follows when a member, its subscription or a topic of a consumer group changes.
 
 A new epoch if there is a cause for one, then a new target, then one step of the member towards it.
-The classic protocol's members of a consumer group come this way as well as those of its own.
+This is the same for members of both protocols.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,16 +32,15 @@ from suwi.group.consumer_group import (
     regex_timer,
 )
 from suwi.group.consumer_regexes import Regexes
-from suwi.group.consumer_targets import Targets
 from suwi.group.history import Cause, Rebalance, Trigger
 from suwi.group.reconciliation import reconcile
-from suwi.group.target_assignment import Job, metadata_hash, topic_ids
+from suwi.group.target_assignment import Job, Targets, metadata_hash, topic_ids
 
 _NO_VERSION: Final = -1
 
 
 class ConsumerUpdates:
-    """Its own state is volatile: which image each group was compared with, jobs, rebalances."""
+    """Its state is not persisted: the image that each group was compared with, jobs, rebalances."""
 
     def __init__(self, config_of: Callable[[str], ConsumerGroupConfig]) -> None:
         self._config_of = config_of
@@ -55,7 +54,8 @@ class ConsumerUpdates:
     def update(
         self, draft: Draft, member: ConsumerGroupMember, owned: OwnedPartitions | None, event: Event
     ) -> Slices[None]:
-        """From the member as it was to the draft's, which is reconciled in the end."""
+        """Decides what follows if `member` becomes the draft's member, and reconciles that in the
+        end."""
         group, after, pace = draft.group, draft.member, Pace()
         assert after.subscription is not None
         config = self._config_of(group.group_id)
@@ -78,7 +78,7 @@ class ConsumerUpdates:
         self._end_rebalance(draft, event)
 
     def _bump(self, draft: Draft, cause: Cause | None, event: Event) -> Slices[None]:
-        """A new epoch, if there is a cause, or if the topics are not as they were (G21)."""
+        """A new epoch, if there is a cause, or if the topics have changed (G21)."""
         group = draft.group
         seen = self._compared.get(group.group_id, _NO_VERSION)
         if cause is None and seen == event.topics.version and group.epoch > 0:
@@ -162,12 +162,12 @@ class ConsumerUpdates:
         cause: Cause,
         event: Event,
     ) -> Slices[None]:
-        """For good. G24: with a member its timers go."""
+        """Removes members for good. G24: their timers are cancelled."""
         group_id, pace = group.group_id, Pace()
         append_member_tombstones(event, group_id, [member.member_id for member in leaving])
         for member in leaving:
             self.cancel_timers(group_id, member.member_id, event)
-            # To replay the tombstones of a member takes as long as what it had is large.
+            # How long the replay of a member's tombstones takes depends on what it had.
             if pace.is_over(8 + len(member.topic_names) + len(member.current.assigned)):
                 yield
         for regex in unused_regexes(group, leaving):
@@ -201,7 +201,8 @@ class ConsumerUpdates:
     # -- topics ----------------------------------------------------------------------------------
 
     def topics_changed(self, group: ConsumerGroup, event: Event) -> Slices[None]:
-        """There is a new image. A group that is not told finds out with its next heartbeat."""
+        """There is a new image. A group that is not told now is compared with it at its next
+        heartbeat."""
         if group.is_empty or self._compared.get(group.group_id) == event.topics.version:
             return
         self._compared[group.group_id] = event.topics.version
@@ -219,7 +220,7 @@ class ConsumerUpdates:
         self.targets.wait(group, self._config_of(group.group_id), event)
 
     def resolved(self, group: ConsumerGroup, job: Job, event: Event) -> Slices[None]:
-        """Of regular expressions."""
+        """A job has resolved the group's regular expressions."""
         config = self._config_of(group.group_id)
         regexes = self.regexes.resolved(group, job, config, event)
         if regexes is not None:
@@ -249,7 +250,7 @@ class Rebalances:
         self._of_group: dict[str, Rebalance] = {}
 
     def begin(self, group: ConsumerGroup, cause: Cause, now_ms: int) -> None:
-        """The first of several causes is the one that counts."""
+        """If there are several causes, the first one counts."""
         rebalance = Rebalance(group.group_id, cause, now_ms, group.epoch)
         self._of_group.setdefault(group.group_id, rebalance)
 

@@ -21,7 +21,7 @@ from suwi.group.consumer_group import (
 from suwi.model.ids import TopicId
 
 _COMMIT_VERSION_MIN = 9
-"""Of OffsetCommit, for a member of the consumer protocol."""
+"""The first version of OffsetCommit for members of the consumer protocol."""
 
 
 class Refused(Exception):
@@ -62,7 +62,7 @@ def check_request(request: HeartbeatRequest, assignors: Collection[str]) -> None
 def _check_join(request: HeartbeatRequest) -> None:
     if request.rebalance_timeout_ms == -1:
         raise _invalid("RebalanceTimeoutMs must be given when joining.")
-    # G19: whoever joins owns nothing.
+    # G19: a member that joins owns nothing.
     if request.owned is None or any(request.owned.values()):
         raise _invalid("TopicPartitions must be empty when joining.")
     if request.topic_names is None and request.topic_regex is None:
@@ -75,7 +75,8 @@ def unknown_member(member_id: str, group_id: str) -> Refused:
 
 
 def find_static(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerGroupMember:
-    """The member that holds the instance id, which must be this one."""
+    """Returns the member that holds the instance id. Raises `Refused` if it has another member
+    id."""
     member = group.static_member(instance_id)
     if member is None:
         message = f"Instance id {instance_id} is unknown."
@@ -100,7 +101,8 @@ def find_member(
 
 
 def check_epoch(member: ConsumerGroupMember, epoch: int, owned: OwnedPartitions | None) -> None:
-    """Of a heartbeat. One behind is accepted if the reply before may have been lost (G19)."""
+    """Checks the epoch of a heartbeat. The previous epoch is accepted if the last reply may have
+    been lost (G19)."""
     if member.current.state is MemberState.UNKNOWN and (owned is None or any(owned.values())):
         raise _fenced("The member's state is unknown here.")
     if epoch == 0 or epoch == member.epoch:
@@ -141,9 +143,9 @@ class CommitFence(NamedTuple):
 
     error: ErrorCode
     stale: ErrorCode = ErrorCode.none
-    """What is said of a partition that it may not commit in this epoch."""
+    """The error of a partition that it may not commit in this epoch."""
     member: ConsumerGroupMember | None = None
-    """Set if the epoch is an older one: then each partition has to be asked for."""
+    """Set if the epoch is an older one: then each partition must be checked."""
     epoch: int = -1
 
     def of(self, topic_id: TopicId, partition: int) -> ErrorCode:
@@ -170,7 +172,8 @@ def fence_commit(
     version: int,
     is_transactional: bool = False,
 ) -> CommitFence:
-    """Of OffsetCommit in this version, or of TxnOffsetCommit, whose clients know no code 113."""
+    """Checks OffsetCommit in this version, or TxnOffsetCommit, whose clients do not know code
+    113."""
     if epoch < 0 and group.is_empty:
         return CommitFence(ErrorCode.none)
     if is_transactional and epoch == -1 and not member_id and instance_id is None:
@@ -190,7 +193,7 @@ def fence_commit(
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> ErrorCode:
-    """Of OffsetFetch from version 9 on, which may name a member."""
+    """Checks OffsetFetch, which may name a member from version 9 on."""
     if member_id is None and epoch < 0:
         return ErrorCode.none
     member = group.members.get(member_id or "")

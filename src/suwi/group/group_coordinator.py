@@ -1,6 +1,6 @@
 """The group coordinator of a broker: its shards, its internal topic, and the history of rebalances.
 
-Handlers ask `runtime` for the shard of a group. Deleted topics take their offsets along.
+Handlers ask `runtime` for the shard of a group. When a topic is deleted, so are its offsets.
 """
 
 import logging
@@ -19,9 +19,8 @@ from suwi.group.classic_group import ClassicGroup, subscribed_topics
 from suwi.group.classic_join import ClassicGroupConfig
 from suwi.group.consumer_group import ConsumerGroupConfig
 from suwi.group.group_coordinator_shard import GROUP_RECORDS, GroupConfig, GroupCoordinatorShard
-from suwi.group.history import History, Rebalance, Trigger
+from suwi.group.history import History, Rebalance, TopicChanges, Trigger
 from suwi.group.offset_requests import OffsetsCommitted
-from suwi.group.topic_changes import TopicChanges
 from suwi.metadata.image import ClusterImage, NewTopic
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError
@@ -55,7 +54,7 @@ class GroupCoordinator:
         *,
         brokers_max: int | None,
     ) -> None:
-        """`brokers_max`: how many brokers there will ever be, where that is known."""
+        """`brokers_max`: the final number of brokers, if it is known."""
         self.history = History()
         self._topics = Topics(image(), 0)
         self.stats = GroupStats()
@@ -98,7 +97,7 @@ class GroupCoordinator:
         return sum(shard.machine.held_beyond_records.total for shard in self.runtime.active())
 
     def new_topic(self) -> NewTopic:
-        """How the internal topic is made (requirement G4)."""
+        """How the internal topic is created (requirement G4)."""
         replicas = self._config.offsets_topic_replication_factor
         if self._brokers_max is not None:
             replicas = min(replicas, self._brokers_max)
@@ -112,7 +111,7 @@ class GroupCoordinator:
         return NewTopic(OFFSETS_TOPIC, self._config.offsets_topic_num_partitions, replicas, configs)
 
     def topics(self) -> Topics:
-        """Those of the newest image."""
+        """The topics of the newest image."""
         return self._topics
 
     def config_of(self, group_id: str) -> DynamicGroupConfig:
@@ -178,7 +177,7 @@ class GroupCoordinator:
         try:
             group = self.runtime.shard_of(rebalance.group_id).machine.group(rebalance.group_id)
         except BrokerError:
-            return  # Its topic goes away.
+            return  # The internal topic is being deleted.
         if earlier and isinstance(group, ClassicGroup):
             topics = sorted(subscribed_topics(group) or ())
             since_ms = earlier[-1].ended_ms

@@ -1,6 +1,6 @@
 """The groups and offsets of one partition of `__consumer_offsets`, as a pure machine.
 
-`coordinator/shard.py` drives it: each method takes one event and fills a `Decision`; `replay` is
+`coordinator/shard.py` drives it: each method adds its decisions to an `Event`; `replay` is
 the only way in which persisted state changes. Kafka's GroupCoordinatorShard.
 Invariant (hazard H0): what is persisted of this state is what a replay of the log gives.
 """
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.event import Event, TimerKey
+from suwi.coordinator.event import Call, Event, TimerKey
 from suwi.coordinator.record import Codec, CoordinatorRecord, RecordFacts
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.env.slices import Slices
@@ -55,7 +55,7 @@ _TOPICS_COMPARED_PER_EVENT: Final = 5_000
 class GroupConfig(NamedTuple):
     classic: ClassicGroupConfig
     consumer_of: Callable[[str], ConsumerGroupConfig]
-    """Of a group by its id."""
+    """The settings of a group by its id."""
     offsets_retention_ms: int
     expiry_interval_ms: int
 
@@ -81,16 +81,16 @@ class GroupCoordinatorShard:
         )
         self._consumer = ConsumerCoordinator(config.consumer_of, new_id)
         self._jobs: dict[TimerKey, Job] = {}
-        """Work that takes long, by the timer that steps it: of a group an assignment, and the
-        resolution of its regular expressions."""
+        """Long work by the timer that steps it: assignments, and the resolution of regular
+        expressions."""
         self._to_compare: list[str] = []
-        """Consumer groups that have not been told of the newest image."""
+        """Consumer groups that were not compared with the newest image yet."""
 
     def group(self, group_id: str) -> Group | None:
         return self.groups.get(group_id)
 
     def rebalance_under_way(self, group_id: str) -> Rebalance | None:
-        return self._classic.rebalance_under_way(group_id)
+        return self._classic.rebalances.under_way(group_id)
 
     # -- the classic protocol --------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class GroupCoordinatorShard:
     def sync(self, request: SyncRequest, event: Event) -> None:
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
-            self._consumer.sync(group, request, event)
+            event.reply(self._consumer.classic_members.sync(group, request, event))
         elif group is None:
             event.reply(SyncResponse(ErrorCode.unknown_member_id))
         else:
@@ -128,7 +128,7 @@ class GroupCoordinatorShard:
         if group is not None:
             sender = who.member_id, who.instance_id, who.generation
             if isinstance(group, ConsumerGroup):
-                error = self._consumer.classic_heartbeat(group, *sender, event)
+                error = self._consumer.classic_members.heartbeat(group, *sender, event)
             else:
                 error = self._classic.heartbeat(group, *sender, event)
         event.reply(error)
@@ -160,7 +160,7 @@ class GroupCoordinatorShard:
         if response.error is not ErrorCode.none:
             event.records.clear()
         elif classic is not None:
-            self._classic.forget(request.group_id)
+            self._classic.rebalances.forget(request.group_id)
         event.reply(response)
 
     # -- offsets, deletion -----------------------------------------------------------------------
@@ -187,8 +187,8 @@ class GroupCoordinatorShard:
         yield from self._compare_topics(event)
 
     def _compare_topics(self, event: Event) -> Slices[None]:
-        """Tell some groups of a new image. The others follow in events of their own, or find out
-        with their next heartbeat."""
+        """Compare some groups with a new image. The others follow in further events, or with their
+        next heartbeat."""
         event.is_atomic = False
         left = _TOPICS_COMPARED_PER_EVENT
         while self._to_compare:
@@ -198,7 +198,7 @@ class GroupCoordinatorShard:
             group = self.groups.consumer.get(self._to_compare.pop())
             if group is not None:
                 left -= 1 + len(group.subscribers)
-                yield from self._consumer.topics_changed(group, event)
+                yield from self._consumer.updates.topics_changed(group, event)
 
     # -- the runtime's side ----------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ class GroupCoordinatorShard:
                 gone = self.groups.classic.pop(key.group_id, None)
                 if gone is not None:
                     gone.release()
-                self._classic.forget(key.group_id)
+                self._classic.rebalances.forget(key.group_id)
                 return None
             group = self.groups.classic.get(key.group_id)
             if group is None:
@@ -245,7 +245,7 @@ class GroupCoordinatorShard:
             if group.is_as_persisted:
                 group.pending_sync.clear()
                 continue
-            self._classic.forget(group_id)
+            self._classic.rebalances.forget(group_id)
             self.groups.classic.pop(group_id).release()
             if group.persisted is not None:
                 self.groups.classic[group_id] = self._new_classic(group_id)
@@ -282,7 +282,7 @@ class GroupCoordinatorShard:
         if kind == "session":
             self._classic.session_timed_out(group, rest[0], event)
         elif kind == "join":
-            self._classic.join_timed_out(group, event)
+            self._classic.rebalances.join_timed_out(group, event)
         elif kind == "sync":
             self._classic.sync_timed_out(group, event)
         elif kind == "consumer-downgrade":
@@ -290,7 +290,7 @@ class GroupCoordinatorShard:
         self._drop_if_nothing(group)
 
     def _step(self, key: TimerKey, event: Event) -> Slices[None]:
-        """Go on with work that takes long."""
+        """Do the next step of long work."""
         job = self._jobs.get(key)
         group = self.groups.consumer.get(job.group_id) if job is not None else None
         if job is None or group is None:
@@ -307,7 +307,8 @@ class GroupCoordinatorShard:
         if not is_used and group.state is ClassicState.EMPTY:
             group.release()
             self.groups.classic.pop(group.group_id, None)
-            self._classic.forget(group.group_id)
+            self._classic.rebalances.forget(group.group_id)
 
 
+GroupCall: TypeAlias = Call[GroupCoordinatorShard]
 GroupRuntime: TypeAlias = CoordinatorRuntime[GroupCoordinatorShard]

@@ -21,7 +21,7 @@ class Groups:
         self.offsets = OffsetManager()
 
     def with_members(self, group_id: str) -> Group | None:
-        """A group that is or was more than offsets."""
+        """A group that has or had members."""
         return self.classic.get(group_id) or self.consumer.get(group_id)
 
     def get(self, group_id: str) -> Group | None:

@@ -1,21 +1,24 @@
-"""Why groups rebalanced: the trigger, who caused it, and for how long who stood still.
+"""Why groups rebalanced: the trigger, who caused it, and how long which member stood still.
 
-Kept in the coordinator's memory, the newest of each group: `add` is told when a rebalance has
-ended, `of` is asked by people. Lost with the process.
-Invariant: what is kept is bounded, whatever groups do: in rebalances, in members over all, and in
-the length of texts.
+The newest rebalances of each group are kept in memory (`add`), for administrators (`of`).
+Invariant: the number of rebalances, of their members, and the length of texts are limited.
 """
 
+import dataclasses
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
+
+from suwi.metadata.image import ClusterImage
 
 _PER_GROUP_MAX: Final = 100
 _IN_ALL_MAX: Final = 10_000
+_TOPICS_MAX: Final = 10_000
 _MEMBERS_IN_ALL_MAX: Final = 100_000
 _TEXT_CHARACTERS_MAX: Final = 255
-"""Of ids and reasons, which are the clients'."""
+"""Of ids and reasons, which come from clients."""
 
 
 class Trigger(Enum):
@@ -57,7 +60,7 @@ class Rebalance:
     from_generation: int
     to_generation: int = -1
     ended_ms: int = -1
-    """-1 while it goes on."""
+    """-1 while the rebalance is under way."""
     members: int = 0
     stood_still_ms: dict[str, int] | None = None
     """By member how long it had no assignment. In the classic protocol: from its first JoinGroup of
@@ -128,3 +131,51 @@ def _shorten(rebalance: Rebalance) -> None:
 
 def _size(rebalance: Rebalance) -> int:
     return len(rebalance.stood_still_ms or ())
+
+
+# -- changes of topics -----------------------------------------------------------------------------
+
+_UNSAID: Final = (Trigger.LEADER_REJOINED, Trigger.MEMBER_REJOINED)
+
+
+class _Change(NamedTuple):
+    trigger: Trigger
+    at_ms: int
+
+
+class TopicChanges:
+    """Members of a classic group notice for themselves that a topic has more partitions, or is
+    gone: their leader joins again, and does not say why. The coordinator knows of the change, too.
+    """
+
+    def __init__(self) -> None:
+        self._by_topic: OrderedDict[str, _Change] = OrderedDict()
+        """The last change of each topic, the oldest first."""
+
+    def apply_image(self, old: ClusterImage, new: ClusterImage, now_ms: int) -> None:
+        for name, before in old.topics.items():
+            after = new.topics.get(name)
+            if after is before:
+                continue
+            if after is None or after.id != before.id:
+                self._add(name, _Change(Trigger.TOPIC_DELETED, now_ms))
+            elif len(after.partitions) > len(before.partitions):
+                self._add(name, _Change(Trigger.NEW_PARTITIONS, now_ms))
+
+    def _add(self, topic: str, change: _Change) -> None:
+        self._by_topic[topic] = change
+        self._by_topic.move_to_end(topic)
+        if len(self._by_topic) > _TOPICS_MAX:
+            self._by_topic.popitem(last=False)
+
+    def explain(self, cause: Cause, topics: Iterable[str], since_ms: int) -> Cause:
+        """The cause of a rebalance of a group that reads these topics and rebalanced last at
+        `since_ms`. If a topic has changed since, that is the cause."""
+        if cause.trigger not in _UNSAID:
+            return cause
+        for topic in topics:
+            change = self._by_topic.get(topic)
+            if change is not None and change.at_ms >= since_ms:
+                reason = cause.reason or f"topic {topic}"
+                return dataclasses.replace(cause, trigger=change.trigger, reason=reason)
+        return cause

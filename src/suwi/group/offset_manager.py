@@ -17,9 +17,9 @@ from suwi.model.ids import NO_TIMESTAMP
 from suwi.records.record import Marker, MarkerType
 
 EXPIRED_PER_EVENT: Final = 200
-"""So many offsets expire in one event; others come in between."""
+"""The most offsets that expire in one event."""
 EXPIRY_CHECKED_PER_EVENT: Final = 2_000
-"""So many groups and offsets are looked at, as far as whole groups allow."""
+"""The number of groups and offsets that one event checks. A group is always checked as a whole."""
 
 
 _CHECKED_PER_SLICE: Final = 1_000
@@ -62,7 +62,8 @@ class OffsetManager:
         event.append(OffsetCommitKey(group_id, topic, partition), value)
 
     def delete(self, group_id: str, partition: Partition, event: Event) -> bool:
-        """Whether there was anything. It takes along what a transaction has staged before."""
+        """Returns whether there was an offset. The deletion also removes what a transaction has
+        staged before."""
         offsets = self._by_group.get(group_id)
         if offsets is None or not (offsets.has_latest(partition) or offsets.has_staged(partition)):
             return False
@@ -70,7 +71,7 @@ class OffsetManager:
         return True
 
     def delete_all(self, group_id: str, event: Event) -> Slices[None]:
-        """What a transaction has staged stays, with its partition (hazard G13)."""
+        """Partitions with an offset that a transaction has staged are kept (hazard G13)."""
         offsets = self._by_group.get(group_id)
         if offsets is None:
             return
@@ -87,8 +88,8 @@ class OffsetManager:
         retention_ms: int,
         event: Event,
     ) -> Slices[bool]:
-        """Delete what is too old; whether all offsets of the group are gone then. `counts_from`
-        says since when an offset is of no use, None if it may be of use."""
+        """Delete expired offsets. Returns whether the group has none left. `counts_from` returns
+        the time from which the retention of an offset counts, or None if it must be kept."""
         offsets = self._by_group.get(group_id)
         if offsets is None:
             return True
@@ -152,7 +153,7 @@ class OffsetManager:
             self._drop_if_empty(group_id, offsets)
 
     def committed(self, end_offset: int) -> bool:
-        """Whether there is more to settle."""
+        """Returns whether there is more to settle."""
         uncommitted = self._uncommitted
         left = _SETTLED_AT_ONCE
         while uncommitted and uncommitted[0].end_offset <= end_offset:
@@ -169,5 +170,5 @@ class OffsetManager:
             del self._by_group[group_id]
 
     def persisted(self) -> Iterator[tuple[str, GroupOffsets]]:
-        """All there is, for comparison with a replay (hazard H0)."""
+        """All offsets, for comparison with a replay (hazard H0)."""
         yield from self._by_group.items()

@@ -12,7 +12,7 @@ from suwi.wire.primitives import Reader, compact_string, legacy_string, tag_sect
 _NO_TOPIC_ID: Final = TopicId(UUID(int=0))
 _NO_TOPIC_ID_BYTES: Final = bytes(16)
 
-# Version 4 without metadata: its length, and a tag that tells the topic's id, are constant.
+# Version 4 without metadata and with a topic id has a constant length.
 _PLAIN: Final = struct.Struct(">hqiBq3s16s")
 _PLAIN_VERSION: Final = 4
 _NO_METADATA: Final = 1
@@ -36,7 +36,7 @@ class OffsetCommitValue(NamedTuple):
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int = NO_TIMESTAMP
-    """Of clients before 2.1, which could ask for it."""
+    """Set by clients before 2.1, which could ask for an expiry of their own."""
     topic_id: TopicId = _NO_TOPIC_ID
 
     def is_of(self, topic_id: TopicId) -> bool:
@@ -45,7 +45,7 @@ class OffsetCommitValue(NamedTuple):
 
     def encode(self) -> bytes:
         offset, leader_epoch, metadata, committed_ms, expires_ms, topic_id = self
-        if expires_ms != NO_TIMESTAMP:  # Only version 1 has a place for it.
+        if expires_ms != NO_TIMESTAMP:  # Only version 1 has this field.
             return (
                 b"\0\1"
                 + INT64.pack(offset)
@@ -69,8 +69,8 @@ class OffsetCommitValue(NamedTuple):
 
 
 def _read_plain(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
-    """Most of a log are offsets: as nearly all of them are written, they are read in one piece.
-    None for any other form, which is read field by field, and for what is malformed."""
+    """Reads an offset of the usual form in one piece, because most records of a log are such
+    offsets. None for any other form, which is read field by field, and for malformed records."""
     if value is None or len(value) != _PLAIN.size:
         return None
     group_end = 4 + (key[2] << 8 | key[3])

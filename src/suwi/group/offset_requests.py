@@ -24,11 +24,7 @@ from suwi.group.classic_join import check_member
 from suwi.group.consumer_group import ConsumerGroup, append_group_tombstones
 from suwi.group.consumer_validation import CommitFence, fence_commit
 from suwi.group.groups import Group, Groups
-from suwi.group.offset_manager import (
-    EXPIRED_PER_EVENT,
-    EXPIRY_CHECKED_PER_EVENT,
-    OffsetToCommit,
-)
+from suwi.group.offset_manager import EXPIRED_PER_EVENT, EXPIRY_CHECKED_PER_EVENT, OffsetToCommit
 from suwi.group.offset_records import OffsetCommitValue
 from suwi.group.offsets import Partition
 from suwi.metadata.image import Topic
@@ -41,13 +37,14 @@ _TIMESTAMP_MAX: Final = 2**63 - 1
 
 
 class Committer(NamedTuple):
-    """Who commits offsets; without a member id an administrator or a consumer without a group."""
+    """Who commits offsets. Without a member id it is an administrator, or a consumer that does not
+    use group membership."""
 
     group_id: str
     member_id: str = UNKNOWN_MEMBER
     instance_id: str | None = None
     generation: int = NO_GENERATION
-    """Or the member's epoch."""
+    """In the consumer protocol: the member's epoch."""
     version: int = _NOT_FOUND_FROM
     """Of OffsetCommit."""
     producer: TransactionalProducer | None = None
@@ -55,7 +52,7 @@ class Committer(NamedTuple):
 
 
 class OffsetsCommitted(NamedTuple):
-    """A notice: so many offsets."""
+    """A notice for metrics: how many offsets were committed."""
 
     offsets: int
 
@@ -113,7 +110,7 @@ class OffsetRequests:
         self._retention_ms = retention_ms
         self._expiry_interval_ms = expiry_interval_ms
         self._expiring: Iterator[str] | None = None
-        """The groups that a round of expiry has not looked at yet."""
+        """The groups that the current round of expiry has not checked yet."""
 
     # -- OffsetCommit, TxnOffsetCommit -----------------------------------------------------------
 
@@ -122,7 +119,7 @@ class OffsetRequests:
     ) -> Slices[None]:
         group = self._groups.with_members(who.group_id)
         if group is None and who.generation >= 0:
-            # Only then it matters whether nobody or an empty group is asked for a member.
+            # Only with a generation does it matter whether the group exists and is empty.
             group = self._groups.get(who.group_id)
         if isinstance(group, ConsumerGroup):
             fence = fence_commit(
@@ -216,7 +213,7 @@ class OffsetRequests:
         event.arm(EXPIRY, event.now_ms + self._expiry_interval_ms)
 
     def expire(self, event: Event) -> Slices[None]:
-        """One part of a round; the rest follows in events of its own."""
+        """Check some groups. The others follow in further events."""
         event.is_atomic = False
         if self._expiring is None:
             self._expiring = iter(self._groups.ids())
@@ -243,7 +240,7 @@ class OffsetRequests:
         def counts_from(topic: str, value: OffsetCommitValue) -> int | None:
             """Hazard G12."""
             if is_empty:
-                # Groups that Kafka wrote long ago do not say since when they have been empty.
+                # Old records of Kafka do not say since when a group has been empty.
                 since_ms = -1
                 if isinstance(group, ClassicGroup) and group.protocol_type is not None:
                     since_ms = group.state_since_ms

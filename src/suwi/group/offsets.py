@@ -20,20 +20,21 @@ _SHARED_PARTITIONS: Final = 16_384
 
 @lru_cache(maxsize=_SHARED_PARTITIONS)
 def partition_of(topic: str, index: int) -> Partition:
-    """One object for all groups that read it: with its name a third of an offset's memory."""
+    """One shared object for all groups that read the partition, which saves a third of an offset's
+    memory."""
     return topic, index
 
 
 class _Pending(NamedTuple):
-    """A value that stands in the log and is not committed yet."""
+    """A value whose record is in the log and not committed yet."""
 
     end_offset: int
     value: OffsetCommitValue | None
 
 
 class _Known(NamedTuple):
-    """A value and where its record lies. Flat: there may be a million, and each object costs memory
-    and time of the garbage collector."""
+    """A value and the offset of its record. It is flat, because there may be a million, and each
+    object costs memory and time of the garbage collector."""
 
     offset: int
     leader_epoch: int
@@ -67,7 +68,7 @@ class GroupOffsets:
     # -- looking ---------------------------------------------------------------------------------
 
     def get(self, partition: Partition) -> OffsetCommitValue | None:
-        """What is committed, and committed in the log."""
+        """The committed offset whose record is committed in the log."""
         pending = self._pending.get(partition)
         if pending:
             return pending[0].value
@@ -75,7 +76,7 @@ class GroupOffsets:
         return known.value if known is not None else None
 
     def is_unstable(self, partition: Partition) -> bool:
-        """Whether it may change yet: by a transaction, or by a commit that is on its way."""
+        """Whether an open transaction or an uncommitted record may still change it."""
         return partition in self._pending or self.has_staged(partition)
 
     def partitions(self) -> list[Partition]:
@@ -88,7 +89,8 @@ class GroupOffsets:
         return [*self._committed, *pending]
 
     def latest(self) -> Iterator[tuple[Partition, OffsetCommitValue]]:
-        """As the log will have it: what a decision rests on."""
+        """Offsets including those whose records are not committed yet. Decisions are based on
+        these."""
         for partition, known in self._committed.items():
             yield partition, known.value
 
@@ -122,8 +124,8 @@ class GroupOffsets:
         *,
         is_committed: bool = True,
     ) -> None:
-        """A record of the log; `producer_id`: of a transaction that has not ended. Where the record
-        is not committed yet, what was there before is answered until `settle`."""
+        """Apply a record of the log. `producer_id`: of the open transaction that it belongs to. If
+        the record is not committed yet, readers get the previous value until `settle`."""
         if producer_id is not None:
             staged = self._staged.setdefault(producer_id, {})
             if value is None:
@@ -136,8 +138,8 @@ class GroupOffsets:
     def replay_end(
         self, producer_id: int, *, commits: bool, log_offset: int, is_committed: bool = True
     ) -> Iterator[Partition | None]:
-        """A transaction has ended with the marker at `log_offset`; which partitions it changed,
-        None for one that it does not change."""
+        """A transaction has ended with the marker at `log_offset`. Yields the partitions that it
+        changed, and None for each that it did not change."""
         staged = self._staged.pop(producer_id, None)
         if staged is None or not commits:
             return

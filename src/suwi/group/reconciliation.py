@@ -37,8 +37,8 @@ def reconcile(
     *,
     subscription_changed: bool = False,
 ) -> Slices[CurrentAssignment]:
-    """The same object if nothing changes. Whatever the target says, a topic that the member is no
-    longer subscribed to is revoked."""
+    """Returns the same object if nothing changes. A topic that the member is no longer subscribed
+    to is revoked, whatever the target is."""
     current, pace = member.current, Pace()
     match current.state:
         case MemberState.STABLE if current.epoch == target_epoch:
@@ -70,7 +70,7 @@ def _only(
 
 
 def _reports(reported: OwnedPartitions | None, pending: Owned, pace: Pace) -> Slices[bool]:
-    """Whether the member may still use one of these."""
+    """Whether the member may still use one of the pending partitions."""
     if reported is None:
         return True
     for topic_id, partitions in reported.items():
@@ -107,7 +107,8 @@ def _unsubscribe(
     reported: OwnedPartitions | None,
     pace: Pace,
 ) -> Slices[CurrentAssignment]:
-    """Without waiting for a new target, it gives up what it is no longer subscribed to."""
+    """The member gives up topics that it is no longer subscribed to, without waiting for a new
+    target."""
     kept = yield from _only(current.assigned, subscribed, pace)
     if len(kept) == len(current.assigned):
         return current

@@ -15,8 +15,8 @@ from suwi.group.consumer_group import (
     Target,
     partitions_of,
 )
-from suwi.group.consumer_targets import preferred_assignor
 from suwi.group.group_coordinator_shard import GroupRuntime
+from suwi.group.target_assignment import preferred_assignor
 from suwi.handlers.authorized_operations import on_group
 from suwi.handlers.coordinator_requests import hashing
 from suwi.handlers.slices import Sliced, SlicedResponse, each_once, in_slices

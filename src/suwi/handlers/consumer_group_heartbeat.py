@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.event import Call, Event
 from suwi.env.slices import Pace, Slices
 from suwi.group.consumer_group import HeartbeatRequest, HeartbeatResponse
-from suwi.group.group_coordinator_shard import GroupCoordinatorShard, GroupRuntime
+from suwi.group.group_coordinator_shard import GroupCall, GroupCoordinatorShard, GroupRuntime
 from suwi.handlers.coordinator_requests import CoordinatorHandler
 from suwi.handlers.errors import reply
 from suwi.handlers.slices import SLICE_PARTITIONS, Sliced, SlicedItems
@@ -26,7 +26,7 @@ class ConsumerGroupHeartbeat(CoordinatorHandler[GroupCoordinatorShard, Heartbeat
         super().__init__(groups)
         self._is_enabled = is_enabled
 
-    def call_of(self, request: Request) -> Call[GroupCoordinatorShard] | ErrorCode:
+    def call_of(self, request: Request) -> GroupCall | ErrorCode:
         if not self._is_enabled():
             return ErrorCode.unsupported_version
         if not request.message.group_id:

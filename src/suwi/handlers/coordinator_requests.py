@@ -24,12 +24,11 @@ from suwi.net.dispatch import Request
 Response = TypeVar("Response")
 
 HASHED_CHARACTERS: Final = 64
-"""So many characters of a key cost as much as an item of a slice."""
+"""The number of characters of a key whose hashing takes as long as an item of a slice."""
 
 
 def hashing(key: str) -> Iterator[None]:
-    """Items that are left out, in place of the time to find the shard of a long key: it is hashed
-    character by character, and may have 32,767."""
+    """Empty items that stand for the time of hashing a key, which may have 32,767 characters."""
     return repeat(None, len(key) // HASHED_CHARACTERS)
 
 
@@ -88,7 +87,7 @@ class CoordinatorHandler(Generic[M, Response]):
             as_promise(asyncio.get_running_loop(), running).when_kept(promise.keep)
 
     def _reply(self, request: Request, call: Call[M]) -> Reply | Sliced:
-        """A large one goes on in slices."""
+        """The reply, or the work that goes on in slices if it is large."""
         try:
             reply = self.reply_to(request, call)
         except Exception as error:  # A bug, but of this reply alone: its shard goes on.

@@ -2,7 +2,7 @@
 
 from suwi.coordinator.event import Call
 from suwi.coordinator.runtime import coordinator_error
-from suwi.group.group_coordinator_shard import GroupCoordinatorShard, GroupRuntime
+from suwi.group.group_coordinator_shard import GroupCall, GroupCoordinatorShard, GroupRuntime
 from suwi.handlers.coordinator_requests import hashing
 from suwi.handlers.errors import reply
 from suwi.handlers.slices import SLICE_PARTITIONS, SlicedItems
@@ -15,8 +15,8 @@ class DeleteGroups:
         self._groups = groups
 
     async def __call__(self, request: Request) -> Reply:
-        # A slice at once: those of one shard are one append.
-        deleted: dict[str, Call[GroupCoordinatorShard]] = {}
+        # A slice at once, so that the deletions of one shard are one append.
+        deleted: dict[str, GroupCall] = {}
         in_slice = 0
         for name in request.message.groups_names:
             if name not in deleted:

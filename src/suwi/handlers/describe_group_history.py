@@ -40,7 +40,8 @@ class DescribeGroupHistory:
         except Exception as error:
             return _reply(coordinator_error(error), False, [], [])
         rebalances = self._history.of(group_id)
-        # Where all are kept, a first one that has no predecessor here had one elsewhere.
+        # If none was dropped, and the first rebalance is not that of a new group, the group was
+        # elsewhere before.
         is_complete = len(rebalances) < self._history.per_group_max
         moves = _moves(shard, group_id, rebalances, is_complete)
         under_way = shard.machine.rebalance_under_way(group_id)
@@ -56,7 +57,7 @@ def _moves(
     rebalances: list[Rebalance],
     is_complete: bool,
 ) -> list[Activation]:
-    """Those that the group has lived through."""
+    """The moves since the group exists."""
     first = rebalances[0] if rebalances else None
     if first is not None and first.from_generation > 0 and is_complete:
         return list(shard.activations)

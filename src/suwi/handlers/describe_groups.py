@@ -62,16 +62,12 @@ class DescribeGroups:
         group = shard.machine.group(group_id)
         if isinstance(group, ClassicGroup):
             return _described(group)
+        fields = _nothing(group_id)
         if version >= _NOT_FOUND_FROM:
-            fields = _refused(group_id, ErrorCode.group_id_not_found)
-            return _Described(
-                {
-                    **fields,
-                    "group_state": ClassicState.DEAD.value,
-                    "error_message": shortened(f"Group {group_id} not found."),
-                }
-            )
-        return _Described(_nothing(group_id))
+            fields["error_code"] = ErrorCode.group_id_not_found
+            fields["error_message"] = shortened(f"Group {group_id} not found.")
+            fields["authorized_operations"] = on_group(asked=False)
+        return _Described(fields)
 
 
 def _refused(group_id: str, error: ErrorCode) -> dict[str, Any]:

@@ -49,38 +49,27 @@ class DescribeTransactions:
 
     def _describe(self, transactional_id: str) -> Slices[_Described]:
         if not transactional_id:
-            return _refused(transactional_id, ErrorCode.invalid_request)
+            return _described(transactional_id, ErrorCode.invalid_request)
         try:
             shard = yield from self._transactions.shard_to_read(transactional_id)
         except Exception as error:
-            return _refused(transactional_id, coordinator_error(error))
+            return _described(transactional_id, coordinator_error(error))
         metadata = shard.machine.transactions.get(transactional_id)
         if metadata is None:
-            return _refused(transactional_id, ErrorCode.transactional_id_not_found)
-        return _described(transactional_id, metadata)
+            return _described(transactional_id, ErrorCode.transactional_id_not_found)
+        return _described(transactional_id, ErrorCode.none, metadata)
 
 
-def _refused(transactional_id: str, error: ErrorCode) -> _Described:
+def _described(
+    transactional_id: str, error: ErrorCode, metadata: TransactionLogValue | None = None
+) -> _Described:
     fields = {
         "error_code": error,
         "transactional_id": transactional_id,
-        "transaction_state": "",
-        "transaction_timeout": 0,
-        "transaction_start_time": 0,
-        "producer_id": 0,
-        "producer_epoch": 0,
+        "transaction_state": metadata.state.label if metadata else "",
+        "transaction_timeout": metadata.timeout_ms if metadata else 0,
+        "transaction_start_time": metadata.start_ms if metadata else 0,
+        "producer_id": metadata.producer_id if metadata else 0,
+        "producer_epoch": metadata.producer_epoch if metadata else 0,
     }
-    return fields, ()
-
-
-def _described(transactional_id: str, metadata: TransactionLogValue) -> _Described:
-    fields = {
-        "error_code": ErrorCode.none,
-        "transactional_id": transactional_id,
-        "transaction_state": metadata.state.label,
-        "transaction_timeout": metadata.timeout_ms,
-        "transaction_start_time": metadata.start_ms,
-        "producer_id": metadata.producer_id,
-        "producer_epoch": metadata.producer_epoch,
-    }
-    return fields, metadata.partitions
+    return fields, metadata.partitions if metadata else ()

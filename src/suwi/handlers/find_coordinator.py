@@ -33,7 +33,7 @@ CreateTopic = Callable[[NewTopic, Request], Awaitable[None]]
 
 
 class CoordinatorTopic:
-    """The internal topic of one type of coordinator, made when it is needed first."""
+    """The internal topic of one type of coordinator, created when it is first needed."""
 
     def __init__(
         self,
@@ -41,20 +41,21 @@ class CoordinatorTopic:
         new_topic: Callable[[], NewTopic],
         create_topic: CreateTopic,
     ) -> None:
-        """`new_topic` says how it is to be made."""
+        """`new_topic` describes the topic to create."""
         self.runtime = runtime
         self._new_topic = new_topic
         self._create_topic = create_topic
         self._creating = asyncio.Lock()
         self._logged = ""
-        """The last reason why it could not be made: clients ask again several times a second."""
+        """The last logged reason why it could not be created: clients retry several times a
+        second."""
 
     @property
     def exists(self) -> bool:
         return self.runtime.partitions > 0
 
     async def create(self, request: Request) -> None:
-        """If it does not exist. Whether that has succeeded, the runtime knows."""
+        """Create the topic if it does not exist. `exists` tells whether that has succeeded."""
         async with self._creating:
             if self.exists:
                 return

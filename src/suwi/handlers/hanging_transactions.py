@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class _OpenTransaction(NamedTuple):
-    """As the partition knows it. If it changes, the producer is alive."""
+    """An open transaction, as the partition knows it. If it changes, the producer is alive."""
 
     producer_epoch: int
     first_offset: int
@@ -56,7 +56,8 @@ class HangingTransactions:
             return [{tp: await self._abort(marker, tp) for tp in tps} for marker, tps in asked]
         except Exception as error:
             code, reason = error_of(error)
-            # Of these two Java's Admin retries the second only.
+            # Java's Admin retries after NOT_LEADER_OR_FOLLOWER, but not after
+            # COORDINATOR_NOT_AVAILABLE.
             if code is ErrorCode.coordinator_not_available:
                 code = ErrorCode.not_leader_or_follower
             extra = {"producer_id": asked[0][0].producer_id, "reason": reason}

@@ -3,7 +3,7 @@
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Call
-from suwi.group.group_coordinator_shard import GroupCoordinatorShard
+from suwi.group.group_coordinator_shard import GroupCall, GroupCoordinatorShard
 from suwi.group.offset_requests import Committer
 from suwi.handlers.coordinator_requests import CoordinatorHandler
 from suwi.handlers.errors import reply
@@ -14,7 +14,7 @@ _INSTANCE_ID_FROM = 3
 
 
 class Heartbeat(CoordinatorHandler[GroupCoordinatorShard, ErrorCode]):
-    def call_of(self, request: Request) -> Call[GroupCoordinatorShard] | ErrorCode:
+    def call_of(self, request: Request) -> GroupCall | ErrorCode:
         asked = request.message
         if not asked.group_id:
             return ErrorCode.invalid_group_id

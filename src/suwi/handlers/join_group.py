@@ -6,7 +6,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Call
 from suwi.group.classic_group import JoinRequest, JoinResponse, Protocol
-from suwi.group.group_coordinator_shard import GroupCoordinatorShard
+from suwi.group.group_coordinator_shard import GroupCall, GroupCoordinatorShard
 from suwi.handlers.coordinator_requests import CoordinatorHandler
 from suwi.handlers.errors import reply
 from suwi.net.answers import Reply
@@ -25,7 +25,7 @@ _NAME_BYTES_MAX = 32_767 - 1 - 36
 
 
 class JoinGroup(CoordinatorHandler[GroupCoordinatorShard, JoinResponse]):
-    def call_of(self, request: Request) -> Call[GroupCoordinatorShard] | ErrorCode:
+    def call_of(self, request: Request) -> GroupCall | ErrorCode:
         asked = request.message
         if not asked.group_id:
             return ErrorCode.invalid_group_id

@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.event import Call
 from suwi.env.slices import Slices, run_to_end
 from suwi.group.classic_group import LeaveRequest, LeavingMember
-from suwi.group.group_coordinator_shard import GroupCoordinatorShard
+from suwi.group.group_coordinator_shard import GroupCall, GroupCoordinatorShard
 from suwi.handlers.coordinator_requests import CoordinatorHandler
 from suwi.handlers.errors import reply
 from suwi.handlers.slices import SLICE_PARTITIONS, Sliced, list_in_slices
@@ -23,9 +23,7 @@ _REASON_CHARACTERS_MAX = 255
 
 
 class LeaveGroup(CoordinatorHandler[GroupCoordinatorShard, list[ErrorCode] | ErrorCode]):
-    def call_of(
-        self, request: Request
-    ) -> Call[GroupCoordinatorShard] | Slices[Call[GroupCoordinatorShard]] | ErrorCode:
+    def call_of(self, request: Request) -> GroupCall | Slices[GroupCall] | ErrorCode:
         asked = request.message
         if not asked.group_id:
             return ErrorCode.invalid_group_id
@@ -46,11 +44,11 @@ class LeaveGroup(CoordinatorHandler[GroupCoordinatorShard, list[ErrorCode] | Err
         return list_in_slices(request, "members", left, {"error_code": ErrorCode.none})
 
 
-def _leave(group_id: str, members: list[LeavingMember]) -> Call[GroupCoordinatorShard]:
+def _leave(group_id: str, members: list[LeavingMember]) -> GroupCall:
     return Call(GroupCoordinatorShard.leave, LeaveRequest(group_id, members), group_id)
 
 
-def _leave_several(request: Request) -> Slices[Call[GroupCoordinatorShard]]:
+def _leave_several(request: Request) -> Slices[GroupCall]:
     leaving: list[LeavingMember] = []
     for number, member in enumerate(request.message.members, 1):
         reason = member.reason or "" if request.version >= _REASON_FROM else ""

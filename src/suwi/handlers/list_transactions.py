@@ -77,7 +77,8 @@ class ListTransactions:
     def _list(
         self, request: Request, is_listed: _Filter, pattern: Regex | None
     ) -> Slices[list[dict[str, Any]] | EncodedItems]:
-        """In slices that what the pattern may cost bounds. Raises `InvalidRegularExpression`."""
+        """In slices that are limited by the cost of the pattern. Raises
+        `InvalidRegularExpression`."""
         listed = SlicedItems(request, ("transaction_states",))
         spent = 0
         for machine in [shard.machine for shard in self._transactions.active()]:

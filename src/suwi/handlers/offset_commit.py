@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.event import Call
 from suwi.coordinator.runtime import coordinator_error
 from suwi.env.slices import Slices, run_to_end
-from suwi.group.group_coordinator_shard import GroupCoordinatorShard, GroupRuntime
+from suwi.group.group_coordinator_shard import GroupCall, GroupCoordinatorShard, GroupRuntime
 from suwi.group.offset_requests import CheckedTopic, CommitRequest, Committer
 from suwi.handlers.coordinator_requests import CoordinatorHandler
 from suwi.handlers.slices import SLICE_PARTITIONS, Sliced, SlicedResponse
@@ -42,9 +42,7 @@ class OffsetCommit(CoordinatorHandler[GroupCoordinatorShard, Any]):
         self._replicas = replicas
         self._metadata_bytes_max = metadata_bytes_max
 
-    def call_of(
-        self, request: Request
-    ) -> Call[GroupCoordinatorShard] | Slices[Call[GroupCoordinatorShard]]:
+    def call_of(self, request: Request) -> GroupCall | Slices[GroupCall]:
         version = request.version
         group_id, generation, member_id, instance_id, retention_ms, asked = (
             request.message or decode_offset_commit_request(version, request.body)
@@ -55,7 +53,7 @@ class OffsetCommit(CoordinatorHandler[GroupCoordinatorShard, Any]):
 
     def _commit(
         self, who: Committer, asked: list[CommittedTopic], retention_ms: int
-    ) -> Slices[Call[GroupCoordinatorShard]]:
+    ) -> Slices[GroupCall]:
         found = map(self._find, asked)
         checked, to_commit = yield from checking(found, self._metadata_bytes_max)
         return commit(CommitRequest(who, to_commit, retention_ms, checked))
@@ -70,7 +68,7 @@ class OffsetCommit(CoordinatorHandler[GroupCoordinatorShard, Any]):
         found = image.topics_by_id.get(topic_id)
         return topic_id, found, ErrorCode.unknown_topic_id, partitions
 
-    def reply_to(self, request: Request, call: Call[GroupCoordinatorShard]) -> Reply | Sliced:
+    def reply_to(self, request: Request, call: GroupCall) -> Reply | Sliced:
         topics: list[CheckedTopic] = call.asked.answered
         errors = repeat(coordinator_error(call.error)) if call.error else call.response
         if _is_large(topic.partitions for topic in topics):
@@ -138,7 +136,7 @@ def checking(
     return all_topics, to_commit
 
 
-def commit(request: CommitRequest) -> Call[GroupCoordinatorShard]:
+def commit(request: CommitRequest) -> GroupCall:
     return Call(GroupCoordinatorShard.commit_offsets, request, request.who.group_id)
 
 

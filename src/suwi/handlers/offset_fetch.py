@@ -30,7 +30,7 @@ _GROUPS_FROM: Final = 8
 _MEMBER_FROM: Final = 9
 _TOPIC_ID_FROM: Final = 10
 _SORTED_OF_AN_ITEM: Final = 16
-"""So many partitions are sorted in the time of an item."""
+"""The number of partitions that are sorted in the time of one item."""
 _NO_ERROR: Final = ErrorCode.none
 _FOR_EACH: Final = {ErrorCode.coordinator_not_available: ErrorCode.not_coordinator}
 """aiokafka retries a partition with NOT_COORDINATOR, and fails with COORDINATOR_NOT_AVAILABLE."""
@@ -64,7 +64,7 @@ class OffsetFetch:
     def _several_groups(self, request: Request) -> Sliced:
         groups = SlicedItems(request, ("groups",))
         response = SlicedResponse(request, ("groups",))
-        # Each once: a few bytes in the request, kilobytes in the response.
+        # Each group once: a few bytes of a request would otherwise cost kilobytes of the response.
         asked: dict[str, Any] = {}
         for number, group in enumerate(request.message.groups, 1):
             asked[group.group_id] = group
@@ -98,7 +98,8 @@ class OffsetFetch:
         member_id: str | None = None,
         member_epoch: int = -1,
     ) -> Slices[ErrorCode]:
-        """The error of the group. Each offset is one that was committed while this went on."""
+        """Returns the error of the group. Each offset was the committed one at some time during the
+        request."""
         for _ in (None, *hashing(group_id)):
             if response.count():
                 yield
@@ -196,7 +197,7 @@ class _Fetch:
         value = offsets.get((name, index))
         topic = self._image.topics.get(name)
         if value is not None and topic is not None and not value.is_of(topic.id):
-            value = None  # G23: of a topic that had this name before.
+            value = None  # G23: it was committed for an earlier topic of this name.
         return _found(index, value)
 
     def _name_of(self, topic: Any) -> str | None:

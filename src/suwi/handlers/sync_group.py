@@ -4,7 +4,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Call
 from suwi.group.classic_group import SyncRequest, SyncResponse
-from suwi.group.group_coordinator_shard import GroupCoordinatorShard
+from suwi.group.group_coordinator_shard import GroupCall, GroupCoordinatorShard
 from suwi.handlers.coordinator_requests import CoordinatorHandler
 from suwi.handlers.errors import reply
 from suwi.net.answers import Reply
@@ -15,7 +15,7 @@ _PROTOCOL_FROM = 5
 
 
 class SyncGroup(CoordinatorHandler[GroupCoordinatorShard, SyncResponse]):
-    def call_of(self, request: Request) -> Call[GroupCoordinatorShard] | ErrorCode:
+    def call_of(self, request: Request) -> GroupCall | ErrorCode:
         asked, version = request.message, request.version
         if not asked.group_id:
             return ErrorCode.invalid_group_id

@@ -35,8 +35,8 @@ _NOT_IN_TRANSACTION: Final = frozenset(
 
 
 def produce_refusal(code: ErrorCode, version: int) -> BrokerError:
-    """What a producer is told. Older ones do not retry after the errors of a coordinator, but after
-    NOT_ENOUGH_REPLICAS, for which they do not look for another leader either."""
+    """The error for a producer. Older producers do not retry after errors of a coordinator. They do
+    after NOT_ENOUGH_REPLICAS, without looking for another leader."""
     message = f"the transaction could not be verified: {code.name}"
     if code in _NOT_IN_TRANSACTION:
         is_known = version >= _PRODUCE_ABORTABLE_FROM
@@ -50,7 +50,8 @@ def produce_refusal(code: ErrorCode, version: int) -> BrokerError:
 
 
 def txn_offset_commit_refusal(code: ErrorCode, version: int) -> ErrorCode:
-    """NOT_COORDINATOR would be taken for that of the group."""
+    """NOT_COORDINATOR is not used, because the client would take it for an error of the group
+    coordinator."""
     if code in _NOT_IN_TRANSACTION:
         is_known = version >= _TXN_OFFSET_COMMIT_ABORTABLE_FROM
         return ErrorCode.transaction_abortable if is_known else ErrorCode.invalid_txn_state

@@ -1,11 +1,11 @@
 """Appends transaction markers to the partitions that this broker leads.
 
-`append_markers` serves WriteTxnMarkers, and the transaction coordinator for partitions of its own
+`append_all` serves WriteTxnMarkers, and the transaction coordinator for partitions of its own
 broker. A partition of a coordinator is written by its shard only, so that markers are applied
 before they are answered (hazard T13). A partition that cannot commit is not waited for long: the
-other transactions of the request would wait with it. The next attempt goes on waiting.
-A partition may have a coordinator epoch that no coordinator has ever had, from a marker of somebody
-else: then it does not fence the coordinators, whose markers would never be written.
+other transactions of the request would wait with it. The next attempt waits for the same commit.
+A marker of another client may have left a coordinator epoch in a partition that no coordinator has
+ever had. That epoch does not fence coordinators: their markers could never be written.
 Invariant: an answer without error means that the marker is committed, or was already there.
 """
 
@@ -22,7 +22,7 @@ from suwi.env import Clock
 from suwi.env.slices import in_slices
 from suwi.metadata.store import Unavailable
 from suwi.model.errors import BrokerError, InvalidRequest, InvalidTopic, error_of
-from suwi.model.ids import ProducerId, TopicPartition
+from suwi.model.ids import TopicPartition
 from suwi.model.topic_names import INTERNAL_TOPICS
 from suwi.replica.partition_transactions import TxnMarker
 from suwi.replica.replica_manager import ReplicaManager
@@ -34,7 +34,8 @@ _PER_SLICE: Final = 128
 _APPENDED_PER_SLICE: Final = 16
 """About two milliseconds if each append takes a hundred microseconds."""
 _FENCED: Final = ErrorCode.transaction_coordinator_fenced
-# T23: a transaction coordinator retries the first; the others it does not expect of a partition.
+# T23: a transaction coordinator does not expect these errors from a partition; it retries after
+# NOT_LEADER_OR_FOLLOWER.
 _TOLD: Final = {
     ErrorCode.coordinator_load_in_progress: ErrorCode.not_leader_or_follower,
     ErrorCode.coordinator_not_available: ErrorCode.not_leader_or_follower,
@@ -60,33 +61,16 @@ class TxnMarkers:
         self._clock = clock
         self._search = search
         self._uncommitted: dict[tuple[TopicPartition, TxnMarker], _Outcome] = {}
-        """Of the markers that were appended and not committed when they had to be answered."""
-
-    async def append_markers(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        commits: bool,
-        transaction_version: int,
-        partitions: Iterable[TopicPartition],
-    ) -> Errors:
-        """The error of each partition, when its marker is committed or refused."""
-        marker = TxnMarker(
-            ProducerId(producer_id), producer_epoch, coordinator_epoch, commits, transaction_version
-        )
-        (errors,) = await self.append_all([(marker, partitions)])
-        return errors
+        """The outcomes of markers that were appended, and not committed when the request had to be
+        answered."""
 
     async def append_all(
         self, asked: Iterable[tuple[TxnMarker, Iterable[TopicPartition]]]
     ) -> list[Errors]:
-        """As `append_markers`, for each marker; all are appended before any is waited for."""
+        """For each marker the error of each partition, when it is committed or refused. All are
+        appended before any is waited for."""
         markers = [
-            (
-                marker,
-                [tp async for tp in in_slices(dict.fromkeys(partitions), _PER_SLICE)],
-            )
+            (marker, [tp async for tp in in_slices(dict.fromkeys(partitions), _PER_SLICE)])
             async for marker, partitions in in_slices(asked, _PER_SLICE)
         ]
         results = await self._append_all(markers)
@@ -143,8 +127,8 @@ class TxnMarkers:
         ]
 
     async def wait_until_ready(self, partitions: Iterable[TopicPartition]) -> None:
-        """Until the logs of those that this broker leads can be used, or for a while. The others
-        are refused by `_append`."""
+        """Wait, for a limited time, until the logs of the partitions that this broker leads can be
+        used. `_append` refuses the others."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_READY_TIMEOUT_S):
                 async for tp in in_slices(partitions, _PER_SLICE):
@@ -169,7 +153,7 @@ class TxnMarkers:
     def _append(
         self, tp: TopicPartition, marker: TxnMarker, is_wanted: Callable[[], bool] = lambda: True
     ) -> _Outcome:
-        """Append a marker, unless this is the next attempt for one that waits to be committed."""
+        """Append a marker, unless an earlier attempt has appended it and waits for the commit."""
         earlier = self._uncommitted.get((tp, marker))
         if earlier is not None and not earlier.done():
             return earlier

@@ -2,8 +2,8 @@
 
 `send` takes them when the decision is committed; `written` is called when each partition has its
 marker, or is gone. To other brokers they go in WriteTxnMarkers requests, one in flight to each
-broker, with all that has come up meanwhile in the next; on this broker they are appended directly.
-Whatever a retry can mend is retried, for as long as the coordinator wants it (hazard T11).
+broker, and the next contains all that has come up meanwhile; on this broker they are appended
+directly. Temporary errors are retried as long as the coordinator wants the markers (hazard T11).
 Invariant: `written` is called at most once for each `MarkersToSend`, and never before every
 partition has its marker.
 """
@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
@@ -22,6 +22,7 @@ from suwi.metadata.image import ClusterImage
 from suwi.metadata.store import Unavailable
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, PartitionIndex, TopicPartition
+from suwi.replica.partition_transactions import TxnMarker
 from suwi.replica.peers import Peers
 from suwi.transaction.transaction_metadata import MarkersToSend
 from suwi.transaction.transaction_records import in_order
@@ -36,12 +37,12 @@ _RETRY_S_MIN: Final = 0.05
 _RETRY_S_MAX: Final = 1.0
 _SYNC_S_MAX: Final = 5.0
 _PARTITIONS_PER_REQUEST: Final = 1_000
-"""Of one transaction, and about of all: so that the answer comes in time however many end at once,
-and none takes long to make or to read."""
+"""The limit for one transaction, and about the limit for a request. So responses come in time
+however many transactions end at once, and no request takes long to encode or to decode."""
 
 _DROPPED: Final = frozenset(
     {
-        ErrorCode.invalid_producer_epoch,  # A later epoch has written: this one has ended there.
+        ErrorCode.invalid_producer_epoch,  # A later epoch has written there.
         ErrorCode.invalid_topic_exception,  # It cannot have transactions.
         ErrorCode.unsupported_for_message_format,
     }
@@ -59,22 +60,15 @@ _EXPECTED: Final = frozenset(
         ErrorCode.network_exception,
     }
 )
-"""They come and go; other errors are logged before the next attempt."""
+"""Usual, temporary errors. Others are logged before the next attempt."""
 
 Errors = dict[TopicPartition, ErrorCode]
 
 
-class AppendMarkers(Protocol):
-    def __call__(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        commits: bool,
-        transaction_version: int,
-        partitions: Iterable[TopicPartition],
-    ) -> Awaitable[Errors]:
-        """Append to partitions of this broker: the error of each, when it is committed."""
+AppendMarkers: TypeAlias = Callable[
+    [Iterable[tuple[TxnMarker, Iterable[TopicPartition]]]], Awaitable[list[Errors]]
+]
+"""Appends to partitions of this broker: `TxnMarkers.append_all`."""
 
 
 class Metadata(Protocol):
@@ -105,7 +99,7 @@ class _Unwritten:
         parts[self] = None
 
     def fields(self, partitions: Sequence[TopicPartition]) -> dict[str, Any]:
-        """Its part of a request."""
+        """The fields of these markers in a request."""
         topics: dict[str, list[int]] = {}
         for tp in partitions:
             topics.setdefault(tp.topic, []).append(tp.partition)
@@ -126,7 +120,7 @@ _Batch = list[tuple[_Unwritten, list[TopicPartition]]]
 
 
 def _first_part(batch: _Batch) -> tuple[_Batch, _Batch]:
-    """What goes in one request, and the rest."""
+    """Returns what goes into one request, and the rest."""
     partitions = 0
     for number, (_, led) in enumerate(batch, start=1):
         partitions += len(led)
@@ -155,7 +149,8 @@ class TransactionMarkers:
         self._is_wanted = is_wanted
         self._written = written
         self._queues: dict[NodeId, _Queue] = {}
-        """By broker what is to be sent to it next. At `NO_NODE` stands what the image lacks."""
+        """By broker what is to be sent to it next; at `NO_NODE` partitions that the image does not
+        have."""
         self._workers: dict[NodeId, asyncio.Task[None]] = {}
         self._connections: dict[NodeId, PeerConnection] = {}
         self._attempts: dict[NodeId, asyncio.Timeout] = {}
@@ -164,7 +159,7 @@ class TransactionMarkers:
         self._is_stopped = False
 
     def send(self, markers: MarkersToSend, coordinator_epoch: LeaderEpoch) -> None:
-        # Not at once: the coordinator is in the midst of an event.
+        # Not at once, because the coordinator is still in the event.
         asyncio.get_running_loop().call_soon(self._go_on, self._send(markers, coordinator_epoch))
 
     def _go_on(self, slices: Iterator[None]) -> None:
@@ -189,7 +184,7 @@ class TransactionMarkers:
             self._route(unwritten, list(unwritten.left))
 
     def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        """A broker that is gone need not be waited for."""
+        """Do not wait for the response of a broker that is gone."""
         if old.unfenced_brokers is new.unfenced_brokers:
             return
         now_s = asyncio.get_running_loop().time()
@@ -280,14 +275,13 @@ class TransactionMarkers:
     def _append_here(self, unwritten: _Unwritten, partitions: list[TopicPartition]) -> None:
         async def append() -> None:
             markers = unwritten.markers
-            errors = await self._append_markers(
-                markers.producer.id,
-                markers.producer.epoch,
+            marker = TxnMarker(
+                *markers.producer,
                 unwritten.coordinator_epoch,
                 markers.is_commit,
                 markers.transaction_version,
-                partitions,
             )
+            (errors,) = await self._append_markers([(marker, partitions)])
             self._settle(unwritten, partitions, errors)
 
         def failed(_error: Exception) -> None:

@@ -1,14 +1,11 @@
 """The transaction coordinator of a broker: its shards, its internal topic, and its markers.
 
-Handlers ask `runtime` for the shard of a transactional id. `add_partitions` is for partitions that
-this broker leads itself, without a socket.
+Handlers ask `runtime` for the shard of a transactional id.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
-
-from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.coordinator.shard import Shard
@@ -20,16 +17,15 @@ from suwi.metadata.image import ClusterImage, NewTopic
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError
-from suwi.model.ids import NodeId, ProducerEpoch, ProducerId, TopicPartition
+from suwi.model.ids import NodeId, TopicPartition
 from suwi.replica.peers import Peers
 from suwi.transaction.marker_sender import AppendMarkers, TransactionMarkers
 from suwi.transaction.transaction_coordinator_shard import (
     TransactionConfig,
     TransactionCoordinatorShard,
 )
-from suwi.transaction.transaction_metadata import AddPartitionsRequest, MarkersToSend, Producer
+from suwi.transaction.transaction_metadata import MarkersToSend
 from suwi.transaction.transaction_records import TRANSACTION_RECORDS
-from suwi.transaction.transaction_requests import add_partitions
 from suwi.transaction.transaction_search import TransactionSearch
 
 log = logging.getLogger(__name__)
@@ -51,8 +47,8 @@ class TransactionCoordinator:
         *,
         brokers_max: int | None,
     ) -> None:
-        """`append_markers`: to partitions of this broker. `brokers_max`: how many brokers there
-        will ever be, where that is known."""
+        """`append_markers`: to partitions of this broker. `brokers_max`: the final number of
+        brokers, if it is known."""
         self._config = config
         self._tasks = tasks
         self._clock = env.clock
@@ -88,8 +84,8 @@ class TransactionCoordinator:
         )
 
     def new_topic(self) -> NewTopic:
-        """How the internal topic is made. Fewer brokers than replicas asked for: as many as there
-        are, and one may be missing of three."""
+        """How the internal topic is created. If there are fewer brokers than replicas asked for, it
+        has a replica on each, and one of them may be missing."""
         config = self._config
         replicas = config.transaction_state_log_replication_factor
         min_isr = config.transaction_state_log_min_isr
@@ -105,25 +101,6 @@ class TransactionCoordinator:
         }
         partitions = config.transaction_state_log_num_partitions
         return NewTopic(TRANSACTION_STATE_TOPIC, partitions, replicas, configs)
-
-    async def add_partitions(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Iterable[TopicPartition],
-        *,
-        verify_only: bool,
-        transaction_version: int,
-    ) -> dict[TopicPartition, ErrorCode]:
-        """The error of each partition. If another broker is the coordinator, that is the error."""
-        producer = Producer(ProducerId(producer_id), ProducerEpoch(producer_epoch))
-        return await add_partitions(
-            self.runtime,
-            AddPartitionsRequest(
-                transactional_id, producer, tuple(partitions), transaction_version, verify_only
-            ),
-        )
 
     def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
         self._markers.apply_image(old, new)
@@ -160,7 +137,7 @@ class TransactionCoordinator:
             shard.tell(TransactionCoordinatorShard.markers_written, markers)
 
     def _shard_of(self, markers: MarkersToSend) -> Shard[TransactionCoordinatorShard] | None:
-        """None if this broker coordinates the transaction no more."""
+        """None if this broker no longer coordinates the transaction."""
         try:
             return self.runtime.shard_of(markers.transactional_id)
         except BrokerError:

@@ -1,9 +1,9 @@
 """The transactional ids of one partition of `__transaction_state`, as a pure machine.
 
-`coordinator/shard.py` drives it: each method takes one event and fills a `Decision`; `replay` is
-the only way in which persisted state changes. Once Prepare is committed, `MarkersToSend` leaves as
-a notice; `markers_written` brings it back, and the transaction is complete.
-A request that comes while markers are written is held until then, for a short time.
+`coordinator/shard.py` drives it: each method adds its decisions to an `Event`; persistent state
+changes only in `replay`. When Prepare is committed, the markers are sent (the notice
+`MarkersToSend`); `markers_written` completes the transaction. Requests that come while markers are
+written are held until then, for a short time.
 Invariant (hazard H0): `transactions` is what a replay of the log gives.
 """
 
@@ -49,7 +49,7 @@ from suwi.transaction.transaction_records import (
 )
 
 _PARTITIONS_MAX: Final = 20_000
-"""Of a transaction: they are one record, and one set that is copied in one piece."""
+"""The most partitions of a transaction: they are one record, and a set that is copied at once."""
 _ABORTED_PER_EVENT: Final = 100
 _EXPIRY_CHECKED_PER_EVENT: Final = 500
 _ABORT_TIMED_OUT: Final = ("abort timed out",)
@@ -65,7 +65,7 @@ class TransactionConfig(NamedTuple):
 
 
 HELD: Final = "held"
-"""The kind of its timers; the transactional id follows."""
+"""The first item of the keys of its timers; the transactional id is the second."""
 
 
 class _Held(NamedTuple):
@@ -84,7 +84,8 @@ class HeldRequests:
     def __init__(self) -> None:
         self._by_id: dict[str, list[_Held]] = {}
         self._until_ms: dict[str, int] = {}
-        """When all that are held for an id are refused: with the least patient one."""
+        """When all requests that are held for an id are refused: at the earliest of their
+        deadlines."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -101,7 +102,7 @@ class HeldRequests:
             event.arm((HELD, transactional_id), until_ms)
 
     def ended(self, transactional_id: str, event: Event) -> None:
-        """The transaction ends with this event: they are released by the next."""
+        """The transaction ends with this event. The next events release the requests."""
         if transactional_id in self._by_id:
             event.arm((HELD, transactional_id), event.now_ms)
 
@@ -111,8 +112,8 @@ class HeldRequests:
             event.reply_to(held.call, held.refusal)
 
     def release(self, transactional_id: str, event: Event) -> AnyCall | None:
-        """The call to be decided again. One in each event, so that the next is decided on what this
-        one has changed."""
+        """Returns the call to be decided again. One in each event, so that the next call sees the
+        changes of this one."""
         self._until_ms.pop(transactional_id, None)
         waiting = self._by_id.pop(transactional_id, [])
         if len(waiting) > 1:
@@ -130,16 +131,16 @@ class TransactionCoordinatorShard:
         self.transactions: dict[str, TransactionLogValue] = {}
         self._config = config
         self._open_since_ms: dict[str, int] = {}
-        """Of each open transaction the earliest time known at which it was open."""
+        """By open transaction the earliest time at which it is known to be open."""
         self._prepared: dict[str, None] = {}
-        """Those that were decided, and whose markers are not all written."""
+        """Transactions that were decided, and whose markers are not all written."""
         self._last_epochs: dict[str, ProducerEpoch] = {}
         """The epoch that InitProducerId or EndTxn has replaced for the same client: if it comes
         again, the reply was lost. As in Kafka, not persisted."""
         self._sending: dict[str, MarkersToSend] = {}
         self._held = HeldRequests()
         self._expiry_left: list[str] = []
-        """The ids that this pass has still to check, the next one last."""
+        """The ids that the current round must still check, the next one last."""
 
     # -- InitProducerId --------------------------------------------------------------------------
 
@@ -181,8 +182,8 @@ class TransactionCoordinatorShard:
     def _initialize(
         self, request: InitProducerIdRequest, metadata: TransactionLogValue, event: Event
     ) -> None:
-        """Give the producer a new epoch, a new id if there is none left (hazard T7), or, if its
-        last reply was lost, the same again."""
+        """Give the producer a new epoch, or a new id if no epoch is left (hazard T7). If its last
+        reply was lost, it gets the same again."""
         transactional_id, expected = request.transactional_id, request.expected
         producer_id, epoch = metadata.producer_id, metadata.producer_epoch
         was_lost = expected is not None and expected != (producer_id, epoch)
@@ -224,7 +225,7 @@ class TransactionCoordinatorShard:
         if request.verify_only:
             event.reply(self._verify(request, metadata))
             return
-        # Before the checks of id and epoch: the client may have been told those that are in force
+        # This comes before the checks of id and epoch: the client may already have those that apply
         # after the markers (KAFKA-18660).
         if metadata.state in PREPARED:
             refusal = _to_all(request, ErrorCode.concurrent_transactions)
@@ -241,7 +242,9 @@ class TransactionCoordinatorShard:
                 error = ErrorCode.invalid_request
             else:
                 event.append(TransactionLogKey(transactional_id), new)
-                self._last_epochs.pop(transactional_id, None)  # It has had its last reply.
+                self._last_epochs.pop(
+                    transactional_id, None
+                )  # The client has received its last reply.
         event.reply(_to_all(request, error))
 
     def _verify(
@@ -273,7 +276,7 @@ class TransactionCoordinatorShard:
         if verdict is None:
             self._end(request, metadata, event)
         elif verdict is ErrorCode.none:
-            # It was decided before, and the reply was lost: here it is again.
+            # It was decided before, and the reply was lost. It is sent again.
             producer = Producer(metadata.producer_id, metadata.producer_epoch)
             event.reply(ProducerResponse(ErrorCode.none, producer))
         else:
@@ -330,7 +333,7 @@ class TransactionCoordinatorShard:
 
     def markers_written(self, markers: MarkersToSend, event: Event) -> None:
         if self.is_sending(markers):
-            # By a timer: it is tried again if there are too few in-sync replicas.
+            # By a timer, because it is retried if there are too few in-sync replicas.
             event.arm((_COMPLETE, markers.transactional_id), event.now_ms)
 
     def _complete(self, transactional_id: str, event: Event) -> None:
@@ -347,7 +350,7 @@ class TransactionCoordinatorShard:
         aborted = 0
         next_ms = event.now_ms + self._config.abort_timed_out_interval_ms
         for transactional_id, since_ms in list(self._open_since_ms.items()):
-            # The clock may have been set back (hazard T20): it counts from the earliest time seen.
+            # The clock may have been set back (hazard T20), so the earliest time seen counts.
             since_ms = self._open_since_ms[transactional_id] = min(since_ms, event.now_ms)
             metadata = self.transactions[transactional_id]
             if event.now_ms - since_ms < metadata.timeout_ms:
@@ -359,8 +362,8 @@ class TransactionCoordinatorShard:
             key = TransactionLogKey(transactional_id)
             has_room = yield from event.finding_room_for(key, ended)
             if not has_room:
-                # The topic's maximum was lowered since. It stays open until that is raised again,
-                # and the others do not wait for it.
+                # The topic's max.message.bytes was lowered since. This transaction stays open until
+                # it is raised again; the others do not wait for it.
                 continue
             aborted += 1
             self._last_epochs.pop(transactional_id, None)
@@ -409,7 +412,7 @@ class TransactionCoordinatorShard:
         yield from ()  # This topic has no transactional records.
 
     def committed(self, _end_offset: int) -> bool:
-        return False  # Replies wait for it; there is nothing else to do.
+        return False  # Nothing but replies depends on it.
 
     def elected(self, event: Event) -> None:
         for transactional_id in self._prepared:

@@ -30,12 +30,12 @@ PREPARED: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABO
 COMPLETED: Final = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 AT_REST: Final = (TransactionState.EMPTY, *COMPLETED)
 OPEN: Final = (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE)
-"""PrepareEpochFence is not written here, but may come from elsewhere: it is fenced again."""
+"""PrepareEpochFence is not written here, but a log may contain it. It is fenced again."""
 
 HELD_MS_MAX: Final = 500
 """How long a request may wait for the end of the transaction before."""
 HELD_MS_MAX_OF_BROKERS: Final = 100
-"""The same of a broker that asks for many transactions at once: the others wait with this one."""
+"""The same for a broker, which asks for many transactions at once: all of them wait together."""
 
 
 # -- requests to a transaction coordinator, and its responses --------------------------------------
@@ -53,9 +53,9 @@ class InitProducerIdRequest(NamedTuple):
     transactional_id: str
     timeout_ms: int
     expected: Producer | None = None
-    """What the client believes to be, if it goes on after an error (KIP-360)."""
+    """The producer id and epoch that the client has, if it continues after an error (KIP-360)."""
     new_producer_id: ProducerId | None = None
-    """To be used if one is needed."""
+    """A new producer id, in case that one is needed."""
 
 
 class AddPartitionsRequest(NamedTuple):
@@ -73,16 +73,16 @@ class EndTxnRequest(NamedTuple):
     is_commit: bool
     transaction_version: int = 0
     new_producer_id: ProducerId | None = None
-    """To be used if one is needed."""
+    """A new producer id, in case that one is needed."""
 
 
 class ProducerResponse(NamedTuple):
-    """To InitProducerId and EndTxn."""
+    """The response to InitProducerId and EndTxn."""
 
     error: ErrorCode
     producer: Producer = NO_PRODUCER
     needs_producer_id: bool = False
-    """Nothing was done: the request is to be made again with a new producer id."""
+    """Nothing was done: the request must be made again with a new producer id."""
 
 
 NEEDS_PRODUCER_ID = ProducerResponse(ErrorCode.coordinator_load_in_progress, needs_producer_id=True)
@@ -142,7 +142,7 @@ def initialized(
     timeout_ms: int,
     now_ms: int,
 ) -> TransactionLogValue:
-    """A producer begins, or goes on, with that id and epoch."""
+    """A producer begins, or continues, with that id and epoch."""
     return _transition(
         metadata,
         TransactionState.EMPTY,
@@ -178,7 +178,7 @@ def prepared(
     next_producer_id: ProducerId,
     now_ms: int,
 ) -> TransactionLogValue:
-    """Decided by the client. Version 2 ends the epoch together with the transaction."""
+    """The client has decided. In version 2 the epoch ends together with the transaction."""
     bump = 1 if version >= TRANSACTION_VERSION_2 else 0
     return _transition(
         metadata,
@@ -191,18 +191,15 @@ def prepared(
 
 
 def fenced(metadata: TransactionLogValue, now_ms: int) -> TransactionLogValue:
-    """Aborted without its client, whose epoch ends with it (KAFKA-6119). One bump, also in version
-    2 (KAFKA-19367)."""
+    """The transaction is aborted without its client, whose epoch ends with it (KAFKA-6119). The
+    epoch is raised by one, also in version 2 (KAFKA-19367)."""
     return _transition(
-        metadata,
-        TransactionState.PREPARE_ABORT,
-        now_ms,
-        producer_epoch=metadata.producer_epoch + 1,
+        metadata, TransactionState.PREPARE_ABORT, now_ms, producer_epoch=metadata.producer_epoch + 1
     )
 
 
 def completed(metadata: TransactionLogValue, now_ms: int) -> TransactionLogValue:
-    """All markers are written. If the epochs are used up, the next producer id is in force."""
+    """All markers are written. If the epochs are used up, the next producer id takes effect."""
     is_commit = metadata.state is TransactionState.PREPARE_COMMIT
     return _ended(
         metadata,
@@ -214,7 +211,8 @@ def completed(metadata: TransactionLogValue, now_ms: int) -> TransactionLogValue
 def aborted_without_partitions(
     metadata: TransactionLogValue, next_producer_id: ProducerId, now_ms: int
 ) -> TransactionLogValue:
-    """Version 2: the client aborts what it has not begun here. Its epoch is bumped all the same."""
+    """Version 2: the client aborts a transaction that was not begun here. Its epoch is raised
+    nevertheless."""
     bumped = replace(
         metadata,
         producer_epoch=ProducerEpoch(metadata.producer_epoch + 1),
@@ -243,26 +241,26 @@ def _ended(
 
 
 # -- whether a producer may do in a transaction what it asks for -----------------------------------
-# (A transaction whose markers are being written is not judged here: its requests wait.)
+# Requests for a transaction whose markers are being written are not checked here: they wait.
 
 
 def check_producer(producer: Producer, metadata: TransactionLogValue) -> ErrorCode:
     if producer.id != metadata.producer_id:
         return ErrorCode.invalid_producer_id_mapping
-    # The epoch that fences the last producer is nobody's.
+    # No client has the epoch that fences the last producer.
     if producer.epoch != metadata.producer_epoch or producer.epoch > EPOCH_OF_CLIENTS_MAX:
         return ErrorCode.producer_fenced
     return ErrorCode.none
 
 
 def check_end(request: EndTxnRequest, metadata: TransactionLogValue) -> ErrorCode | None:
-    """An error; `none` if it was decided before in the same way; None if it is to be decided."""
+    """An error; `none` if it was decided before in the same way; None if it must be decided now."""
     is_version_2 = request.transaction_version >= TRANSACTION_VERSION_2
     state = metadata.state
     was_committed = state is TransactionState.COMPLETE_COMMIT
     if is_version_2 and state in COMPLETED and _is_retry(request.producer, metadata):
         if metadata.producer_epoch > EPOCH_OF_CLIENTS_MAX:
-            return ErrorCode.producer_fenced  # There is no epoch to go on with.
+            return ErrorCode.producer_fenced  # There is no epoch left to continue with.
         is_same = was_committed is request.is_commit
         return ErrorCode.none if is_same else ErrorCode.invalid_txn_state
     error = check_producer(request.producer, metadata)
@@ -271,7 +269,7 @@ def check_end(request: EndTxnRequest, metadata: TransactionLogValue) -> ErrorCod
     if state in OPEN:
         return None
     if is_version_2:
-        # Nothing was begun in this epoch: an abort ends it all the same (hazard T5).
+        # Nothing was begun in this epoch; an abort ends the epoch nevertheless (hazard T5).
         return ErrorCode.invalid_txn_state if request.is_commit else None
     if state in COMPLETED and was_committed is request.is_commit:
         return ErrorCode.none
@@ -279,8 +277,8 @@ def check_end(request: EndTxnRequest, metadata: TransactionLogValue) -> ErrorCod
 
 
 def _is_retry(producer: Producer, metadata: TransactionLogValue) -> bool:
-    """Whether the epoch, or the producer id, of an EndTxn of version 2 was replaced by the next,
-    which is how its transaction ended."""
+    """Whether an EndTxn of version 2 has ended the transaction of this epoch before: then the next
+    epoch, or the next producer id, has replaced it."""
     if metadata.client_transaction_version < TRANSACTION_VERSION_2:
         return False
     if producer.id == metadata.producer_id:

@@ -74,11 +74,12 @@ class TransactionLogValue(LongValue):
     last_update_ms: int
     start_ms: int = NO_TIMESTAMP
     previous_producer_id: ProducerId = NO_PRODUCER_ID
-    """That of the state before; it differs from `producer_id` after a change of the id."""
+    """The producer id of the previous state; it differs from `producer_id` after a change of the
+    id."""
     next_producer_id: ProducerId = NO_PRODUCER_ID
     """The one to use when this transaction has ended; its epochs are used up."""
     next_producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
-    """Of two-phase commit (KIP-939); kept, not used."""
+    """For two-phase commit (KIP-939); kept, not used."""
     client_transaction_version: int = 0
 
     @property
@@ -114,10 +115,8 @@ class TransactionLogValue(LongValue):
         return tags
 
 
-def in_order(
-    partitions: Iterable[TopicPartition],
-) -> Slices[list[tuple[str, list[int]]]]:
-    """By topic, in slices: the same partitions always give the same."""
+def in_order(partitions: Iterable[TopicPartition]) -> Slices[list[tuple[str, list[int]]]]:
+    """Sorted by topic, in slices, so that the same partitions always give the same bytes."""
     by_topic: dict[str, list[int]] = {}
     for number, (topic, index) in enumerate(partitions, 1):
         by_topic.setdefault(topic, []).append(index)

@@ -35,7 +35,7 @@ def fenced_as(error: ErrorCode, version: int, producer_fenced_from: int) -> Erro
 def begin_adding_partitions(
     runtime: TransactionRuntime, request: AddPartitionsRequest
 ) -> Call[TransactionCoordinatorShard]:
-    """The call is to be given to `errors_of`."""
+    """Returns the call, for `errors_of`."""
     call = Call(
         TransactionCoordinatorShard.add_partitions,
         request,

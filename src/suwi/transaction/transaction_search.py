@@ -56,11 +56,7 @@ async def live_ids(
 
 class TransactionSearch:
     def __init__(
-        self,
-        node_id: NodeId,
-        metadata: Metadata,
-        transactions: TransactionRuntime,
-        peers: Peers,
+        self, node_id: NodeId, metadata: Metadata, transactions: TransactionRuntime, peers: Peers
     ) -> None:
         self._node_id = node_id
         self._metadata = metadata

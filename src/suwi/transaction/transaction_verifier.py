@@ -16,9 +16,15 @@ from suwi.client.connection import PeerConnection
 from suwi.env.tasks import Tasks, cancel_and_wait
 from suwi.metadata.image import ClusterImage
 from suwi.model.errors import BrokerError
-from suwi.model.ids import NO_NODE, NodeId, TopicPartition
+from suwi.model.ids import NO_NODE, NodeId, ProducerEpoch, ProducerId, TopicPartition
 from suwi.replica.peers import Peers
-from suwi.transaction.transaction_coordinator import TransactionCoordinator
+from suwi.transaction.transaction_coordinator_shard import TransactionRuntime
+from suwi.transaction.transaction_metadata import (
+    TRANSACTION_VERSION_2,
+    AddPartitionsRequest,
+    Producer,
+)
+from suwi.transaction.transaction_requests import add_partitions
 from suwi.wire.errors import MalformedResponse
 from suwi.wire.versions import APIS, ApiKey
 
@@ -29,7 +35,7 @@ Errors = dict[TopicPartition, ErrorCode]
 _VERSION: Final = APIS[ApiKey.ADD_PARTITIONS_TO_TXN].max_version
 _TIMEOUT_S: Final = 10.0
 _TRANSACTIONS_MAX: Final = 500
-"""In one request."""
+"""The most transactions in one request."""
 
 
 class _Question(NamedTuple):
@@ -51,7 +57,7 @@ class TransactionVerifier:
         self,
         node_id: NodeId,
         image: Callable[[], ClusterImage],
-        local: TransactionCoordinator,
+        local: TransactionRuntime,
         peers: Peers,
         is_enabled: Callable[[], bool],
         tasks: Tasks,
@@ -84,14 +90,12 @@ class TransactionVerifier:
         if coordinator == NO_NODE:
             return dict.fromkeys(partitions, ErrorCode.coordinator_not_available)
         if coordinator == self._node_id:
-            return await self._local.add_partitions(
-                transactional_id,
-                producer_id,
-                producer_epoch,
-                partitions,
-                verify_only=not adds,
-                transaction_version=2 if adds else 1,
+            producer = Producer(ProducerId(producer_id), ProducerEpoch(producer_epoch))
+            version = TRANSACTION_VERSION_2 if adds else 1
+            request = AddPartitionsRequest(
+                transactional_id, producer, tuple(partitions), version, verify_only=not adds
             )
+            return await add_partitions(self._local, request)
         remote = self._remote.get(coordinator)
         if remote is None:
             remote = _RemoteCoordinator(coordinator, self._peers, self._tasks)
@@ -106,7 +110,7 @@ class TransactionVerifier:
 
     def _coordinator_of(self, transactional_id: str) -> NodeId:
         try:
-            tp = self._local.runtime.partition_of(transactional_id)
+            tp = self._local.partition_of(transactional_id)
         except BrokerError:
             return NO_NODE
         state = self._image().partition(tp)
@@ -169,7 +173,8 @@ class _RemoteCoordinator:
         self._answer_all({})
 
     def _take(self) -> None:
-        """The next request: an answer names transactions by their ids, so each is in it once."""
+        """Take the questions of the next request. A response names transactions by their ids, so a
+        request contains each id once."""
         taken: dict[str, _Question] = {}
         left: list[_Question] = []
         for question in self._queued:
