@@ -47,7 +47,7 @@ def status(
     ] = 1000,
     brokers: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Degraded unless so many brokers are alive."),
+        typer.Option(metavar="N", min=1, help="Degraded unless this many brokers are alive."),
     ] = None,
     node: Annotated[
         int | None, typer.Option(metavar="ID", min=0, help="Only this broker's health counts.")
@@ -190,7 +190,7 @@ def _row(broker: BrokerStatus) -> tuple[object, ...]:
 
 
 def _space(disks: Sequence[DiskStatus]) -> tuple[str, str]:
-    """Of the fullest of its volumes."""
+    """Used and free space of the fullest volume."""
     volumes = [
         (d.free_bytes, d.total_bytes) for d in disks if d.total_bytes and d.free_bytes is not None
     ]
