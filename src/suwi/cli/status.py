@@ -26,6 +26,7 @@ from suwi.client.cluster import Cluster
 from suwi.client.cluster_status import BrokerStatus, ClusterStatus, DiskStatus
 from suwi.client.errors import reason
 from suwi.client.settings import ClientSettings
+from suwi.env import SystemClock
 from suwi.model.errors import BrokerError
 
 HEALTHY, DEGRADED, UNREACHABLE = 0, 1, 2
@@ -73,7 +74,7 @@ def status(
     async def work(cluster: Cluster) -> int:
         if watch:
             await _watch(cluster, criteria, json=json)
-        found = await read_health(cluster, criteria)
+        found = await read_health(cluster, SystemClock(), criteria)
         degraded = problems(found, criteria)
         if json:
             document(_fields(found, degraded))
@@ -105,7 +106,7 @@ async def _watch(cluster: Cluster, criteria: HealthCriteria, *, json: bool) -> N
 
     async def read() -> tuple[dict[str, Any], list[Part]]:
         try:
-            status = await read_health(cluster, criteria)
+            status = await read_health(cluster, SystemClock(), criteria)
         except (BrokerError, OSError) as error:
             why, health = reason(error), _HEALTH[UNREACHABLE]
             return {"health": health, "problems": [why]}, [f"{health}: {why}"]
