@@ -13,6 +13,7 @@ from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster, TopicInfo
 from suwi.client.cluster_status import ALIVE, ClusterStatus
 from suwi.client.replicas import PartitionReplicas, describe_replicas
+from suwi.env import Clock
 
 _CLOCK_MS_MAX = 500
 _FREE_MIN = 0.1
@@ -29,9 +30,9 @@ class Found(NamedTuple):
     """Of the under-replicated partitions."""
 
 
-async def check_cluster(cluster: Cluster, criteria: HealthCriteria) -> list[Finding]:
+async def check_cluster(cluster: Cluster, clock: Clock, criteria: HealthCriteria) -> list[Finding]:
     """Raises OSError if no broker responds."""
-    status = await read_health(cluster, criteria)
+    status = await read_health(cluster, clock, criteria)
     topics = await cluster.topics()
     short = {(p.topic, p.partition) for p in status.under_replicated[:_EXPLAINED_MAX]}
     affected = [topic for topic in topics if topic.name in {name for name, _ in short}]

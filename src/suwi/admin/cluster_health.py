@@ -12,7 +12,7 @@ from suwi.client.cluster_status import (
     ClusterStatus,
     read_status,
 )
-from suwi.env import SystemClock
+from suwi.env import Clock
 
 
 class HealthCriteria(NamedTuple):
@@ -26,11 +26,11 @@ class HealthCriteria(NamedTuple):
     """Only this broker's health counts."""
 
 
-async def read_health(cluster: Cluster, criteria: HealthCriteria) -> ClusterStatus:
+async def read_health(cluster: Cluster, clock: Clock, criteria: HealthCriteria) -> ClusterStatus:
     """Raises OSError if no broker responds."""
     return await read_status(
         cluster,
-        SystemClock(),
+        clock,
         lag_min=criteria.lag_min,
         timeout_s=criteria.timeout_s,
         with_ensemble=criteria.node is None,

@@ -43,7 +43,7 @@ class Found(NamedTuple):
 
 
 def check_data(path: str, env: Env, tell: Tell) -> Iterator[Finding]:
-    """`tell` hears how far a check that takes long has come."""
+    """`tell` gets a line about the progress of a long check."""
     disk = env.disk
     try:
         entries = tuple(sorted(disk.list_dir(path)))

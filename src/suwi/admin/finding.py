@@ -7,7 +7,7 @@ ERROR, WARNING = "error", "warning"
 
 class Finding(NamedTuple):
     level: str
-    """`error`: it does not work or loses records. `warning`: it will, or is not what is meant."""
+    """`error`: it does not work, or loses records. `warning`: it may later, or is not intended."""
     about: str
     """A file, a directory, a broker or a partition."""
     problem: str

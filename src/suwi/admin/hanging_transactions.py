@@ -37,7 +37,7 @@ class HangingTransaction(NamedTuple):
 class HangingReport(NamedTuple):
     found: list[HangingTransaction]
     unread: Mapping[TopicPartition, str]
-    """The partitions that could not be looked at, and why."""
+    """The partitions that could not be read, and why."""
     silent: Mapping[NodeId, str]
     """The coordinators that do not respond, and why."""
 
@@ -88,7 +88,7 @@ def _stuck(found: StuckTransaction, unread: Mapping[TopicPartition, str]) -> Han
     if partition is None:
         reason = "its coordinator has not completed it"
     elif producer is None:
-        reason = unread.get(partition, "the partition could not be looked at")
+        reason = unread.get(partition, "the partition could not be read")
     else:
         reason = "its marker is not written"
     return HangingTransaction(

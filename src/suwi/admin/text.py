@@ -22,7 +22,7 @@ _DURATION: Final = re.compile(
 _SHORT_DURATION: Final = re.compile(r"(\d+)(ms|s|m|h|d)")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 NAMED_MAX = 5
-"""How many of many things are shown by name."""
+"""How many names `names_text` gives before it says how many more there are."""
 
 
 def printable(text: str) -> str:

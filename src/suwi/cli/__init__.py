@@ -1,1 +1,1 @@
-"""The command line. Commands import what they need when they run, so that `--help` is fast."""
+"""The command line: a module for each command, and what they share (`session`, `output`)."""

@@ -42,8 +42,8 @@ _LocalCluster = Annotated[
     typer.Option(
         "--data",
         metavar="DIR",
-        help="The directory of a local cluster. Default: suwi-cluster, if there is one, without "
-        "--broker.",
+        help="The directory of a local cluster. Default without --broker: suwi-cluster, while it "
+        "runs.",
     ),
 ]
 _Broker = Annotated[
@@ -118,8 +118,9 @@ async def drain(
 ) -> None:
     """Move all replicas away from a broker, so that it can be switched off.
 
-    Other brokers get them: on other racks and hosts than the remaining replicas if possible, and
-    where the fewest are. Writers and readers continue. It can be interrupted and started again.
+    They move to racks and hosts without another replica of the partition if possible, and to the
+    brokers with the fewest replicas. Clients write and read meanwhile. The command can be
+    interrupted and started again.
     """
     moved = await reassignment.drain(cluster, node, ignore if json else say_at_once)
     if json:
@@ -215,7 +216,7 @@ def start(
 ) -> None:
     """Start brokers and ZooKeeper servers as processes of this machine, and wait for them.
 
-    They run until `suwi cluster stop`. In a directory that holds a cluster, what does not run is
+    They run until `suwi cluster stop`. If the directory holds a cluster, its stopped processes are
     started; a larger --brokers adds brokers. All listen on 127.0.0.1 only.
 
     \b
@@ -341,7 +342,7 @@ def resume(cluster: LocalCluster, name: _Name) -> None:
 
 
 def _act(act: Callable[[str], None], name: str, done: str) -> None:
-    """`name`: of a process; the id of a broker means the broker."""
+    """`name`: a process, or the id of a broker."""
     full_name = broker_name(int(name)) if name.isascii() and name.isdigit() else name
     act(full_name)
     say(f"{full_name} {done}")

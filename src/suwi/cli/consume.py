@@ -385,7 +385,7 @@ def _print_fetched(
 
 
 def _is_at_end(consumer: GroupConsumer, ends: dict[TopicPartition, Offset]) -> bool:
-    """Whether this member has read what it owns up to the end that was there at the start."""
+    """Whether this member has read its partitions up to the ends that they had at the start."""
     if not consumer.is_stable or len(consumer.positions) < len(consumer.assignment):
         return False
     return all(at >= ends.get(partition, Offset(0)) for partition, at in consumer.positions.items())

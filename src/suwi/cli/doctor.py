@@ -59,7 +59,7 @@ def doctor(
 
     async def work(cluster: Cluster) -> int:
         criteria = HealthCriteria(lag_min=None, timeout_s=timeout)
-        found.extend(await check_cluster(cluster, criteria))
+        found.extend(await check_cluster(cluster, local_env().clock, criteria))
         return int(bool(found))
 
     target = None

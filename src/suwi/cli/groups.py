@@ -109,8 +109,7 @@ async def describe(
 ) -> int:
     """Show members, who reads which partition, and how far behind the group is.
 
-    Lag is what was written and not committed as read, in records; LagTime is how old the first
-    unread record is.
+    Lag is the number of records after the committed offset, LagTime the age of the first of them.
 
     \b
     suwi groups describe billing
@@ -194,7 +193,7 @@ async def reset(
         bool, typer.Option("--all-topics", help="All topics that the group has offsets of.")
     ] = False,
     to_earliest: Annotated[
-        bool, typer.Option("--to-earliest", help="To the first record there is.")
+        bool, typer.Option("--to-earliest", help="To the first record.")
     ] = False,
     to_latest: Annotated[
         bool, typer.Option("--to-latest", help="To the end: only new records.")
@@ -205,7 +204,7 @@ async def reset(
     ] = False,
     to_offset: Annotated[int | None, typer.Option(metavar="N", min=0, help="To an offset.")] = None,
     shift_by: Annotated[
-        int | None, typer.Option(metavar="N", help="By so many records, back if negative.")
+        int | None, typer.Option(metavar="N", help="By this many records; back if negative.")
     ] = None,
     to_datetime: Annotated[
         str | None,
@@ -218,7 +217,7 @@ async def reset(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="To the first record since so long ago: 90m, 2h, or Kafka's PT1H30M.",
+            help="To the first record of the last 90m, 2h, or, in Kafka's form, PT1H30M.",
         ),
     ] = None,
     from_file: Annotated[
@@ -236,10 +235,10 @@ async def reset(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Let a group go on elsewhere. Shows what would change; --execute does it.
+    """Set where a group continues to read. Shows what would change; --execute changes it.
 
-    The group must have no members. An offset that a partition does not have becomes the nearest
-    that it has.
+    The group must have no members. If a partition does not have the offset, the nearest one that it
+    has is taken.
 
     \b
     suwi groups reset billing --all-topics --to-earliest
@@ -389,7 +388,7 @@ async def delete(
 ) -> int:
     """Delete groups with all their offsets, or only a group's offsets of some topics.
 
-    A group that has members cannot be deleted, nor its offsets of topics that they read.
+    A group with members cannot be deleted; neither can its offsets of topics that they read.
 
     \b
     suwi groups delete billing
@@ -473,15 +472,15 @@ async def history(
         int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="Only the last N.")
     ] = None,
     members: Annotated[
-        bool, typer.Option("--members", help="Also how long each member stood still.")
+        bool, typer.Option("--members", help="Also show how long each member had no assignment.")
     ] = False,
     json: Json = False,
 ) -> None:
     """Show why the group rebalanced: what triggered it, by whom, and how long it took.
 
-    Pause is from the trigger until the assignment was there, StoodStill how long the member that
-    waited longest had none. The coordinator keeps the last 100 in its memory: they are lost when it
-    stops, or when another broker takes over.
+    Pause is the time from the trigger to the new assignment, StoodStill the longest time that a
+    member had no assignment. The coordinator keeps the last 100 rebalances in memory: they are lost
+    when it stops, or when another broker takes over.
 
     \b
     suwi groups history billing --limit 10

@@ -50,7 +50,7 @@ def say(text: str = "") -> None:
 
 
 def say_at_once(text: str) -> None:
-    """For a line after which nothing may follow for a while."""
+    """Print a line now: the next one may take a while."""
     say(text)
     flush()
 

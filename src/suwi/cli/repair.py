@@ -64,11 +64,11 @@ def segments(
         bool, typer.Option("--give-up", help="Give up the damaged records. They cannot come back.")
     ] = False,
 ) -> None:
-    """Find the damaged and missing records of a partition, and give them up on request.
+    """Find damaged and missing records of a partition, or give them up.
 
-    Not needed while another broker has an in-sync replica: a started broker then replaces its
-    damaged one. Otherwise fetches of the damaged offsets fail until they are given up; from then on
-    consumers skip them. All other records stay, with their offsets.
+    Not needed while another broker has an in-sync replica: a broker that starts replaces its
+    damaged replica. Otherwise fetches of the damaged offsets fail until they are given up; from
+    then on consumers skip them. All other records stay, with their offsets.
     """
     disk, path = local_env().disk, os.path.abspath(directory)
     raise typer.Exit(guarded(lambda: _repair_segments(disk, path, give_up=give_up)))

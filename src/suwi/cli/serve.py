@@ -287,7 +287,7 @@ def _make_brokers(
 def _report_loop_error(
     brokers: Sequence[Broker], loop: asyncio.AbstractEventLoop, context: dict[str, Any]
 ) -> None:
-    """asyncio logs each connection that it cannot accept, with a traceback."""
+    """One problem in the place of asyncio's traceback for each connection that it cannot accept."""
     error = context.get("exception")
     if not isinstance(error, OSError) or error.errno not in NO_DESCRIPTORS:
         loop.default_exception_handler(context)
@@ -505,7 +505,7 @@ def _refuse_other_layout(env: Env, first: str, of_first_broker: str) -> None:
 
 
 def _refuse_data_without_metadata(env: Env, directories: Sequence[str]) -> None:
-    """With new metadata the existing partitions would be strays, and be set aside."""
+    """With new metadata, the existing partitions would be set aside as those of unknown topics."""
     for directory in directories:
         if not env.disk.is_dir(directory):
             continue

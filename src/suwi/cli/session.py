@@ -115,9 +115,9 @@ Work = Callable[[Cluster], Awaitable[int | None]]
 def make_command(
     work: Callable[..., Any], common: Mapping[str, tuple[Any, Any]], run_work: Callable[..., None]
 ) -> Callable[..., None]:
-    """A command with the options of `work`, except its first parameter, and common options: their
-    types and defaults by name. `run_work` gets the values of these, and a function that takes what
-    the first parameter of `work` shall be."""
+    """A command with the options of `work`, without its first parameter, and with common options,
+    given as types and defaults by name. `run_work` gets the values of the common options and a
+    function, which it calls with the first argument of `work`."""
 
     @functools.wraps(work)
     def command(**values: Any) -> None:

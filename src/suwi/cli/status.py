@@ -26,6 +26,7 @@ from suwi.client.cluster import Cluster
 from suwi.client.cluster_status import BrokerStatus, ClusterStatus, DiskStatus
 from suwi.client.errors import reason
 from suwi.client.settings import ClientSettings
+from suwi.env import SystemClock
 from suwi.model.errors import BrokerError
 
 HEALTHY, DEGRADED, UNREACHABLE = 0, 1, 2
@@ -47,7 +48,7 @@ def status(
     ] = 1000,
     brokers: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Degraded unless so many brokers are alive."),
+        typer.Option(metavar="N", min=1, help="Degraded unless this many brokers are alive."),
     ] = None,
     node: Annotated[
         int | None, typer.Option(metavar="ID", min=0, help="Only this broker's health counts.")
@@ -73,7 +74,7 @@ def status(
     async def work(cluster: Cluster) -> int:
         if watch:
             await _watch(cluster, criteria, json=json)
-        found = await read_health(cluster, criteria)
+        found = await read_health(cluster, SystemClock(), criteria)
         degraded = problems(found, criteria)
         if json:
             document(_fields(found, degraded))
@@ -105,7 +106,7 @@ async def _watch(cluster: Cluster, criteria: HealthCriteria, *, json: bool) -> N
 
     async def read() -> tuple[dict[str, Any], list[Part]]:
         try:
-            status = await read_health(cluster, criteria)
+            status = await read_health(cluster, SystemClock(), criteria)
         except (BrokerError, OSError) as error:
             why, health = reason(error), _HEALTH[UNREACHABLE]
             return {"health": health, "problems": [why]}, [f"{health}: {why}"]
@@ -190,7 +191,7 @@ def _row(broker: BrokerStatus) -> tuple[object, ...]:
 
 
 def _space(disks: Sequence[DiskStatus]) -> tuple[str, str]:
-    """Of the fullest of its volumes."""
+    """Used and free space of the fullest volume."""
     volumes = [
         (d.free_bytes, d.total_bytes) for d in disks if d.total_bytes and d.free_bytes is not None
     ]

@@ -33,7 +33,8 @@ async def list_(
     cluster: Cluster,
     state: States = None,
     running_longer_than: Annotated[
-        int | None, typer.Option(metavar="SECONDS", min=0, help="Only open for longer.")
+        int | None,
+        typer.Option(metavar="SECONDS", min=0, help="Only transactions that are open for longer."),
     ] = None,
     pattern: Annotated[
         str | None, typer.Option(metavar="REGEX", help="Only ids that match as a whole.")
@@ -142,15 +143,16 @@ async def find_hanging(
         typer.Option("--partition", "-p", metavar="N", min=0, help="Default: all; needs --topic."),
     ] = None,
     max_transaction_timeout: Annotated[
-        int, typer.Option(metavar="MINUTES", min=0, help="Only without a write for so long.")
+        int, typer.Option(metavar="MINUTES", min=0, help="Only without a write for this long.")
     ] = 15,
     json: Json = False,
 ) -> int:
-    """Find transactions that are open in a partition and that no coordinator will end, and those
-    that are decided (Prepare…) and do not get their markers.
+    """Find transactions that hang.
 
-    They hold up readers of committed records and compaction. `suwi transactions abort` ends one
-    that no coordinator knows; docs/transactions.md says what to do about the others.
+    They are open in a partition and no coordinator will end them, or they are decided (Prepare…)
+    and do not get their markers. They hold up readers of committed records, and compaction.
+    `suwi transactions abort` ends one that no coordinator knows; docs/transactions.md says what to
+    do about the others.
     """
     if partition is not None and topic is None:
         raise typer.BadParameter("give the --topic as well", param_hint="--partition")
@@ -171,7 +173,7 @@ async def find_hanging(
     elif not report.unread and not report.silent:
         say("no transaction hangs")
     for place, why in sorted(report.unread.items()):
-        complain(f"{place} could not be looked at: {why}")
+        complain(f"{place} could not be read: {why}")
     return _report_silent(report.silent) or int(bool(report.unread))
 
 
@@ -195,14 +197,17 @@ async def abort(
     topic: Topic,
     partition: Partition,
     start_offset: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Where the transaction begins there.")
+        int,
+        typer.Option(
+            metavar="N", min=0, help="The first offset of the transaction in the partition."
+        ),
     ],
     json: Json = False,
 ) -> None:
     """End a hanging transaction in one partition.
 
-    Only what no coordinator knows, as `suwi transactions find-hanging` shows it; brokers refuse to
-    end others.
+    Only one that no coordinator knows can be ended: `suwi transactions find-hanging` shows them.
+    Brokers refuse to end others.
 
     \b
     suwi transactions abort orders 0 --start-offset 42
