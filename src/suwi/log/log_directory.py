@@ -7,7 +7,7 @@ Invariant: the clean-shutdown file exists only while no broker uses the director
 
 import json
 import logging
-from contextlib import suppress
+from contextlib import closing, suppress
 from posixpath import dirname
 from typing import NamedTuple
 
@@ -62,14 +62,8 @@ def holds_batches(disk: Disk, directory: str) -> bool:
 
 
 def _starts_with_a_batch(disk: Disk, path: str) -> bool:
-    file = disk.open(path)
-    try:
-        for _ in scan_batches(file, 0, file.size()):
-            return True
-    except CorruptMessage:
-        pass
-    finally:
-        file.close()
+    with closing(disk.open(path)) as file, suppress(CorruptMessage):
+        return any(True for _ in scan_batches(file, 0, file.size()))
     return False
 
 

@@ -106,11 +106,8 @@ class SegmentCheck:
         segment = self.segment
         starts = dict(segment.epochs.entries())
         newest = segment.epochs.latest if starts else None
-        position, offset, epoch = (
-            0,
-            segment.base_offset,
-            segment.epochs.epoch_at(segment.base_offset),
-        )
+        position, offset = 0, segment.base_offset
+        epoch: int = segment.epochs.epoch_at(offset)
         while position < segment.size_bytes:
             prefix = ValidPrefix(segment.base_offset, epoch, starts, newest, size_bytes=position)
             prefix.expected = offset

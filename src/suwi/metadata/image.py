@@ -339,25 +339,15 @@ def encode_shards(topic: Topic, only: Iterable[int] | None = None) -> dict[str, 
 def _optional_fields(state: PartitionState) -> list[list[object]]:
     """The fields that are set after failures and during reassignments only; left out if they have
     their defaults."""
-    if (
-        state.is_reassigning
-        or state.is_recovering
-        or state.elr
-        or state.unclean_shutdown_replicas
-        or state.unclean_epoch != NO_EPOCH
-    ):
-        fields: list[list[object]] = [
-            [
-                int(state.is_recovering),
-                state.elr,
-                state.unclean_shutdown_replicas,
-                state.unclean_epoch,
-            ]
-        ]
-        if state.is_reassigning:
-            fields.append([state.adding_replicas, state.removing_replicas])
-        return fields
-    return []
+    after_failures: list[object] = [
+        int(state.is_recovering),
+        state.elr,
+        state.unclean_shutdown_replicas,
+        state.unclean_epoch,
+    ]
+    if state.is_reassigning:
+        return [after_failures, [state.adding_replicas, state.removing_replicas]]
+    return [] if after_failures == [0, (), (), NO_EPOCH] else [after_failures]
 
 
 def decode_shard(data: bytes) -> list[PartitionState]:
