@@ -109,9 +109,11 @@ class _File:
         """Extend the write-ahead log with zeros, where SQLite's recovery ends."""
         if not hasattr(os, "posix_fallocate"):
             return  # macOS
-        with contextlib.suppress(OSError):  # The disk is full already.
-            with contextlib.closing(LocalDisk().open(self._wal_path, create=True)) as file:
-                os.posix_fallocate(file.fileno(), 0, _RESERVED_BYTES)
+        with (
+            contextlib.suppress(OSError),  # The disk is full already.
+            contextlib.closing(LocalDisk().open(self._wal_path, create=True)) as file,
+        ):
+            os.posix_fallocate(file.fileno(), 0, _RESERVED_BYTES)
 
     def load(self) -> Ledger:
         transaction, sequence, controller_epoch = self._db.execute(
