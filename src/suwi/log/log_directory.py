@@ -40,7 +40,12 @@ _PROBE_BYTES = 1 << 20
 
 
 class UnreadableTopicId(KafkaStorageError):
-    """The directory has records, and their topic is unknown."""
+    """The directory has records, and their topic is unknown.
+
+    A power loss may leave `partition.metadata`, which has the topic id, empty, and damage can make
+    it unreadable. Then the records beside it may be from the topic or from a deleted topic with the
+    same name (hazard 21). Records of an unknown topic are not deleted.
+    """
 
     def __init__(self, partition: TopicPartition, directory: str, topic_id: TopicId) -> None:
         super().__init__(
