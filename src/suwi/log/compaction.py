@@ -42,8 +42,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _JOB_HEADERS = 2000
-
-
 # Each segment takes a few renames on the event loop. The next run merges the rest.
 _SEGMENTS_PER_GROUP_MAX = 64
 

@@ -15,8 +15,6 @@ log = logging.getLogger(__name__)
 
 _UNSYNCED = "unsynced"
 """The first line of the file after the directory failed."""
-
-
 _CHUNK_BYTES = 1 << 20
 
 

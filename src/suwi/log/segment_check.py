@@ -36,8 +36,6 @@ _REASON = "a batch does not match its checksum, or cannot be read"
 _TRAILING = "bytes that are no batch of this segment follow its last one"
 _PROBED_BYTES = 1 << 18
 _INDEX_ENTRY = struct.Struct(">ii")
-
-
 _SEGMENTS_AT_ONCE = 8
 """Each takes about three short reads."""
 

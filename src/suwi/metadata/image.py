@@ -18,7 +18,7 @@ deleted first.
 import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -52,8 +52,6 @@ PEER_SECRET = "peer-secret"
 """A secret of the cluster: brokers prove with it that they belong to the cluster."""
 ALL_BROKERS = "default"
 """Used instead of a broker id: the dynamic configuration of all brokers."""
-
-
 DELETIONS = "deletions/"
 SHARD_TOPICS = 1000
 
@@ -188,9 +186,6 @@ class ClusterImage:
             **self.broker_configs.get(ALL_BROKERS, {}),
             **self.broker_configs.get(str(node_id), {}),
         }
-
-    def with_controller(self, controller: NodeId | None) -> "ClusterImage":
-        return replace(self, controller=controller)
 
 
 class ImageBuilder:
