@@ -9,8 +9,7 @@ from messages import TOPIC
 from suwi.env import LocalDisk
 from suwi.log import checkpoints, names
 from suwi.log.file_cache import FileCache
-from suwi.log.offset_index import OffsetIndex
-from suwi.log.time_index import TimeIndex
+from suwi.log.indexes import OffsetIndex, TimeIndex
 from suwi.model.ids import Offset
 from suwi.records.batch import BatchHeader, batches
 from suwi.records.record import Record, iter_records

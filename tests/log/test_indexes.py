@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from suwi.env import Disk
 from suwi.log.file_cache import FileCache
-from suwi.log.offset_index import OffsetIndex
-from suwi.log.time_index import TimeIndex
+from suwi.log.indexes import OffsetIndex, TimeIndex
 from suwi.log.txn_index import AbortedTxn, TxnIndex
 from suwi.model.ids import Offset, ProducerId
 from suwi.sim import SimDisk

@@ -1,11 +1,12 @@
-"""Following the metadata although the store does not notify."""
+"""Following the metadata although the store does not notify, or has forgotten changes."""
 
 import asyncio
 from collections.abc import Callable
 
+from suwi.metadata.image import GROUP_CONFIGS
 from suwi.metadata.memory import MemoryStore
 from suwi.metadata.metadata_follower import MetadataFollower
-from suwi.metadata.store import Put
+from suwi.metadata.store import HISTORY_CHANGES, Delete, Put
 from suwi.sim import Simulation
 from tests.supervision import tasks_that_must_not_fail
 
@@ -28,6 +29,29 @@ def test_a_change_is_followed_although_its_notification_was_lost() -> None:
         async with asyncio.timeout(60):
             while follower.image.cluster_id != "c1":  # noqa: ASYNC110 - virtual time
                 await asyncio.sleep(0.1)
+        await follower.stop()
+
+    simulation.run(main())
+
+
+def test_what_was_deleted_within_a_gap_is_gone() -> None:
+    simulation = Simulation(1)
+
+    async def main() -> None:
+        store = MemoryStore(simulation.random.stream("store"))
+        view, writer = store.view(), store.view()
+        follower = MetadataFollower(view, tasks_that_must_not_fail())
+        await writer.write([Put(f"{GROUP_CONFIGS}billing", b"{}")])
+        await follower.start()
+        assert list(follower.image.group_configs) == ["billing"]
+        view.disconnect()
+        await writer.write([Delete(f"{GROUP_CONFIGS}billing")])
+        for number in range(HISTORY_CHANGES + 1):
+            await writer.write([Put("cluster", b"c%d" % number)])
+        view.reconnect()
+        await follower.synced()
+        assert list(follower.image.group_configs) == []
+        assert follower.image.cluster_id == f"c{HISTORY_CHANGES}"
         await follower.stop()
 
     simulation.run(main())

@@ -13,8 +13,7 @@ from suwi.replica.leader_state import Proposal
 from suwi.replica.log_preparation import Turns
 from suwi.replica.loss import Loss
 from suwi.replica.partition import Partition
-from suwi.replica.partition_storage import OwnReplica, PartitionStorage
-from suwi.replica.replica_log import PartitionContext, ReplicaLog
+from suwi.replica.replica_log import OwnReplica, PartitionContext, PartitionStorage, ReplicaLog
 from suwi.sim import ManualClock, SimDisk
 from tests.supervision import tasks_that_must_not_fail
 

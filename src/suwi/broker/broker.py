@@ -241,7 +241,7 @@ class Broker:
         self._follower.subscribe(self.groups.apply_image)
         self._follower.subscribe(self.transactions.apply_image)
         self._follower.subscribe(self._failure_detector.apply_image)
-        self._follower.subscribe(self._open_start_gate)
+        self._follower.subscribe(self._serve_clients_if_ready)
         if self._store.is_shared:
             self._follower.subscribe(self._metadata_position.apply_image)
         self.controller_election.subscribe(self._failure_detector.update)
@@ -312,7 +312,7 @@ class Broker:
         if self._adopts:
             await self._adopt()
             self._adopts = False
-        self._serve_clients_if_ready(self._follower.image)
+        self._serve_clients_if_ready(self._follower.image, self._follower.image)
         self.log_manager.start()
         for directory in self.directories.usable():
             for path in directory.leftovers():
@@ -339,7 +339,7 @@ class Broker:
         self._scram_users.decoys = Decoys(decoys)
         self._prover.learn(peer_secret, cluster_id)
 
-    def _serve_clients_if_ready(self, image: ClusterImage) -> None:
+    def _serve_clients_if_ready(self, _old: ClusterImage, image: ClusterImage) -> None:
         """Accept client requests once the image has this broker, those that start with it, a
         controller, and the topics to adopt."""
         own = image.unfenced_brokers.get(self.node_id)
@@ -349,9 +349,6 @@ class Broker:
             return
         if all(node in image.unfenced_brokers for node in self._start_together):
             self._socket_server.enable_request_processing()
-
-    def _open_start_gate(self, _old: ClusterImage, new: ClusterImage) -> None:
-        self._serve_clients_if_ready(new)
 
     def _apply_limits(self, old: ClusterImage, new: ClusterImage) -> None:
         if new.broker_configs != old.broker_configs:

@@ -6,6 +6,8 @@ TLS certificate does not identify a broker: each broker may have a different nam
 certificate, and client certificates may not be required.
 """
 
+from contextlib import suppress
+
 from suwi.client.addresses import Address
 from suwi.client.connection import PeerConnection
 from suwi.client.security import (
@@ -55,15 +57,11 @@ def _names(specs: list[ListenerSpec]) -> str:
 
 def peer_log_in(config: BrokerConfig, spec: ListenerSpec) -> PeerLogIn | None:
     """How brokers log in to the inter-broker listener; None if they do not or cannot."""
-    if not spec.uses_sasl:
-        return None
-    try:
-        log_in = read_sasl_login(_client_properties(config, spec))
-    except BadConfig:
-        return None
-    if not isinstance(log_in, PasswordLogin):
-        return None
-    return PeerLogIn(log_in.mechanism, user(log_in.user))
+    with suppress(BadConfig):
+        log_in = read_sasl_login(_client_properties(config, spec)) if spec.uses_sasl else None
+        if isinstance(log_in, PasswordLogin):
+            return PeerLogIn(log_in.mechanism, user(log_in.user))
+    return None
 
 
 def check_peers_can_log_in(config: BrokerConfig, spec: ListenerSpec) -> None:

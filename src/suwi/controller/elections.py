@@ -127,9 +127,8 @@ def _elect_without_clean_member(
                 return _lead(
                     state, candidates, liveness, unclean_shutdown_replicas, rules, Election.SUSPECT
                 )
-            return _leaderless(
-                state, liveness, unclean_shutdown_replicas
-            )  # until their positions are known
+            # Until their positions are known.
+            return _leaderless(state, liveness, unclean_shutdown_replicas)
     # A fenced broker's session has not ended: it may return with all committed records.
     if rules.unclean and not any(node in liveness.fenced for node in candidates):
         # A replica that a reassignment adds is likely to have the fewest records.

@@ -77,10 +77,8 @@ class FailureDetector:
         image = self._metadata.image
         wanted: set[NodeId] = set()
         is_active_controller = self._controller_election.is_active_controller
-        became_active, self._was_active = (
-            is_active_controller and not self._was_active,
-            is_active_controller,
-        )
+        became_active = is_active_controller and not self._was_active
+        self._was_active = is_active_controller
         if is_active_controller:
             wanted = {node for node in image.registered_brokers if node != self._node_id}
         elif image.controller not in (None, self._node_id):

@@ -30,7 +30,6 @@ from suwi.model.ids import NodeId, PartitionIndex, TopicPartition
 
 RulesOf = Callable[[Topic], Rules]
 
-
 SLICE_PARTITIONS = 100
 """How many are decided in one iteration of the event loop."""
 _DECIDED_AT_ONCE_MAX = 1000

@@ -91,7 +91,6 @@ _ELECTIONS_LOGGED_MAX = 10
 """If one decision has more, only their number is logged."""
 _ELECTIONS_REMEMBERED = 20
 
-
 Results: TypeAlias = dict[TopicPartition, BrokerError | None]
 
 

@@ -3,7 +3,6 @@
 Invariant: a decision starts only when the image has the changes of the previous one.
 """
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from uuid import UUID
@@ -248,9 +247,7 @@ async def _shard_puts(topic: Topic, first: int = 0) -> list[Put]:
     """Entries for a topic's partition states from shard `first` on; yields to the event loop after
     each shard."""
     puts: list[Put] = []
-    for shard in range(first, shard_count(topic)):
-        if shard > first:
-            await asyncio.sleep(0)
+    async for shard in in_slices(range(first, shard_count(topic)), 1):
         puts += [Put(key, value) for key, value in encode_shards(topic, only=[shard]).items()]
     return puts
 

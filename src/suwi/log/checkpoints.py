@@ -6,6 +6,7 @@ its contents can be recomputed, or are not needed for safety.
 
 import base64
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
@@ -48,13 +49,10 @@ def write_epochs(disk: Disk, path: str, epochs: list[tuple[LeaderEpoch, Offset]]
     (`auto_da_alloc`).
     """
     data = _encode([f"{epoch} {start}" for epoch, start in epochs])
-    file = disk.open(path, create=True)
-    try:
+    with closing(disk.open(path, create=True)) as file:
         if max(file.size(), len(data)) <= _IN_PLACE_BYTES_MAX:
             _write_in_place(file, data)
             return
-    finally:
-        file.close()
     disk.write_atomically(path, data, sync=False)
 
 

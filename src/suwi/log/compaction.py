@@ -42,8 +42,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _JOB_HEADERS = 2000
-
-
 # Each segment takes a few renames on the event loop. The next run merges the rest.
 _SEGMENTS_PER_GROUP_MAX = 64
 
@@ -124,24 +122,24 @@ def group_segments(
     """Adjacent segments that together fit into one segment. The last one ends at `end`."""
     ends = [following.base_offset for _, following in pairwise(segments)] + [end]
     groups: list[list[Segment]] = []
-    size_bytes = index_bytes = time_index_bytes = 0
+    size_bytes = offset_index_bytes = time_index_bytes = 0
     for segment, segment_end in zip(segments, ends, strict=False):
         size_bytes += segment.size_bytes
-        index_bytes += len(segment.offset_index) * 8
-        time_index_bytes += len(segment.time_index) * 12
+        offset_index_bytes += segment.offset_index.size_bytes
+        time_index_bytes += segment.time_index.size_bytes
         if (
             groups
             and len(groups[-1]) < _SEGMENTS_PER_GROUP_MAX
             and size_bytes <= config.segment_bytes
-            and max(index_bytes, time_index_bytes) <= config.segment_index_bytes
+            and max(offset_index_bytes, time_index_bytes) <= config.segment_index_bytes
             and segment_end - 1 - groups[-1][0].base_offset <= RELATIVE_OFFSET_MAX
         ):
             groups[-1].append(segment)
         else:
             groups.append([segment])
             size_bytes = segment.size_bytes
-            index_bytes = len(segment.offset_index) * 8
-            time_index_bytes = len(segment.time_index) * 12
+            offset_index_bytes = segment.offset_index.size_bytes
+            time_index_bytes = segment.time_index.size_bytes
     return groups
 
 

@@ -5,6 +5,7 @@ the records written since. Only the records that create, configure and delete to
 """
 
 import logging
+from contextlib import closing
 
 from suwi.env import Disk
 from suwi.log import names
@@ -53,16 +54,13 @@ def read_topic_configs(directory: LogDirectory) -> dict[str, dict[str, str]]:
 
 def _read_file(topics: "_Topics", disk: Disk, path: str, start: int) -> None:
     """Replay the records from offset `start` on."""
-    file = disk.open(path)
-    try:
+    with closing(disk.open(path)) as file:
         for _, header, batch in scan_batches(file, 0, file.size()):
             if header.is_control or header.last_offset < start:
                 continue
             for record in iter_records(batch, header):
                 if record.value is not None and record.offset >= start:
                     topics.replay(Reader(memoryview(record.value)))
-    finally:
-        file.close()
 
 
 class _Topics:

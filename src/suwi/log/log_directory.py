@@ -7,7 +7,7 @@ Invariant: the clean-shutdown file exists only while no broker uses the director
 
 import json
 import logging
-from contextlib import suppress
+from contextlib import closing, suppress
 from posixpath import dirname
 from typing import NamedTuple
 
@@ -40,7 +40,12 @@ _PROBE_BYTES = 1 << 20
 
 
 class UnreadableTopicId(KafkaStorageError):
-    """The directory has records, and their topic is unknown."""
+    """The directory has records, and their topic is unknown.
+
+    A power loss may leave `partition.metadata`, which has the topic id, empty, and damage can make
+    it unreadable. Then the records beside it may be from the topic or from a deleted topic with the
+    same name (hazard 21). Records of an unknown topic are not deleted.
+    """
 
     def __init__(self, partition: TopicPartition, directory: str, topic_id: TopicId) -> None:
         super().__init__(
@@ -62,14 +67,8 @@ def holds_batches(disk: Disk, directory: str) -> bool:
 
 
 def _starts_with_a_batch(disk: Disk, path: str) -> bool:
-    file = disk.open(path)
-    try:
-        for _ in scan_batches(file, 0, file.size()):
-            return True
-    except CorruptMessage:
-        pass
-    finally:
-        file.close()
+    with closing(disk.open(path)) as file, suppress(CorruptMessage):
+        return any(True for _ in scan_batches(file, 0, file.size()))
     return False
 
 

@@ -6,7 +6,7 @@ Invariant: everything below the recovery point survives, once the last truncatio
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from posixpath import dirname
 from typing import NamedTuple
 
@@ -42,18 +42,11 @@ class SyncJob(NamedTuple):
             file.sync()
         # A missing file belongs to a log that was deleted meanwhile.
         for path in self.small_files:
-            with suppress(FileNotFoundError):
-                self._sync_file(path)
+            with suppress(FileNotFoundError), closing(self.disk.open(path)) as file:
+                file.sync()
         for directory in self.dirs:
             with suppress(FileNotFoundError):
                 self.disk.sync_dir(directory)
-
-    def _sync_file(self, path: str) -> None:
-        file = self.disk.open(path)
-        try:
-            file.sync()
-        finally:
-            file.close()
 
 
 class LogDurability:

@@ -5,6 +5,7 @@ one: readers skip these offsets, all others stay as they are, and segments stay 
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from itertools import groupby, pairwise
 
 from suwi.env import Disk, File
@@ -83,18 +84,16 @@ class LogRepair:
         self._disk.sync_dir(self._dir)
 
     def _rewrite(self, path: str, damages: list[Damage]) -> None:
-        source = self._disk.open(path)
-        temporary = self._disk.open(f"{path}.tmp", create=True)
-        try:
+        with (
+            closing(self._disk.open(path)) as source,
+            closing(self._disk.open(f"{path}.tmp", create=True)) as temporary,
+        ):
             temporary.truncate(0)
             written = 0
             for piece in self._pieces(source, damages):
                 write_all(temporary, piece, written)
                 written += len(piece)
             temporary.sync()
-        finally:
-            source.close()
-            temporary.close()
         stem = path.removesuffix(names.LOG)
         for suffix in (names.OFFSET_INDEX, names.TIME_INDEX):  # The next start rebuilds them.
             if self._disk.exists(stem + suffix):

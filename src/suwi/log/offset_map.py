@@ -43,12 +43,8 @@ class OffsetMap:
 
     def put(self, spans: Iterable[Span], base_offset: int) -> None:
         """Add a batch's records; a record without a key is ignored, nothing can supersede it."""
-        first_halves, second_halves, offsets = (
-            self._first_halves,
-            self._second_halves,
-            self._offsets,
-        )
-        slots = self._slots
+        first_halves, second_halves = self._first_halves, self._second_halves
+        offsets, slots = self._offsets, self._slots
         for _, _, delta, key, _ in spans:
             if key is None:
                 continue
@@ -71,12 +67,8 @@ class OffsetMap:
     def newest(self, spans: Iterable[Span], base_offset: int) -> list[Span]:
         """The records of a batch that no later record supersedes. Records without a key are not
         included: a compacted topic does not keep them."""
-        first_halves, second_halves, offsets = (
-            self._first_halves,
-            self._second_halves,
-            self._offsets,
-        )
-        slots = self._slots
+        first_halves, second_halves = self._first_halves, self._second_halves
+        offsets, slots = self._offsets, self._slots
         found: list[Span] = []
         for span in spans:
             key = span[3]

@@ -25,14 +25,12 @@ from suwi.records.batch import BatchHeader
 from suwi.records.checksum import crc32c
 from suwi.records.record import Marker, read_marker
 
+log = logging.getLogger(__name__)
+
 _VERSION = 1
 _HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
 _ENTRY = struct.Struct(">qhiqiqiq")
-
-
-log = logging.getLogger(__name__)
-
 BATCHES_AT_ONCE = 256
 """How many batches are replayed before the event loop is yielded: about a millisecond."""
 

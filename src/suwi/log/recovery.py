@@ -283,9 +283,7 @@ class Recovery:
         self._files = files
         self._dir = directory
         self._has_gaps = config.is_compacted or options.was_compacted
-        self._is_adopted = options.is_adopted
-        self._epoch_max = options.leader_epoch_max
-        self._lost_power = options.lost_power
+        self._options = options
         self._complete_to = options.recovery_point
         """What was written below this offset is there."""
         self._epochs = epochs
@@ -299,7 +297,7 @@ class Recovery:
 
     def run(self, segments: list[Segment], first: int) -> Steps[ProducerStates]:
         """Check `segments` from number `first` on; remove invalid ones from the list."""
-        if not self._lost_power:
+        if not self._options.lost_power:
             self._complete_to = max(self._complete_to, segments[-1].base_offset)
         self._last_epoch = _last_epoch_of(self._files, segments[first - 1]) if first else -1
         before = bisect_right(self._snapshots, segments[first].base_offset)
@@ -356,7 +354,7 @@ class Recovery:
             return following.base_offset >= end
         first = self._first_of(following)
         is_far = first is not None and first.last_offset - end > RELATIVE_OFFSET_MAX
-        return is_far or self._is_adopted
+        return is_far or self._options.is_adopted
 
     def _loading_producers_before(
         self, segments: list[Segment], number: int
@@ -371,7 +369,7 @@ class Recovery:
         )
 
     def _dropping(self, segments: list[Segment], number: int) -> Steps[None]:
-        self.lost_records |= not self._lost_power
+        self.lost_records |= not self._options.lost_power
         while len(segments) > number:
             segment = segments.pop()
             log.warning("segment after a damaged one removed", extra={"path": segment.path("")})
@@ -390,7 +388,9 @@ class Recovery:
         effects on the producer state must be undone.
         """
         found_bytes, epoch_before = segment.size_bytes, self._last_epoch
-        prefix = ValidPrefix(segment.base_offset, epoch_before, self._epoch_starts, self._epoch_max)
+        prefix = ValidPrefix(
+            segment.base_offset, epoch_before, self._epoch_starts, self._options.leader_epoch_max
+        )
         segment.reset()
         is_sane = segment.txn_index.is_sane(segment.base_offset)
         aborted = segment.txn_index.entries() if is_sane else []
@@ -423,7 +423,7 @@ class Recovery:
                     },
                 )
                 is_torn = _is_torn(file, prefix.size_bytes, found_bytes)
-                self.lost_records |= not self._lost_power and not is_torn
+                self.lost_records |= not self._options.lost_power and not is_torn
                 file.truncate(prefix.size_bytes)
                 yield file.sync  # Otherwise a power loss could restore the truncated bytes.
         finally:

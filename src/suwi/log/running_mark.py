@@ -5,6 +5,7 @@ It has the boot id of the machine, and whether data written then may be missing.
 """
 
 import logging
+from contextlib import closing
 
 from suwi.env import Disk
 from suwi.log import names
@@ -14,8 +15,6 @@ log = logging.getLogger(__name__)
 
 _UNSYNCED = "unsynced"
 """The first line of the file after the directory failed."""
-
-
 _CHUNK_BYTES = 1 << 20
 
 
@@ -48,11 +47,8 @@ class RunningMark:
         Overwrites the existing file, which also works on a full disk.
         """
         try:
-            file = self._disk.open(self._path)
-            try:
+            with closing(self._disk.open(self._path)) as file:
                 file.pwrite(f"{_UNSYNCED}\n".encode(), 0)
-            finally:
-                file.close()
         except OSError as error:
             fields = {"dir": self._directory, "reason": str(error)}
             log.warning("cannot mark directory as unsynced", extra=fields)
@@ -91,13 +87,10 @@ def _is_at_or_above(name: str, first: Offset) -> bool:
 
 
 def _rewrite(disk: Disk, path: str) -> None:
-    file = disk.open(path)
-    try:
+    with closing(disk.open(path)) as file:
         size_bytes = file.size()
         position = 0
         while position < size_bytes:
             position += file.pwrite(file.pread(_CHUNK_BYTES, position), position)
         file.truncate(size_bytes)  # The size may not have been written either.
         file.sync()
-    finally:
-        file.close()

@@ -14,8 +14,7 @@ from suwi.log import names
 from suwi.log.batch_scan import scan_headers
 from suwi.log.damage import Damage
 from suwi.log.file_cache import FileCache, make_empty, write_all
-from suwi.log.offset_index import OffsetIndex
-from suwi.log.time_index import TimeIndex
+from suwi.log.indexes import OffsetIndex, TimeIndex
 from suwi.log.txn_index import TxnIndex
 from suwi.model.errors import CorruptMessage
 from suwi.model.ids import NO_OFFSET, NO_TIMESTAMP, Offset

@@ -36,8 +36,6 @@ _REASON = "a batch does not match its checksum, or cannot be read"
 _TRAILING = "bytes that are no batch of this segment follow its last one"
 _PROBED_BYTES = 1 << 18
 _INDEX_ENTRY = struct.Struct(">ii")
-
-
 _SEGMENTS_AT_ONCE = 8
 """Each takes about three short reads."""
 
@@ -106,11 +104,8 @@ class SegmentCheck:
         segment = self.segment
         starts = dict(segment.epochs.entries())
         newest = segment.epochs.latest if starts else None
-        position, offset, epoch = (
-            0,
-            segment.base_offset,
-            segment.epochs.epoch_at(segment.base_offset),
-        )
+        position, offset = 0, segment.base_offset
+        epoch: int = segment.epochs.epoch_at(offset)
         while position < segment.size_bytes:
             prefix = ValidPrefix(segment.base_offset, epoch, starts, newest, size_bytes=position)
             prefix.expected = offset

@@ -6,6 +6,7 @@ last stable offset at that time. The file exists only if there are entries.
 
 import logging
 import struct
+from contextlib import closing
 from typing import NamedTuple
 
 from suwi.env import Disk
@@ -56,11 +57,8 @@ class TxnIndex:
         if not pending:
             return
         data = b"".join(_ENTRY.pack(_VERSION, *aborted) for aborted in pending)
-        file = self._disk.open(self.path, create=True)
-        try:
+        with closing(self._disk.open(self.path, create=True)) as file:
             write_all(file, data, self._count_on_disk * _ENTRY.size)
-        finally:
-            file.close()
         self._count_on_disk += len(pending)
 
     def between(self, first: Offset, end: Offset) -> list[AbortedTxn]:
@@ -75,11 +73,8 @@ class TxnIndex:
             return
         self._aborted = kept
         if len(kept) < self._count_on_disk:
-            file = self._disk.open(self.path)
-            try:
+            with closing(self._disk.open(self.path)) as file:
                 file.truncate(len(kept) * _ENTRY.size)
-            finally:
-                file.close()
             self._count_on_disk = len(kept)
 
     def reset(self) -> None:

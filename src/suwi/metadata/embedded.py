@@ -77,9 +77,8 @@ class _File:
 
     def __init__(self, path: str) -> None:
         with contextlib.suppress(OSError):  # SQLite's own error is clearer.
-            LocalDisk().open(
-                path, create=True
-            ).close()  # Readable by the owner only; SQLite gives its WAL the same mode.
+            # Readable by the owner only; SQLite gives its WAL the same mode.
+            LocalDisk().open(path, create=True).close()
         self._wal_path = f"{path}-wal"
         # No timeout: another process holds the lock until it ends.
         self._db = sqlite3.connect(path, timeout=0, isolation_level=None)
@@ -110,12 +109,11 @@ class _File:
         """Extend the write-ahead log with zeros, where SQLite's recovery ends."""
         if not hasattr(os, "posix_fallocate"):
             return  # macOS
-        with contextlib.suppress(OSError):  # The disk is full already.
-            file = LocalDisk().open(self._wal_path, create=True)
-            try:
-                os.posix_fallocate(file.fileno(), 0, _RESERVED_BYTES)
-            finally:
-                file.close()
+        with (
+            contextlib.suppress(OSError),  # The disk is full already.
+            contextlib.closing(LocalDisk().open(self._wal_path, create=True)) as file,
+        ):
+            os.posix_fallocate(file.fileno(), 0, _RESERVED_BYTES)
 
     def load(self) -> Ledger:
         transaction, sequence, controller_epoch = self._db.execute(

@@ -18,7 +18,7 @@ deleted first.
 import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -52,8 +52,6 @@ PEER_SECRET = "peer-secret"
 """A secret of the cluster: brokers prove with it that they belong to the cluster."""
 ALL_BROKERS = "default"
 """Used instead of a broker id: the dynamic configuration of all brokers."""
-
-
 DELETIONS = "deletions/"
 SHARD_TOPICS = 1000
 
@@ -188,9 +186,6 @@ class ClusterImage:
             **self.broker_configs.get(ALL_BROKERS, {}),
             **self.broker_configs.get(str(node_id), {}),
         }
-
-    def with_controller(self, controller: NodeId | None) -> "ClusterImage":
-        return replace(self, controller=controller)
 
 
 class ImageBuilder:
@@ -339,25 +334,15 @@ def encode_shards(topic: Topic, only: Iterable[int] | None = None) -> dict[str, 
 def _optional_fields(state: PartitionState) -> list[list[object]]:
     """The fields that are set after failures and during reassignments only; left out if they have
     their defaults."""
-    if (
-        state.is_reassigning
-        or state.is_recovering
-        or state.elr
-        or state.unclean_shutdown_replicas
-        or state.unclean_epoch != NO_EPOCH
-    ):
-        fields: list[list[object]] = [
-            [
-                int(state.is_recovering),
-                state.elr,
-                state.unclean_shutdown_replicas,
-                state.unclean_epoch,
-            ]
-        ]
-        if state.is_reassigning:
-            fields.append([state.adding_replicas, state.removing_replicas])
-        return fields
-    return []
+    after_failures: list[object] = [
+        int(state.is_recovering),
+        state.elr,
+        state.unclean_shutdown_replicas,
+        state.unclean_epoch,
+    ]
+    if state.is_reassigning:
+        return [after_failures, [state.adding_replicas, state.removing_replicas]]
+    return [] if after_failures == [0, (), (), NO_EPOCH] else [after_failures]
 
 
 def decode_shard(data: bytes) -> list[PartitionState]:

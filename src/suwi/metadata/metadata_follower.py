@@ -9,6 +9,7 @@ once the follower has failed, they raise `Unavailable` instead of waiting.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 from suwi.env.tasks import STOP_BROKER, Tasks, cancel_and_wait, wait_for_event
@@ -158,7 +159,7 @@ class MetadataFollower:
         self._controller = controller.node_id if controller else None
 
     async def _publish(self, image: ClusterImage) -> None:
-        old, new = self.image, image.with_controller(self._controller)
+        old, new = self.image, replace(image, controller=self._controller)
         self.image = new
         if new != old:
             self._is_applying = True

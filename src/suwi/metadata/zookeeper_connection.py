@@ -77,13 +77,10 @@ _SILENCE_MAX = 0.5
 _TIMEOUTS_BEFORE_PROBE = 2
 _STOP_S_MAX = 3.0
 _RESTART_PAUSE_S = 1.0
-
+_SIGNALS_PER_TIMEOUT = 4
 
 READABLE_ACL = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
 """Anybody may read the znode; only these credentials may change it and create others below it."""
-
-
-_SIGNALS_PER_TIMEOUT = 4
 
 
 class Sockets(SequentialThreadingHandler):  # type: ignore[misc]

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import Any, Final
 
+from suwi.env.slices import in_slices
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_EPOCH, NO_NODE, NodeId, Offset, TopicPartition
 from suwi.replica.peers import Peers
@@ -43,9 +44,7 @@ class EndOffsets:
         Logs of `replicas` are opened if need be: a partition without traffic has a lag, too.
         """
         by_leader: dict[NodeId, list[TopicPartition]] = defaultdict(list)
-        for number, tp in enumerate(wanted, 1):
-            if number % _LOOKED_UP_AT_ONCE == 0:
-                await asyncio.sleep(0)
+        async for tp in in_slices(wanted, _LOOKED_UP_AT_ONCE):
             state = replicas.image.partition(tp)
             if state is not None and state.leader != NO_NODE:
                 by_leader[state.leader].append(tp)

@@ -6,6 +6,7 @@ Invariant: truncated records that were committed, or may have been, are reported
 """
 
 import logging
+from collections.abc import Callable
 
 from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.log.partition_log import PartitionLog
@@ -39,9 +40,13 @@ class FollowerReplica:
         if restart_at is not None:
             # The restart may outlive the network buffer.
             copied = memoryview(bytes(records))
-            replica_log.change(
-                self._restarting_with(restart_at, copied, leader_epoch, watermark, start)
-            )
+            start = max(start, partition_log.start_offset)
+
+            def append(restarted: PartitionLog) -> None:
+                if replica_log.leader_replica is None and replica_log.leader_epoch == leader_epoch:
+                    self._append(restarted, copied, leader_epoch, watermark, start)
+
+            replica_log.change(self._restarting(restart_at, then=append))
         else:
             self._append(partition_log, records, leader_epoch, watermark, start)
 
@@ -113,32 +118,21 @@ class FollowerReplica:
         start = replica_log.get_ready().start_offset
         replica_log.change(self._restarting(start, keep_files=True))
 
-    def _restarting(self, start: Offset, *, keep_files: bool = False) -> Steps[None]:
-        replica_log = self._replica_log
-        partition_log = replica_log.log
-        assert partition_log is not None
-        restarting = partition_log.restarting_at(start, keep_files=keep_files)
-        yield from after_each(restarting, replica_log.clamp_high_watermark)
-        yield from replica_log.writing_truncation()
-        yield from syncing(partition_log)
-
-    def _restarting_with(
+    def _restarting(
         self,
         at: Offset,
-        records: memoryview,
-        leader_epoch: LeaderEpoch,
-        watermark: Offset,
-        start: Offset,
+        *,
+        keep_files: bool = False,
+        then: Callable[[PartitionLog], None] = lambda _: None,
     ) -> Steps[None]:
-        """Restart the log at `at` with these records, unless the leader epoch changes."""
+        """Restart the log at `at`. `then` is called when it is empty and not synced yet."""
         replica_log = self._replica_log
         partition_log = replica_log.log
         assert partition_log is not None
-        start = max(start, partition_log.start_offset)
-        yield from after_each(partition_log.restarting_at(at), replica_log.clamp_high_watermark)
+        restarting = partition_log.restarting_at(at, keep_files=keep_files)
+        yield from after_each(restarting, replica_log.clamp_high_watermark)
         yield from replica_log.writing_truncation()
-        if replica_log.leader_replica is None and replica_log.leader_epoch == leader_epoch:
-            self._append(partition_log, records, leader_epoch, watermark, start)
+        then(partition_log)
         yield from syncing(partition_log)
 
     def _truncating(self, offset: Offset) -> Steps[None]:
@@ -162,9 +156,8 @@ class FollowerReplica:
                 "epoch": replica_log.leader_epoch,
             },
         )
-        first = max(
-            partition_log.end_offset, start
-        )  # The batch that contains `offset` is removed completely.
+        # The batch that contains `offset` is removed completely.
+        first = max(partition_log.end_offset, start)
         if first < losable_end:
             loss = lost_between(
                 replica_log.partition, epochs, first, losable_end, committed_below=committed

@@ -57,13 +57,7 @@ def possible_members(isr: Isr) -> frozenset[NodeId]:
 
 def proposed_members(isr: Isr) -> frozenset[NodeId]:
     """The ISR that the leader proposes to the controller."""
-    match isr:
-        case Stable(members):
-            return members
-        case Expanding(members, joining):
-            return members | {joining}
-        case Shrinking(members, leaving):
-            return members - leaving
+    return isr.members - isr.leaving if isinstance(isr, Shrinking) else possible_members(isr)
 
 
 @dataclass(slots=True)

@@ -20,7 +20,6 @@ from suwi.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)
 
-
 _LOGS_A_JOB = 32
 _PROGRESS_EVERY_S = 5.0
 

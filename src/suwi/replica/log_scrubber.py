@@ -8,6 +8,7 @@ Invariant: damage is noted only if two reads found it, and in a log that has not
 
 import asyncio
 import logging
+from contextlib import closing
 from functools import partial
 
 from suwi.env import Env, File
@@ -123,13 +124,10 @@ class LogScrubber:
         else:
             if found is None:
                 return
-            file = await _open(partition_log, found.path)
-            try:
+            with closing(await _open(partition_log, found.path)) as file:
                 is_whole = await in_thread(
                     partial(_is_whole_batch, file, found.position, found.size_bytes)
                 )
-            finally:
-                file.close()
         if not is_whole and not partition.is_closed:
             segment = partition_log.segments(offset)[0]
             await self._scrub_segment(partition_log, segment, is_urgent=True)
@@ -167,15 +165,12 @@ class LogScrubber:
             _following(partition_log, segment, generation)
             return not self._stopping.is_set()
 
-        file = await _open(partition_log, segment.log_path)
-        try:
+        with closing(await _open(partition_log, segment.log_path)) as file:
             check = SegmentCheck(
                 SegmentFile.of(partition_log, segment, size_bytes, end_offset, file)
             )
             if not await run_in_threads(check.checking(), may_go_on):
                 raise _Changed
-        finally:
-            file.close()
         if following is None or partition_log.may_have_gaps:
             return check.damages
         files, start = partition_log.files, partition_log.start_offset

@@ -32,9 +32,8 @@ from suwi.replica.leader_replica import LeaderReplica
 from suwi.replica.leader_state import UNKNOWN_EPOCH, LeaderState
 from suwi.replica.log_sync import LogSyncer
 from suwi.replica.log_validator import validation_rules_of
-from suwi.replica.partition_storage import PartitionStorage
 from suwi.replica.partition_transactions import CheckProducers, PartitionTransactions
-from suwi.replica.replica_log import PartitionContext, ReplicaLog
+from suwi.replica.replica_log import PartitionContext, PartitionStorage, ReplicaLog
 
 log = logging.getLogger(__name__)
 

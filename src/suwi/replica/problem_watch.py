@@ -22,8 +22,6 @@ _QUIET_MS = 30_000
 
 _SHARD_QUIET_MS = 120_000
 """A shard that failed is loaded again at least every minute."""
-
-
 _OF_LOGS = (ProblemKind.LOG_UNREADABLE, ProblemKind.TOPIC_ID_UNREADABLE)
 
 

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from suwi.env import Clock
 from suwi.env.problems import ProblemKind
+from suwi.env.slices import in_slices
 from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
 from suwi.log.log_directories import LogDirectories
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig, topic_config_of
@@ -41,9 +42,8 @@ from suwi.replica.leader_state import UNKNOWN_EPOCH, Proposal
 from suwi.replica.log_preparation import Turns
 from suwi.replica.loss import Loss
 from suwi.replica.partition import Partition
-from suwi.replica.partition_storage import OwnReplica, PartitionStorage
 from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
-from suwi.replica.replica_log import PartitionContext, ReplicaLog
+from suwi.replica.replica_log import OwnReplica, PartitionContext, PartitionStorage, ReplicaLog
 from suwi.replica.replication_quota import ReplicationQuotas
 
 log = logging.getLogger(__name__)
@@ -218,10 +218,8 @@ class ReplicaManager:
     async def _run_in_slices(
         self, steps: Iterable[tuple[TopicPartition, Callable[[], None]]]
     ) -> None:
-        for number, step in enumerate(steps, start=1):
+        async for step in in_slices(steps, _PARTITIONS_PER_SLICE):
             self._isolated(*step)
-            if number % _PARTITIONS_PER_SLICE == 0:
-                await asyncio.sleep(0)
         self._fetch_added()
 
     def _steps(
@@ -313,9 +311,18 @@ class ReplicaManager:
         """Nothing is fetched before this call; the registration then assigns all roles."""
         self._fetchers = fetchers
         self._alter_partitions = alter_partitions
-        period_s = self._config.static.replica_lag_time_max_ms / 2000
-        shrink = partial(_shrink_isrs, self.led, period_s, self._tasks)
-        self._isr_shrink = self._tasks.start(shrink, name=_ISR_SHRINK, on_failure=RESTART)
+        self._isr_shrink = self._tasks.start(
+            self._shrink_isrs, name=_ISR_SHRINK, on_failure=RESTART
+        )
+
+    async def _shrink_isrs(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.static.replica_lag_time_max_ms / 2000)
+            async for partition in in_slices(self.led(), _ISR_CHECKS_PER_SLICE):
+                try:
+                    partition.maybe_shrink_isr()
+                except Exception as error:
+                    self._tasks.count(_ISR_SHRINK, error)  # Continue with the others.
 
     async def stop_replication(self) -> None:
         await cancel_and_wait(self._isr_shrink)
@@ -456,18 +463,6 @@ class ReplicaManager:
         self._drop(tp, reason or UnknownTopicOrPartition(f"{tp} was deleted"))
         for path in self.directories.mark_for_deletion(tp):
             self._on_marked_for_deletion(path)
-
-
-async def _shrink_isrs(led: Callable[[], list[Partition]], period_s: float, tasks: Tasks) -> None:
-    while True:
-        await asyncio.sleep(period_s)
-        for number, partition in enumerate(led(), start=1):
-            try:
-                partition.maybe_shrink_isr()
-            except Exception as error:
-                tasks.count(_ISR_SHRINK, error)  # Continue with the others.
-            if number % _ISR_CHECKS_PER_SLICE == 0:
-                await asyncio.sleep(0)
 
 
 def _proposal_to_leave(state: PartitionState, node: NodeId) -> Proposal | None:
