@@ -33,6 +33,8 @@ class _Owned:
     transports: WeakSet[asyncio.Transport] = field(default_factory=WeakSet)
     accepted: WeakSet[socket.socket] = field(default_factory=WeakSet)
     """Sockets of accepted connections, which at first have no transport."""
+    kept: list[asyncio.Transport] = field(default_factory=list)
+    """Transports that are cut off: nothing else refers to them, and they must stay open."""
 
     def reset(self) -> None:
         for server in self.servers:
@@ -85,7 +87,8 @@ class Sockets(selectors.DefaultSelector):
         """Peers notice nothing until what is returned is reset."""
         self.freeze(process)
         owned = self.of.pop(process, _Owned())
-        for transport in list(owned.transports):
+        owned.kept = list(owned.transports)
+        for transport in owned.kept:
             transport.set_protocol(_IgnoringProtocol())
         return owned
 
