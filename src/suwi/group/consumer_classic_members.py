@@ -17,6 +17,7 @@ from suwi.env.slices import Pace, Slices
 from suwi.group.classic_group import (
     PROTOCOL_TYPE,
     UNKNOWN_MEMBER,
+    Committer,
     JoinRequest,
     JoinResponse,
     LeavingMember,
@@ -159,19 +160,12 @@ class ClassicMembers:
         assignment = embedded_assignment(member, event.topics)
         return SyncResponse(ErrorCode.none, PROTOCOL_TYPE, name, assignment)
 
-    def heartbeat(
-        self,
-        group: ConsumerGroup,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        event: Event,
-    ) -> ErrorCode:
+    def heartbeat(self, group: ConsumerGroup, who: Committer, event: Event) -> ErrorCode:
         try:
-            member, _ = self._classic(group, member_id, instance_id)
+            member, _ = self._classic(group, who.member_id, who.instance_id)
         except Refused as refusal:
             return refusal.error
-        if generation != member.epoch:
+        if who.generation != member.epoch:
             return ErrorCode.illegal_generation
         self._arm_session(group.group_id, member, event)
         if not _must_join(group, member):
