@@ -103,7 +103,8 @@ class ClassicMembers:
         config = self._config_of(group.group_id)
         shortest_ms, longest_ms = config.classic_session_timeout_ms_range
         if not shortest_ms <= request.session_timeout_ms <= longest_ms:
-            raise Refused(ErrorCode.invalid_session_timeout, "the session timeout")
+            message = f"The session timeout must be {shortest_ms} to {longest_ms} ms."
+            raise Refused(ErrorCode.invalid_session_timeout, message)
         is_known = request.member_id in group.members or (
             request.instance_id is not None and request.instance_id in group.static
         )
