@@ -16,6 +16,7 @@ from suwi.coordinator.event import Call, Event, TimerKey
 from suwi.group.classic_group import (
     ClassicGroup,
     ClassicState,
+    Committer,
     JoinRequest,
     LeaveRequest,
     LeavingMember,
@@ -28,7 +29,6 @@ from suwi.group.consumer_group import ConsumerGroupConfig
 from suwi.group.group_coordinator_shard import GROUP_RECORDS, GroupConfig, GroupCoordinatorShard
 from suwi.group.offset_manager import OffsetToCommit
 from suwi.group.offset_records import OffsetCommitValue
-from suwi.group.offset_requests import Committer
 from tests.coordinator.machine_driver import MachineDriver
 
 GROUP = "g"

@@ -12,6 +12,7 @@ from suwi.coordinator.record import CoordinatorRecord
 from suwi.env.slices import run_to_end
 from suwi.group.classic_group import (
     ClassicGroup,
+    Committer,
     JoinRequest,
     JoinResponse,
     LeavingMember,
@@ -129,9 +130,12 @@ class Consumer:
         world, event = self.world, self.world.event()
         error = world.coordinator.classic_members.heartbeat(
             world.group,
-            self.member_id,
-            self.instance_id,
-            self.generation if generation is None else generation,
+            Committer(
+                GROUP,
+                self.member_id,
+                self.instance_id,
+                self.generation if generation is None else generation,
+            ),
             event,
         )
         world.carry_out(event)

@@ -11,6 +11,7 @@ from suwi.group.classic_coordinator import ClassicCoordinator
 from suwi.group.classic_group import (
     ClassicGroup,
     ClassicState,
+    Committer,
     JoinRequest,
     LeavingMember,
     Protocol,
@@ -81,7 +82,9 @@ class World:
     def heartbeat(self, member_id: str, generation: int | None = None) -> ErrorCode:
         event = self.event()
         number = self.group.generation if generation is None else generation
-        error = self.coordinator.heartbeat(self.group, member_id, None, number, event)
+        error = self.coordinator.heartbeat(
+            self.group, Committer("g", member_id, None, number), event
+        )
         self.carry_out(event)
         return error
 

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from suwi.coordinator.event import TransactionalProducer
 from suwi.coordinator.record import CoordinatorRecord
 from suwi.env.slices import Slices, run_to_end
+from suwi.group.classic_group import Committer
 from suwi.group.classic_group_records import GroupMetadataKey
 from suwi.group.consumer_group import ConsumerGroups, CurrentAssignment, MemberState
 from suwi.group.consumer_group_records import (
@@ -36,6 +38,7 @@ from suwi.wire.versions import ApiKey
 from tests.group.consumer_world import GROUP, Client, Image, World, replayed, settle, topic_id
 from tests.handlers.requests import request, response_to
 
+PRODUCER = TransactionalProducer(7, 0, None)
 A, B = topic_id("a"), topic_id("b")
 SUBSCRIPTION = ConsumerGroupMemberMetadataValue(
     "i", None, "client", "/host", ("a",), "b.*", 1_000, "range"
@@ -175,13 +178,16 @@ def test_g20_a_commit_under_an_older_epoch_counts_for_what_was_assigned_then() -
     group = world.group
     mine = next(iter(group.members["m1"].current.assigned[A]))
     theirs = next(iter(group.members["m2"].current.assigned[A]))
-    now = fence_commit(group, "m1", None, 3, version=9)
+    now = fence_commit(group, Committer(GROUP, "m1", None, 3, 9))
     assert now.error is now.of(A, theirs) is ErrorCode.none, "its own epoch is always accepted"
-    before = fence_commit(group, "m1", None, 2, version=9)
+    before = fence_commit(group, Committer(GROUP, "m1", None, 2, 9))
     assert before.error is before.of(A, mine) is ErrorCode.none
     assert before.of(A, theirs) is ErrorCode.stale_member_epoch
     assert before.of(B, 0) is ErrorCode.stale_member_epoch, "assigned in epoch 3"
-    assert fence_commit(group, "m1", None, 4, version=9).error is ErrorCode.stale_member_epoch
+    assert (
+        fence_commit(group, Committer(GROUP, "m1", None, 4, 9)).error
+        is ErrorCode.stale_member_epoch
+    )
 
 
 def test_g20_a_partition_that_is_being_revoked_can_be_committed() -> None:
@@ -194,7 +200,7 @@ def test_g20_a_partition_that_is_being_revoked_can_be_committed() -> None:
     first.beat()
     member = world.group.members["m1"]
     assert member.current.state is MemberState.UNREVOKED_PARTITIONS
-    fence = fence_commit(world.group, "m1", None, member.epoch - 1, version=9)
+    fence = fence_commit(world.group, Committer(GROUP, "m1", None, member.epoch - 1, 9))
     for topic, partitions in member.current.pending_revocation.items():
         for partition, assigned_in in partitions.items():
             code = fence.of(topic, partition)
@@ -208,8 +214,8 @@ def test_g20_classic_members_are_told_of_a_generation() -> None:
     classic = replace(value, classic=ClassicMemberMetadata(1_000, ()))
     world.groups.replay(CoordinatorRecord(ConsumerGroupMemberMetadataKey(GROUP, "m1"), classic))
     illegal = ErrorCode.illegal_generation
-    assert fence_commit(world.group, "m1", None, 9, version=2).error is illegal
-    assert fence_commit(world.group, "m1", None, 2, version=2).of(B, 0) is illegal
+    assert fence_commit(world.group, Committer(GROUP, "m1", None, 9, 2)).error is illegal
+    assert fence_commit(world.group, Committer(GROUP, "m1", None, 2, 2)).of(B, 0) is illegal
     assert check_fetch(world.group, "m1", 2) is illegal
 
 
@@ -218,11 +224,14 @@ def test_who_may_commit_and_fetch() -> None:
     group = world.group
     none, unknown = ErrorCode.none, ErrorCode.unknown_member_id
     stale = ErrorCode.stale_member_epoch
-    assert fence_commit(group, "m1", None, 3, version=8).error is ErrorCode.unsupported_version
-    assert fence_commit(group, "", None, -1, version=9).error is unknown
-    transactional = fence_commit(group, "", None, -1, version=3, is_transactional=True)
+    assert (
+        fence_commit(group, Committer(GROUP, "m1", None, 3, 8)).error
+        is ErrorCode.unsupported_version
+    )
+    assert fence_commit(group, Committer(GROUP, "", None, -1, 9)).error is unknown
+    transactional = fence_commit(group, Committer(GROUP, "", None, -1, 3, producer=PRODUCER))
     assert transactional.error is none
-    late = fence_commit(group, "m1", None, 9, version=3, is_transactional=True)
+    late = fence_commit(group, Committer(GROUP, "m1", None, 9, 3, producer=PRODUCER))
     assert late.error is ErrorCode.illegal_generation, "its clients know no stale epoch"
     assert check_fetch(group, None, -1) is none
     assert check_fetch(group, "m1", 3) is none
@@ -230,7 +239,7 @@ def test_who_may_commit_and_fetch() -> None:
     assert check_fetch(group, "m9", 3) is unknown
     for client in list(group.members):
         Client(world, client, epoch=3).leave()
-    assert fence_commit(world.group, "", None, -1, version=9).error is none
+    assert fence_commit(world.group, Committer(GROUP, "", None, -1, 9)).error is none
 
 
 def test_a_static_member_that_left_commits_nothing_any_more() -> None:
@@ -239,7 +248,7 @@ def test_a_static_member_that_left_commits_nothing_any_more() -> None:
     client.beat()
     client.leave(-2)
     stale = ErrorCode.stale_member_epoch
-    assert fence_commit(world.group, "m1", "i", 1, version=9).error is stale
+    assert fence_commit(world.group, Committer(GROUP, "m1", "i", 1, 9)).error is stale
 
 
 def described_by(world: World) -> Any:

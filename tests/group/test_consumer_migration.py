@@ -11,6 +11,7 @@ from suwi.group.classic_group import (
     ClassicGroup,
     ClassicMember,
     ClassicState,
+    Committer,
     JoinRequest,
     Protocol,
     SyncRequest,
@@ -317,7 +318,9 @@ def test_a_group_goes_to_the_classic_protocol_and_back() -> None:
     group = world.classic[GROUP]
     event = Event(world.now_ms, a_call())
     classic.downgraded(group, Cause(Trigger.LEAVE), event)
-    beat = classic.heartbeat(group, second.member_id, None, second.generation, event)
+    beat = classic.heartbeat(
+        group, Committer(GROUP, second.member_id, None, second.generation), event
+    )
     assert beat is ErrorCode.rebalance_in_progress
     metadata = subscription("a", owned=second.owned)
     request = JoinRequest(

@@ -6,11 +6,11 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.event import Event, TransactionalProducer
 from suwi.coordinator.record import CoordinatorRecord, RecordFacts
 from suwi.env.slices import run_to_end
-from suwi.group.classic_group import ClassicGroup, ClassicState
+from suwi.group.classic_group import ClassicGroup, ClassicState, Committer
 from suwi.group.classic_group_records import GroupMetadataKey, GroupMetadataValue
 from suwi.group.offset_manager import OffsetToCommit
 from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
-from suwi.group.offset_requests import Committer, OffsetsCommitted
+from suwi.group.offset_requests import OffsetsCommitted
 from suwi.records.record import Marker, MarkerType
 from tests.group.consumer_world import a_call
 from tests.group.driver import (

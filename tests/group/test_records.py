@@ -11,10 +11,11 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.record import Codec, CoordinatorRecord
 from suwi.group import classic_group_records as classic
 from suwi.group import consumer_group_records as group
+from suwi.group.classic_group import Committer
 from suwi.group.consumer_group_records import TopicPartitions
 from suwi.group.group_coordinator_shard import GROUP_RECORDS
 from suwi.group.offset_records import OFFSET_RECORDS, OffsetCommitKey, OffsetCommitValue
-from suwi.group.offset_requests import CheckedTopic, CommitRequest, Committer
+from suwi.group.offset_requests import CheckedTopic, CommitRequest
 from suwi.metadata.image import Topic
 from suwi.model.ids import NO_TIMESTAMP, TopicId
 from suwi.wire.errors import MalformedMessage

@@ -103,13 +103,17 @@ class Appender:
                 else:
                     key, value = self._codec.encode(record)
             except struct.error as error:
-                raise RecordListTooLarge(f"a string too long for a record: {error}") from error
+                raise RecordListTooLarge(f"a string is too long for a record: {error}") from error
             record_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
             if record_bytes > event.batch_bytes_max:
-                raise RecordListTooLarge(f"a record of {record_bytes} bytes")
+                raise RecordListTooLarge(
+                    f"a record of {record_bytes} bytes is larger than a batch may be"
+                )
             if size_bytes + record_bytes > bytes_max:
                 if event.is_atomic:
-                    raise RecordListTooLarge(f"{len(event.records)} records in one batch")
+                    raise RecordListTooLarge(
+                        f"{len(event.records)} records do not fit in one batch"
+                    )
                 pieces.append(Piece(records, size_bytes))
                 records, size_bytes = [], 0
             records.append(Record(NO_OFFSET, event.now_ms, key, value))
@@ -156,7 +160,7 @@ class Appender:
             )
         )
         if len(batch) - HEADER_BYTES > bytes_max:
-            raise RecordListTooLarge(f"{section.records} records in one batch")
+            raise RecordListTooLarge(f"{section.records} records do not fit in one batch")
         header = read_header(batch)
         if producer is None:
             appended = self._partition.append(batch, header, now_ms)

@@ -104,10 +104,12 @@ class Codec:
             reader = Reader(memoryview(value))
             (version,) = reader.unpack(_INT16)
             if not 0 <= version <= record_type.value_version_max:
-                raise MalformedMessage(f"version {version} of a value of record type {number}")
+                raise MalformedMessage(
+                    f"unknown version {version} of a value of record type {number}"
+                )
             decoded = record_type.read_value(reader, version)
             if isinstance(decoded, Generator):
                 decoded = yield from decoded
             return CoordinatorRecord(decoded_key, decoded)
         except _MALFORMED as error:
-            raise MalformedMessage(f"a coordinator record that cannot be read: {error}") from error
+            raise MalformedMessage(f"a coordinator record cannot be read: {error}") from error

@@ -19,6 +19,7 @@ from suwi.group.classic_group import (
     ClassicGroup,
     ClassicMember,
     ClassicState,
+    Committer,
     LeavingMember,
     SyncRequest,
     SyncResponse,
@@ -130,24 +131,17 @@ class ClassicCoordinator:
 
     # -- Heartbeat, LeaveGroup, silence ----------------------------------------------------------
 
-    def heartbeat(
-        self,
-        group: ClassicGroup,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        event: Event,
-    ) -> ErrorCode:
+    def heartbeat(self, group: ClassicGroup, who: Committer, event: Event) -> ErrorCode:
         if group.state is ClassicState.DEAD:
             return ErrorCode.coordinator_not_available
-        error = check_member(group, member_id, instance_id)
+        error = check_member(group, who.member_id, who.instance_id)
         if error is not None:
             return error
-        if generation != group.generation:
+        if who.generation != group.generation:
             return ErrorCode.illegal_generation
         if group.state is ClassicState.EMPTY:
             return ErrorCode.unknown_member_id
-        reset_session(group, group.members[member_id], event)
+        reset_session(group, group.members[who.member_id], event)
         preparing = group.state is ClassicState.PREPARING_REBALANCE
         return ErrorCode.rebalance_in_progress if preparing else ErrorCode.none
 
@@ -161,13 +155,7 @@ class ClassicCoordinator:
             error, removed = self._leave_one(group, each, event)
             errors.append(error)
             if removed is not None and cause is None:
-                cause = Cause(
-                    Trigger.LEAVE,
-                    removed.member_id,
-                    removed.client_id,
-                    removed.client_host,
-                    each.reason,
-                )
+                cause = cause_of(Trigger.LEAVE, removed, each.reason)
             if pace.is_over(_STEPS_TO_LEAVE):
                 yield
         if cause is not None:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.event import AnyCall, Event, PausableTimerKey, TimerKey
+from suwi.coordinator.event import AnyCall, Event, PausableTimerKey, TimerKey, TransactionalProducer
 from suwi.group.classic_group_records import GroupMetadataValue, MemberMetadata
 from suwi.wire.consumer_protocol import decode_assignment, decode_subscription
 from suwi.wire.errors import MalformedMessage
@@ -334,6 +334,8 @@ class ClassicGroup:
 
     def value(self, assignments: dict[str, bytes] | None = None) -> GroupMetadataValue:
         """The group as it is persisted, with these assignments instead of the current ones."""
+        if assignments is None:
+            assignments = {each.member_id: each.assignment for each in self.members.values()}
         return GroupMetadataValue(
             self.protocol_type or "",
             self.generation,
@@ -341,12 +343,7 @@ class ClassicGroup:
             self.leader_id,
             self.state_since_ms,
             tuple(
-                member.value(
-                    self.protocol or "",
-                    member.assignment
-                    if assignments is None
-                    else assignments.get(member.member_id, b""),
-                )
+                member.value(self.protocol or "", assignments.get(member.member_id, b""))
                 for member in self.members.values()
             ),
         )
@@ -452,6 +449,25 @@ def reset_session(group: ClassicGroup, member: ClassicMember, event: Event) -> N
 
 NO_GENERATION = -1
 UNKNOWN_MEMBER = ""
+
+
+NOT_FOUND_FROM = 9
+"""The first version of OffsetCommit whose clients know GROUP_ID_NOT_FOUND."""
+
+
+class Committer(NamedTuple):
+    """Who sends a heartbeat or commits offsets. Without a member id it is an administrator, or a
+    consumer that does not use group membership."""
+
+    group_id: str
+    member_id: str = UNKNOWN_MEMBER
+    instance_id: str | None = None
+    generation: int = NO_GENERATION
+    """In the consumer protocol: the member's epoch."""
+    version: int = NOT_FOUND_FROM
+    """Of OffsetCommit."""
+    producer: TransactionalProducer | None = None
+    """Whose transaction the offsets are part of (TxnOffsetCommit)."""
 
 
 class JoinRequest(NamedTuple):

@@ -178,7 +178,7 @@ class ClassicJoin:
         group.add(member)
         event.arm(session_timer(group.group_id, member_id), event.now_ms + _NEW_MEMBER_JOIN_MS)
         self._rebalances.rebalance_or_complete(
-            group, cause_of(Trigger.JOIN, member, request), event
+            group, cause_of(Trigger.JOIN, member, request.reason), event
         )
 
     def _join_again(self, group: ClassicGroup, request: JoinRequest, event: Event) -> None:
@@ -198,7 +198,9 @@ class ClassicJoin:
         trigger = _rejoin_trigger(group, member, request)
         self._update(group, member, request, event)
         stand_still(member, event.now_ms)
-        self._rebalances.rebalance_or_complete(group, cause_of(trigger, member, request), event)
+        self._rebalances.rebalance_or_complete(
+            group, cause_of(trigger, member, request.reason), event
+        )
 
     def _update(
         self, group: ClassicGroup, member: ClassicMember, request: JoinRequest, event: Event
@@ -243,7 +245,7 @@ class ClassicJoin:
         event.arm(session_timer(group.group_id, member_id), event.now_ms + _NEW_MEMBER_JOIN_MS)
         group.await_join(member, event.call)
         stand_still(member, event.now_ms)
-        cause = cause_of(Trigger.STATIC_MEMBER_REPLACED, member, request)
+        cause = cause_of(Trigger.STATIC_MEMBER_REPLACED, member, request.reason)
         self._rebalances.rebalance_or_complete(group, cause, event)
 
     def _moves_nothing(

@@ -16,7 +16,6 @@ from suwi.group.classic_group import (
     ClassicMember,
     ClassicState,
     JoinedMember,
-    JoinRequest,
     JoinResponse,
     SyncResponse,
     join_timer,
@@ -198,10 +197,7 @@ def answer_sync(member: ClassicMember, response: SyncResponse, event: Event) -> 
         member.awaiting_sync = None
 
 
-def cause_of(
-    trigger: Trigger, member: ClassicMember | None, request: JoinRequest | None = None
-) -> Cause:
+def cause_of(trigger: Trigger, member: ClassicMember | None, reason: str = "") -> Cause:
     if member is None:
         return Cause(trigger)
-    reason = request.reason if request is not None else ""
     return Cause(trigger, member.member_id, member.client_id, member.client_host, reason)

@@ -17,6 +17,7 @@ from suwi.env.slices import Pace, Slices
 from suwi.group.classic_group import (
     PROTOCOL_TYPE,
     UNKNOWN_MEMBER,
+    Committer,
     JoinRequest,
     JoinResponse,
     LeavingMember,
@@ -102,7 +103,8 @@ class ClassicMembers:
         config = self._config_of(group.group_id)
         shortest_ms, longest_ms = config.classic_session_timeout_ms_range
         if not shortest_ms <= request.session_timeout_ms <= longest_ms:
-            raise Refused(ErrorCode.invalid_session_timeout, "the session timeout")
+            message = f"The session timeout must be {shortest_ms} to {longest_ms} ms."
+            raise Refused(ErrorCode.invalid_session_timeout, message)
         is_known = request.member_id in group.members or (
             request.instance_id is not None and request.instance_id in group.static
         )
@@ -159,19 +161,12 @@ class ClassicMembers:
         assignment = embedded_assignment(member, event.topics)
         return SyncResponse(ErrorCode.none, PROTOCOL_TYPE, name, assignment)
 
-    def heartbeat(
-        self,
-        group: ConsumerGroup,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        event: Event,
-    ) -> ErrorCode:
+    def heartbeat(self, group: ConsumerGroup, who: Committer, event: Event) -> ErrorCode:
         try:
-            member, _ = self._classic(group, member_id, instance_id)
+            member, _ = self._classic(group, who.member_id, who.instance_id)
         except Refused as refusal:
             return refusal.error
-        if generation != member.epoch:
+        if who.generation != member.epoch:
             return ErrorCode.illegal_generation
         self._arm_session(group.group_id, member, event)
         if not _must_join(group, member):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from suwi.group.classic_group import Committer
 from suwi.group.consumer_group import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -163,25 +164,17 @@ def _stale(member: ConsumerGroupMember) -> ErrorCode:
     return ErrorCode.stale_member_epoch
 
 
-def fence_commit(
-    group: ConsumerGroup,
-    member_id: str,
-    instance_id: str | None,
-    epoch: int,
-    *,
-    version: int,
-    is_transactional: bool = False,
-) -> CommitFence:
-    """Checks OffsetCommit in this version, or TxnOffsetCommit, whose clients do not know code
-    113."""
+def fence_commit(group: ConsumerGroup, who: Committer) -> CommitFence:
+    """Checks OffsetCommit, or TxnOffsetCommit, whose clients do not know code 113."""
+    epoch, is_transactional = who.generation, who.producer is not None
     if epoch < 0 and group.is_empty:
         return CommitFence(ErrorCode.none)
-    if is_transactional and epoch == -1 and not member_id and instance_id is None:
+    if is_transactional and epoch == -1 and not who.member_id and who.instance_id is None:
         return CommitFence(ErrorCode.none)
-    member = group.members.get(member_id)
+    member = group.members.get(who.member_id)
     if member is None:
         return CommitFence(ErrorCode.unknown_member_id)
-    is_old = not is_transactional and version < _COMMIT_VERSION_MIN
+    is_old = not is_transactional and who.version < _COMMIT_VERSION_MIN
     if is_old and not member.uses_classic_protocol:
         return CommitFence(ErrorCode.unsupported_version)
     if epoch == member.epoch:

@@ -18,6 +18,7 @@ from suwi.group.classic_coordinator import ClassicCoordinator
 from suwi.group.classic_group import (
     ClassicGroup,
     ClassicState,
+    Committer,
     HeldBytes,
     JoinRequest,
     LeaveRequest,
@@ -35,7 +36,6 @@ from suwi.group.offset_records import OFFSET_RECORDS, OffsetCommitKey
 from suwi.group.offset_requests import (
     EXPIRY,
     CommitRequest,
-    Committer,
     OffsetDeleteRequest,
     OffsetRequests,
 )
@@ -126,11 +126,10 @@ class GroupCoordinatorShard:
         group = self.groups.get(who.group_id)
         error = ErrorCode.unknown_member_id
         if group is not None:
-            sender = who.member_id, who.instance_id, who.generation
             if isinstance(group, ConsumerGroup):
-                error = self._consumer.classic_members.heartbeat(group, *sender, event)
+                error = self._consumer.classic_members.heartbeat(group, who, event)
             else:
-                error = self._classic.heartbeat(group, *sender, event)
+                error = self._classic.heartbeat(group, who, event)
         event.reply(error)
 
     def leave(self, request: LeaveRequest, event: Event) -> Slices[None]:

@@ -57,10 +57,6 @@ class OffsetManager:
 
     # -- requests --------------------------------------------------------------------------------
 
-    def commit(self, group_id: str, offset: OffsetToCommit, event: Event) -> None:
-        topic, partition, value = offset
-        event.append(OffsetCommitKey(group_id, topic, partition), value)
-
     def delete(self, group_id: str, partition: Partition, event: Event) -> bool:
         """Returns whether there was an offset. The deletion also removes what a transaction has
         staged before."""

@@ -9,13 +9,14 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.event import RECORDS_PER_SLICE, Event, TransactionalProducer
+from suwi.coordinator.event import RECORDS_PER_SLICE, Event
 from suwi.env.slices import Slices
 from suwi.group.classic_group import (
-    NO_GENERATION,
+    NOT_FOUND_FROM,
     UNKNOWN_MEMBER,
     ClassicGroup,
     ClassicState,
+    Committer,
     reset_session,
     subscribed_topics,
 )
@@ -25,30 +26,14 @@ from suwi.group.consumer_group import ConsumerGroup, append_group_tombstones
 from suwi.group.consumer_validation import CommitFence, fence_commit
 from suwi.group.groups import Group, Groups
 from suwi.group.offset_manager import EXPIRED_PER_EVENT, EXPIRY_CHECKED_PER_EVENT, OffsetToCommit
-from suwi.group.offset_records import OffsetCommitValue
+from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
 from suwi.group.offsets import Partition
 from suwi.metadata.image import Topic
 from suwi.model.ids import NO_TIMESTAMP, NO_TOPIC_ID
 from suwi.wire.offset_commit import CommittedPartition
 
 EXPIRY: Final = ("expiry",)
-_NOT_FOUND_FROM: Final = 9
 _TIMESTAMP_MAX: Final = 2**63 - 1
-
-
-class Committer(NamedTuple):
-    """Who commits offsets. Without a member id it is an administrator, or a consumer that does not
-    use group membership."""
-
-    group_id: str
-    member_id: str = UNKNOWN_MEMBER
-    instance_id: str | None = None
-    generation: int = NO_GENERATION
-    """In the consumer protocol: the member's epoch."""
-    version: int = _NOT_FOUND_FROM
-    """Of OffsetCommit."""
-    producer: TransactionalProducer | None = None
-    """Whose transaction the offsets are part of (TxnOffsetCommit)."""
 
 
 class OffsetsCommitted(NamedTuple):
@@ -122,14 +107,7 @@ class OffsetRequests:
             # Only with a generation does it matter whether the group exists and is empty.
             group = self._groups.get(who.group_id)
         if isinstance(group, ConsumerGroup):
-            fence = fence_commit(
-                group,
-                who.member_id,
-                who.instance_id,
-                who.generation,
-                version=who.version,
-                is_transactional=who.producer is not None,
-            )
+            fence = fence_commit(group, who)
         else:
             fence = CommitFence(_refusal(group, who) or ErrorCode.none)
         event.producer = who.producer
@@ -147,7 +125,7 @@ class OffsetRequests:
             if fence.member is not None:
                 error = fence.of(each.value.topic_id, each.partition)
             if not error:
-                self._offsets.commit(who.group_id, each, event)
+                event.append(OffsetCommitKey(who.group_id, each.topic, each.partition), each.value)
             errors.append(error)
             if number % RECORDS_PER_SLICE == 0:
                 yield
@@ -263,7 +241,7 @@ def _refusal(group: ClassicGroup | None, who: Committer) -> ErrorCode | None:
     if group is None:
         if who.generation < 0:
             return None
-        if who.version >= _NOT_FOUND_FROM and not is_transactional:
+        if who.version >= NOT_FOUND_FROM and not is_transactional:
             return ErrorCode.group_id_not_found
         return ErrorCode.illegal_generation
     if group.state is ClassicState.DEAD:

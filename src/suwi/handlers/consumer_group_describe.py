@@ -1,7 +1,7 @@
 """ConsumerGroupDescribe v0-v1 (KIP-848). v1: which members use the classic protocol."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
@@ -30,11 +30,8 @@ _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
 
-class _Described(NamedTuple):
-    fields: dict[str, Any]
-    members: Sequence[tuple[ConsumerGroupMember, Target]]
-    """Each with its target."""
-    topics: Topics
+_Described: TypeAlias = tuple[dict[str, Any], Sequence[tuple[ConsumerGroupMember, Target]]]
+"""The fields of a group, and its members, each with its target."""
 
 
 class ConsumerGroupDescribe:
@@ -55,7 +52,8 @@ class ConsumerGroupDescribe:
                     yield
             if group_id is None:
                 continue
-            fields, members, topics = yield from self._describe(group_id)
+            fields, members = yield from self._describe(group_id)
+            topics = self._topics()
             if response.begin_topic(**fields, authorized_operations=operations):
                 yield
             # One by one: the group may change in between, this description does not.
@@ -68,13 +66,12 @@ class ConsumerGroupDescribe:
         return response.reply()
 
     def _describe(self, group_id: str) -> Slices[_Described]:
-        topics = self._topics()
         if not group_id:
-            return _Described(_refused(group_id, ErrorCode.invalid_group_id, None), (), topics)
+            return _refused(group_id, ErrorCode.invalid_group_id, None), ()
         try:
             shard = yield from self._groups.shard_to_read(group_id)
         except Exception as error:
-            return _Described(_refused(group_id, coordinator_error(error), None), (), topics)
+            return _refused(group_id, coordinator_error(error), None), ()
         machine = shard.machine
         group = machine.group(group_id)
         if not isinstance(group, ConsumerGroup):
@@ -82,7 +79,7 @@ class ConsumerGroupDescribe:
             message = f"Group {group_id} not found."
             if group is not None:
                 message = f"Group {group_id} is not a consumer group."
-            return _Described(_refused(group_id, ErrorCode.group_id_not_found, message), (), topics)
+            return _refused(group_id, ErrorCode.group_id_not_found, message), ()
         fields = {
             **_refused(group_id, ErrorCode.none, None),
             "group_state": group.state.value,
@@ -96,7 +93,7 @@ class ConsumerGroupDescribe:
             (member, group.targets.get(member.member_id, NO_ASSIGNMENT))
             for member in group.members.values()
         ]
-        return _Described(fields, targets, topics)
+        return fields, targets
 
 
 def _refused(group_id: str, error: ErrorCode, message: str | None) -> dict[str, Any]:

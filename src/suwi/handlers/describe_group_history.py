@@ -34,7 +34,7 @@ class DescribeGroupHistory:
     def __call__(self, request: Request) -> Answer:
         group_id = read_json(request).get("group")
         if not isinstance(group_id, str):
-            raise CloseConnection("DescribeGroupHistory: group is no name")
+            raise CloseConnection("DescribeGroupHistory: group must be a string")
         try:
             shard = self._groups.shard_of(group_id)
         except Exception as error:

@@ -21,6 +21,7 @@ from suwi.net.dispatch import Request
 
 _OPERATIONS_FROM: Final = 3
 _NOT_FOUND_FROM: Final = 6
+_NO_OPERATIONS: Final = {"authorized_operations": on_group(asked=False)}
 
 
 class _Described(NamedTuple):
@@ -58,7 +59,8 @@ class DescribeGroups:
         try:
             shard = yield from self._groups.shard_to_read(group_id)
         except Exception as error:
-            return _Described(_refused(group_id, coordinator_error(error)))
+            refused = {"error_code": coordinator_error(error), "group_state": ""}
+            return _Described({**_nothing(group_id), **_NO_OPERATIONS, **refused})
         group = shard.machine.group(group_id)
         if isinstance(group, ClassicGroup):
             return _described(group)
@@ -66,17 +68,8 @@ class DescribeGroups:
         if version >= _NOT_FOUND_FROM:
             fields["error_code"] = ErrorCode.group_id_not_found
             fields["error_message"] = shortened(f"Group {group_id} not found.")
-            fields["authorized_operations"] = on_group(asked=False)
+            fields |= _NO_OPERATIONS
         return _Described(fields)
-
-
-def _refused(group_id: str, error: ErrorCode) -> dict[str, Any]:
-    return {
-        **_nothing(group_id),
-        "error_code": error,
-        "group_state": "",
-        "authorized_operations": on_group(asked=False),
-    }
 
 
 def _nothing(group_id: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from suwi.handlers.errors import reply
+from suwi.handlers.init_producer_id import producer_reply
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.transaction.producer_ids import ProducerIds
@@ -41,16 +41,8 @@ class EndTxn:
     async def __call__(self, request: Request) -> Reply:
         response = await self._end(request)
         error = _TOLD.get(response.error, response.error)
-        producer_id, producer_epoch = response.producer
-        return reply(
-            request,
-            {
-                "throttle_time": 0,
-                "error_code": fenced_as(error, request.version, _PRODUCER_FENCED_FROM),
-                "producer_id": producer_id,
-                "producer_epoch": producer_epoch,
-            },
-        )
+        told = fenced_as(error, request.version, _PRODUCER_FENCED_FROM)
+        return producer_reply(request, told, response.producer)
 
     async def _end(self, request: Request) -> ProducerResponse:
         asked = request.message

@@ -115,7 +115,9 @@ class FindCoordinator:
             broker = image.unfenced_brokers.get(state.leader) if state is not None else None
             endpoint = broker.endpoint(request.listener) if broker is not None else None
             if broker is None or endpoint is None:
-                raise CoordinatorNotAvailable("its partition has no leader on this listener")
+                raise CoordinatorNotAvailable(
+                    "the coordinator's partition has no leader on this listener"
+                )
         except BrokerError as error:
             return _nobody(*error_of(error))
         return {

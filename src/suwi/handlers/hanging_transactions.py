@@ -122,8 +122,8 @@ class HangingTransactions:
 def _check_epochs(marker: TxnMarker, found: _OpenTransaction) -> None:
     if marker.producer_epoch != found.producer_epoch:
         raise InvalidProducerEpoch(
-            f"producer epoch {marker.producer_epoch}, that of the transaction is "
-            f"{found.producer_epoch}"
+            f"producer epoch {marker.producer_epoch} is not {found.producer_epoch}, that of the "
+            "transaction"
         )
     if marker.coordinator_epoch < found.coordinator_epoch:
         raise TransactionCoordinatorFenced(

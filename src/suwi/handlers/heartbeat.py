@@ -3,8 +3,8 @@
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Call
+from suwi.group.classic_group import Committer
 from suwi.group.group_coordinator_shard import GroupCall, GroupCoordinatorShard
-from suwi.group.offset_requests import Committer
 from suwi.handlers.coordinator_requests import CoordinatorHandler
 from suwi.handlers.errors import reply
 from suwi.net.answers import Reply

@@ -47,16 +47,7 @@ class InitProducerId:
         else:
             response = await self._transactional(request)
         error = fenced_as(response.error, request.version, _PRODUCER_FENCED_FROM)
-        producer_id, producer_epoch = response.producer
-        return reply(
-            request,
-            {
-                "throttle_time": 0,
-                "error_code": error,
-                "producer_id": producer_id,
-                "producer_epoch": producer_epoch,
-            },
-        )
+        return producer_reply(request, error, response.producer)
 
     async def _idempotent(self) -> ProducerResponse:
         try:
@@ -87,3 +78,9 @@ class InitProducerId:
                 asked.transactional_id, timeout_ms, None if expected == NO_PRODUCER else expected
             ),
         )
+
+
+def producer_reply(request: Request, error: ErrorCode, producer: Producer) -> Reply:
+    """Of EndTxn, too."""
+    fields = {"error_code": error, "producer_id": producer.id, "producer_epoch": producer.epoch}
+    return reply(request, {"throttle_time": 0, **fields})

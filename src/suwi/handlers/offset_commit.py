@@ -1,7 +1,7 @@
 """OffsetCommit v2-v10. Up to v4: retention. v6: leader epoch. v7: static members. v10: ids."""
 
 from collections.abc import Iterable, Sequence
-from itertools import islice, repeat
+from itertools import repeat
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -10,8 +10,9 @@ from kio.schema.errors import ErrorCode
 from suwi.coordinator.event import Call
 from suwi.coordinator.runtime import coordinator_error
 from suwi.env.slices import Slices, run_to_end
+from suwi.group.classic_group import Committer
 from suwi.group.group_coordinator_shard import GroupCall, GroupCoordinatorShard, GroupRuntime
-from suwi.group.offset_requests import CheckedTopic, CommitRequest, Committer
+from suwi.group.offset_requests import CheckedTopic, CommitRequest
 from suwi.handlers.coordinator_requests import CoordinatorHandler
 from suwi.handlers.slices import SLICE_PARTITIONS, Sliced, SlicedResponse
 from suwi.metadata.image import Topic
@@ -49,7 +50,7 @@ class OffsetCommit(CoordinatorHandler[GroupCoordinatorShard, Any]):
         )
         who = Committer(group_id, member_id, instance_id, generation, version)
         calling = self._commit(who, asked, retention_ms)
-        return calling if _is_large(partitions for *_, partitions in asked) else run_to_end(calling)
+        return calling if _is_large(asked) else run_to_end(calling)
 
     def _commit(
         self, who: Committer, asked: list[CommittedTopic], retention_ms: int
@@ -71,7 +72,7 @@ class OffsetCommit(CoordinatorHandler[GroupCoordinatorShard, Any]):
     def reply_to(self, request: Request, call: GroupCall) -> Reply | Sliced:
         topics: list[CheckedTopic] = call.asked.answered
         errors = repeat(coordinator_error(call.error)) if call.error else call.response
-        if _is_large(topic.partitions for topic in topics):
+        if _is_large(topics):
             return encoding(request, topics, errors)
         following = iter(errors)
         of_topics = [
@@ -89,10 +90,14 @@ class OffsetCommit(CoordinatorHandler[GroupCoordinatorShard, Any]):
         return Reply([encode_offset_commit_response(of_topics, throttle_ms, flexible=flexible)])
 
 
-def _is_large(partitions: Iterable[Sequence[CommittedPartition]]) -> bool:
+def _is_large(topics: Sequence[CommittedTopic] | Sequence[CheckedTopic]) -> bool:
     """Whether the topics and partitions of a request take more than one slice."""
-    counted = islice(partitions, SLICE_PARTITIONS + 1)
-    return sum(1 + len(each) for each in counted) > SLICE_PARTITIONS
+    items = len(topics)
+    for topic in topics:
+        if items > SLICE_PARTITIONS:
+            break
+        items += len(topic[2])
+    return items > SLICE_PARTITIONS
 
 
 def checking(

@@ -13,8 +13,9 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import TransactionalProducer
 from suwi.coordinator.runtime import coordinator_error
+from suwi.group.classic_group import Committer
 from suwi.group.group_coordinator_shard import GroupRuntime
-from suwi.group.offset_requests import CheckedTopic, CommitRequest, Committer
+from suwi.group.offset_requests import CheckedTopic, CommitRequest
 from suwi.handlers.offset_commit import FoundTopic, checking, commit, encoding
 from suwi.handlers.verification import (
     TXN_OFFSET_COMMIT_ADDS_FROM,

@@ -166,7 +166,7 @@ class TxnMarkers:
                 call = self._groups.shard_at(tp.partition).append_marker(marker, is_wanted)
                 call.when_done(lambda call: end_with(call.error))
             elif tp.topic in INTERNAL_TOPICS:
-                raise InvalidTopic(f"{tp.topic} has no transactions")
+                raise InvalidTopic(f"{tp.topic} cannot have transactions")
             else:
                 partition = self._replicas.leader_of(tp.topic, tp.partition)
                 end = None

@@ -187,7 +187,7 @@ def _reading_value(reader: Reader, version: int) -> Slices[TransactionLogValue]:
     try:
         known_state = TransactionState(state)
     except ValueError as error:
-        raise MalformedMessage(f"{state} is no state of a transaction") from error
+        raise MalformedMessage(f"unknown transaction state {state}") from error
     return TransactionLogValue(
         producer_id=ProducerId(producer_id),
         producer_epoch=ProducerEpoch(producer_epoch),

@@ -83,7 +83,9 @@ class TransactionSearch:
         answered = {shard for answer in answers for shard in answer.shards}
         silent = [index for index in range(len(topic.partitions)) if index not in answered]
         if silent and not live:
-            raise CoordinatorNotAvailable(f"{topic.name}-{silent[0]} has no coordinator to ask")
+            raise CoordinatorNotAvailable(
+                f"the coordinator of {topic.name}-{silent[0]} has not answered"
+            )
         return SearchResult(live, epoch_max)
 
     async def newest_coordinator_epoch(self) -> int:

@@ -15,13 +15,12 @@ from suwi.coordinator.shard import Shard
 from suwi.coordinator.timers import Timers
 from suwi.env.slices import Pace, Slices
 from suwi.group import offset_requests, reconciliation
-from suwi.group.classic_group import ClassicGroup, session_timer
+from suwi.group.classic_group import ClassicGroup, Committer, session_timer
 from suwi.group.classic_group_records import GroupMetadataValue
 from suwi.group.classic_join import ClassicJoin
 from suwi.group.classic_rebalance import ClassicRebalances
 from suwi.group.consumer_group import ConsumerGroup
 from suwi.group.consumer_validation import CommitFence
-from suwi.group.offset_requests import Committer
 from suwi.model.errors import BrokerError
 from tests.sim.mutants.mutant import FAULT, Mutant
 
