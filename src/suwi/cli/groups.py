@@ -25,7 +25,7 @@ from suwi.admin.text import (
     printable,
     time_text,
 )
-from suwi.cli.output import complain, document, or_dash, say, show_each, table
+from suwi.cli.output import complain, complain_of_silent, document, or_dash, say, show_each, table
 from suwi.cli.session import Json, States, Yes, confirm_deletion, on_cluster, read_text
 from suwi.client.cluster import Cluster
 from suwi.client.groups import (
@@ -40,7 +40,7 @@ from suwi.client.groups import (
 )
 from suwi.env import SystemClock
 from suwi.model.errors import BrokerError
-from suwi.model.ids import NodeId, Offset, PartitionIndex, TopicPartition
+from suwi.model.ids import Offset, PartitionIndex, TopicPartition
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
 
@@ -75,14 +75,7 @@ async def list_(cluster: Cluster, state: States = None, json: Json = False) -> i
         table(("Group", "State", "Type", "Protocol", "Coordinator"), rows)
     elif not silent:
         say("there are no groups" + (" in this state" if state else " yet"))
-    return _report_silent(silent)
-
-
-def _report_silent(silent: Mapping[NodeId, str]) -> int:
-    """The exit code: groups of a broker that does not respond are not known."""
-    for node, why in silent.items():
-        complain(f"broker {node} has not reported its groups: {why}")
-    return int(bool(silent))
+    return complain_of_silent(silent, "groups")
 
 
 def _listed(group: ListedGroup) -> dict[str, Any]:
@@ -122,7 +115,7 @@ async def describe(
         show_each(groups, _show)
     elif not silent:
         say("there are no groups yet")
-    return _report_silent(silent)
+    return complain_of_silent(silent, "groups")
 
 
 def _show(group: GroupWithLag) -> None:

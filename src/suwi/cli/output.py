@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TypeAlias, TypeVar
 
 from suwi.admin.failure import Failure
 from suwi.admin.text import printable
+from suwi.model.ids import NodeId
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -129,6 +130,13 @@ def _pipe() -> int | None:
 def complain(text: str) -> None:
     sys.stderr.write(f"suwi: {text}\n")
     sys.stderr.flush()
+
+
+def complain_of_silent(silent: Mapping[NodeId, str], what: str) -> int:
+    """Brokers that do not respond, and why. Returns the exit code: what they have is not known."""
+    for node, why in silent.items():
+        complain(f"broker {node} has not reported its {what}: {why}")
+    return int(bool(silent))
 
 
 def document(value: Any) -> None:

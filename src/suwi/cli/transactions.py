@@ -1,6 +1,5 @@
 """`suwi transactions`."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +11,7 @@ from suwi.admin.hanging_transactions import (
     find_hanging_transactions,
 )
 from suwi.admin.text import duration_text, printable, time_text
-from suwi.cli.output import complain, document, or_dash, say, show_each, table
+from suwi.cli.output import complain, complain_of_silent, document, or_dash, say, show_each, table
 from suwi.cli.session import Json, Partition, States, Topic, on_cluster
 from suwi.client.cluster import Cluster
 from suwi.client.transaction_admin import (
@@ -22,7 +21,6 @@ from suwi.client.transaction_admin import (
 )
 from suwi.env import SystemClock
 from suwi.model.config_kinds import did_you_mean
-from suwi.model.ids import NodeId
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
 
@@ -60,14 +58,7 @@ async def list_(
         table(("TransactionalId", "State", "ProducerId", "Coordinator"), rows)
     elif not silent:
         say("there are no such transactional ids")
-    return _report_silent(silent)
-
-
-def _report_silent(silent: Mapping[NodeId, str]) -> int:
-    """The exit code: transactions of a broker that does not respond are not known."""
-    for node, why in silent.items():
-        complain(f"broker {node} has not reported its transactions: {why}")
-    return int(bool(silent))
+    return complain_of_silent(silent, "transactions")
 
 
 @app.command()
@@ -174,7 +165,7 @@ async def find_hanging(
         say("no transaction hangs")
     for place, why in sorted(report.unread.items()):
         complain(f"{place} could not be read: {why}")
-    return _report_silent(report.silent) or int(bool(report.unread))
+    return complain_of_silent(report.silent, "transactions") or int(bool(report.unread))
 
 
 def _hanging_row(found: HangingTransaction) -> tuple[object, ...]:
