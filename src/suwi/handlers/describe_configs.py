@@ -3,17 +3,16 @@
 from collections import Counter
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from suwi.controller.config_view import ConfigView, Setting
 from suwi.controller.configuration_control import Resource
+from suwi.handlers.errors import error_fields
 from suwi.handlers.image_replies import SLICE_UNITS, ImageReplies, Pieces, Steps
+from suwi.handlers.metadata import find_topic
 from suwi.handlers.slices import counting
 from suwi.metadata.image import ClusterImage
 from suwi.model.broker_config import BrokerConfig
-from suwi.model.errors import BrokerError, InvalidRequest, UnknownTopicOrPartition, error_of
+from suwi.model.errors import BrokerError, InvalidRequest
 from suwi.model.ids import NodeId
-from suwi.model.topic_names import check_topic_name
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
@@ -56,14 +55,14 @@ class DescribeConfigs:
             yield SLICE_UNITS
         pieces = Pieces()
         for resource in asked.resources:
-            error, message, settings = ErrorCode.none, None, list[Setting]()
+            error, settings = error_fields(None), list[Setting]()
             try:
                 # Each repetition costs a few bytes in the request and kilobytes in the response.
                 if times_named[resource.resource_type, resource.resource_name] > 1:
                     raise InvalidRequest(f"{resource.resource_name!r} is named more than once")
                 settings = self._settings(resource, view, image)
             except BrokerError as problem:
-                error, message = error_of(problem)
+                error = error_fields(problem)
             keys = resource.configuration_keys
             wanted = set[str]()
             for first in range(0, len(keys or ()), _KEYS_AT_ONCE):
@@ -71,8 +70,7 @@ class DescribeConfigs:
                     yield SLICE_UNITS
                 wanted.update(keys[first : first + _KEYS_AT_ONCE])
             result = {
-                "error_code": error,
-                "error_message": message,
+                **error,
                 "resource_type": resource.resource_type,
                 "resource_name": resource.resource_name,
                 "configs": [
@@ -93,11 +91,7 @@ class DescribeConfigs:
     def _settings(self, resource: Any, view: ConfigView, image: ClusterImage) -> list[Setting]:
         name = resource.resource_name
         if resource.resource_type == Resource.TOPIC:
-            check_topic_name(name)
-            topic = image.topics.get(name)
-            if topic is None:
-                raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
-            return view.of_topic(topic)
+            return view.of_topic(find_topic(name, image))
         if resource.resource_type == Resource.BROKER:
             if name == "":
                 return view.of_all_brokers()

@@ -8,11 +8,11 @@ from kio.schema.errors import ErrorCode
 
 from suwi.handlers import authorized_operations
 from suwi.handlers.errors import reply
-from suwi.handlers.metadata import partition_fields
+from suwi.handlers.metadata import find_topic, partition_fields
 from suwi.handlers.slices import Sliced, SlicedResponse, in_slices
 from suwi.metadata.image import ClusterImage, Topic
-from suwi.model.errors import BrokerError, InvalidRequest, UnknownTopicOrPartition, error_of
-from suwi.model.topic_names import INTERNAL_TOPICS, check_topic_name
+from suwi.model.errors import BrokerError, InvalidRequest, error_of
+from suwi.model.topic_names import INTERNAL_TOPICS
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
@@ -87,10 +87,7 @@ def _sorting(names: list[str]) -> Generator[None, None, Iterator[str]]:
 def _find(name: str, image: ClusterImage) -> tuple[Topic | None, dict[str, Any]]:
     """A topic, and the fields of its answer."""
     try:
-        check_topic_name(name)
-        topic = image.topics.get(name)
-        if topic is None:
-            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        topic = find_topic(name, image)
     except BrokerError as error:
         return None, {"error_code": error_of(error)[0], "topic_id": None}
     return topic, {

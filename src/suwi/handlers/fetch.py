@@ -59,7 +59,7 @@ class Fetch:
         version = request.version
         if request.message is not None:  # a large one, decoded in slices
             patience = Patience()
-            reply = self._answer_large_request(request, request.message, patience)
+            reply = self._open_and_answer(request, request.message, patience)
             return Exclusive(reply, give_way=patience.end)
         asked = decode_fetch_request(version, request.body)
         if asked.replica_id >= 0 and not request.client.is_peer:
@@ -88,7 +88,7 @@ class Fetch:
         wait_ms = min(asked.max_wait_ms, _WAIT_MS_MAX)
         return Exclusive(DelayedFetch(job, wait_ms / 1000, has_news=read_pass.has_news).promise)
 
-    async def _answer_large_request(
+    async def _open_and_answer(
         self, request: Request, asked: FetchRequest, patience: Patience
     ) -> Reply:
         version, slices = request.version, request.connection.slices

@@ -309,7 +309,12 @@ def _find(asked: Any, image: ClusterImage) -> Topic:
         if topic is None:
             raise UnknownTopicId(f"no topic has the id {topic_id}")
         return topic
-    check_topic_name(name or "")
+    return find_topic(name or "", image)
+
+
+def find_topic(name: str, image: ClusterImage) -> Topic:
+    """Raises InvalidTopic, UnknownTopicOrPartition."""
+    check_topic_name(name)
     topic = image.topics.get(name)
     if topic is None:
         raise UnknownTopicOrPartition(f"topic {name!r} does not exist")

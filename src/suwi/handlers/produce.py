@@ -214,8 +214,10 @@ class Produce:
     def _must_wait(self, batches: list[Batch], version: int, transactional_id: str | None) -> bool:
         """Look up the partitions. Returns whether a batch must wait before its append."""
         for batch in batches:
-            partition = self._find(batch)
-            if partition is None:
+            try:
+                partition = batch.partition = self._partition(batch)
+            except BrokerError as error:
+                batch.problem = error
                 continue
             if partition.replica_log.ready_log is None and not _is_ready(batch, partition):
                 return True
