@@ -10,11 +10,12 @@ from typing import TypeAlias
 
 from simulation.checkers.facts import LogId, Rules
 from simulation.fault_plan import FaultPlan
-from suwi.log import checkpoints, names
+from suwi.log import names
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import NO_NODE
 from suwi.records.batch import HEADER_BYTES, batches
 from suwi.sim.cluster import DATA, SimNode
+from suwi.sim.disk import SimDisk
 from suwi.sim.faults import Fault, Operation
 
 _ERRORS: dict[Operation, tuple[int, ...]] = {
@@ -166,8 +167,7 @@ def _records_of_closed_segments(node: SimNode, log: LogId) -> list[tuple[str, in
     for partition in node.broker.replicas:
         if partition.partition != log.name or not partition.is_open:
             continue
-        path = f"{DATA}/{names.RECOVERY_POINTS}"
-        synced = (checkpoints.read_offsets(disk, path) or {}).get(log.name, 0)
+        synced = _recovery_points(disk).get((log.name.topic, str(log.name.partition)), 0)
         partition_log = partition.log_as_it_is
         for segment, following in pairwise(partition_log.segments(partition_log.start_offset)):
             if following.base_offset <= synced:
@@ -179,6 +179,16 @@ def _records_of_closed_segments(node: SimNode, log: LogId) -> list[tuple[str, in
                     and header.base_offset >= partition_log.start_offset
                 ]
     return found
+
+
+def _recovery_points(disk: SimDisk) -> dict[tuple[str, str], int]:
+    """As the file has them: the faults of the disk are for the broker."""
+    try:
+        content = bytes(disk.peek(f"{DATA}/{names.RECOVERY_POINTS}")).decode()
+    except FileNotFoundError:
+        return {}
+    rows = [line.split(" ") for line in content.splitlines()[2:]]
+    return {(topic, partition): int(offset) for topic, partition, offset in rows}
 
 
 def _fail_once(plan: FaultPlan, node: SimNode) -> Fault:
