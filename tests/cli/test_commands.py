@@ -131,7 +131,7 @@ def test_a_listener_that_closes_the_connection_may_require_sasl() -> None:
 def test_a_broker_starts_without_modules_that_only_some_requests_need() -> None:
     program = (
         "import sys\n"
-        "import suwi.cli.serve\n"
+        "import suwi.cli.broker_process\n"
         "rare = {'cramjam', 'kazoo', 'prometheus_client'}\n"
         "print(sorted(rare & set(sys.modules)))\n"
     )
