@@ -8,8 +8,10 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Call, Event
 from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.env.slices import Slices
 from suwi.handlers.leave_group import LeaveGroup
 from suwi.handlers.slices import SLICE_PARTITIONS
+from suwi.net.answers import Later
 from suwi.wire.versions import ApiKey
 from tests.group.driver import Driver
 from tests.handlers.requests import request, response_to
@@ -31,6 +33,13 @@ class CountingShard:
         for answered, response in event.replies:
             if answered is call:
                 call.resolve(response)
+
+
+class WaitingShard:
+    """Keeps a call until the test answers it."""
+
+    def submit(self, call: Call[Any]) -> None:
+        self.call = call
 
 
 class OneShard(CoordinatorRuntime[Any]):
@@ -73,6 +82,32 @@ def test_the_members_of_a_group_that_is_not_there_are_unknown() -> None:
     answer = leave(CountingShard(driver), [f"m{number}" for number in range(MEMBERS)])
     assert len(answer.members) == MEMBERS
     assert {each.error_code for each in answer.members} == {ErrorCode.unknown_member_id}
+
+
+def test_a_response_that_cannot_be_encoded_costs_this_request_alone() -> None:
+    """The exception must not reach the shard, which delivers the replies of others."""
+
+    class Broken(LeaveGroup):
+        def encode(self, request: Any, response: Any) -> Any:
+            if isinstance(response, ErrorCode):
+                return super().encode(request, response)
+            return self._in_slices()
+
+        def _in_slices(self) -> Slices[Any]:
+            yield from ()
+            raise ZeroDivisionError
+
+    shard = WaitingShard()
+
+    async def scenario() -> Any:
+        members = [{"member_id": "m", "group_instance_id": None, "reason": None}]
+        asked = request(ApiKey.LEAVE_GROUP, 5, {"group_id": "g", "members": members})
+        answer = Broken(OneShard(shard))(asked)
+        assert isinstance(answer, Later)
+        shard.call.resolve([ErrorCode.none])
+        return await response_to(asked, answer)
+
+    assert asyncio.run(scenario()).error_code is ErrorCode.unknown_server_error
 
 
 def test_an_error_of_the_coordinator_is_said_once() -> None:

@@ -89,11 +89,10 @@ class CoordinatorHandler(Generic[M, Response]):
     def _reply(self, request: Request, call: Call[M]) -> Reply | Sliced:
         """The reply, or the work that goes on in slices if it is large."""
         try:
-            reply = self.reply_to(request, call)
+            return begin(self.reply_to(request, call))
         except Exception as error:  # A bug, but of this reply alone: its shard goes on.
             call.error = error
-            reply = self.reply_to(request, call)
-        return reply if isinstance(reply, Reply) else begin(reply)
+            return begin(self.reply_to(request, call))
 
 
 def _nothing() -> None:

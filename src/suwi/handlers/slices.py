@@ -32,8 +32,10 @@ _Topic = TypeVar("_Topic", str, UUID)
 Sliced: TypeAlias = Slices[Reply]
 
 
-def begin(work: Sliced) -> Reply | Sliced:
+def begin(work: Reply | Sliced) -> Reply | Sliced:
     """Runs the first slice. The reply, if that completes it; otherwise the work."""
+    if isinstance(work, Reply):
+        return work
     try:
         next(work)
     except StopIteration as done:
