@@ -122,10 +122,13 @@ def test_a_damaged_batch_is_a_corrupt_message(client: RawClient, topic: str, nam
     assert client.produce(topic, batch_of(b"good")) == (ErrorCode.none, 0)
 
 
+@pytest.mark.parametrize("compression_type", ["producer", "zstd"])
 @pytest.mark.parametrize("bits", [5, 6, 7])
 def test_an_unknown_codec_is_an_unsupported_compression_type(
-    client: RawClient, topic: str, bits: int
+    client: RawClient, bits: int, compression_type: str
 ) -> None:
+    topic = unique_name("codec")
+    client.create_topic(topic, compression_type=compression_type)
     answer = client.produce(topic, with_attributes(bits))
     assert answer == (ErrorCode.unsupported_compression_type, -1)
 

@@ -21,7 +21,9 @@ def test_keys_without_an_effect_are_exactly_those_that_no_code_reads() -> None:
             model += path.read_text()
         else:
             code += path.read_text()
-    read = set(re.findall(r"\w+", code)) | set(re.findall(r"\b(?:self|broker)\.(\w+)", model))
+    read = set(re.findall(r"\w+", code)) | set(
+        re.findall(r"\b(?:self|broker|config)\.(\w+)", model)
+    )
     unread = {
         name for name, (attribute, _) in (BROKER_KEYS | TOPIC_KEYS).items() if attribute not in read
     }

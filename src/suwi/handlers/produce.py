@@ -669,9 +669,9 @@ def _takes_long(batch: Batch, partition: Partition) -> bool:
         return False
     try:
         header = read_header(batch.records)
+        return needs_records(rules, header) and takes_long(len(batch.records), header)
     except BrokerError:
         return False  # The append gets the same error and refuses the batch.
-    return needs_records(rules, header) and takes_long(len(batch.records), header)
 
 
 def _as_stored(
