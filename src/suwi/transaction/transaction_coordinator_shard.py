@@ -242,9 +242,8 @@ class TransactionCoordinatorShard:
                 error = ErrorCode.invalid_request
             else:
                 event.append(TransactionLogKey(transactional_id), new)
-                self._last_epochs.pop(
-                    transactional_id, None
-                )  # The client has received its last reply.
+                # The client has received its last reply.
+                self._last_epochs.pop(transactional_id, None)
         event.reply(_to_all(request, error))
 
     def _verify(
