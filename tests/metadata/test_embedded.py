@@ -347,7 +347,10 @@ def test_a_file_is_closed_when_opening_it_is_cancelled(tmp_path: Path, turns: in
             await asyncio.sleep(0)
         opening.cancel()
         (gone,) = await asyncio.gather(opening, return_exceptions=True)
-        assert isinstance(gone, asyncio.CancelledError)
+        if isinstance(gone, EmbeddedStore):
+            await gone.close()  # Its thread was faster than these turns of the loop.
+        else:
+            assert isinstance(gone, asyncio.CancelledError)
         async with asyncio.timeout(30):
             while True:
                 try:
