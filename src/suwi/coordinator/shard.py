@@ -64,8 +64,6 @@ _Later: TypeAlias = deque[tuple[Callable[[Call[M]], Slices[None]], Call[M]]]
 
 
 class Shard(ShardReplica[M]):
-    """Size: decisions, appends and replies change the same state and must be read together."""
-
     def __init__(self, partition: Partition, context: ShardContext[M]) -> None:
         super().__init__(partition, context)
         self._timers = Timers(self._expire)

@@ -45,9 +45,6 @@ class Unhandled(SimError):
 
 
 class SimLoop(asyncio.AbstractEventLoop):
-    """Size: asyncio's event loop is one interface with many methods. The ready queue, tasks,
-    network, servers and the trace are classes of their own."""
-
     def __init__(
         self,
         random: SimRandom | None = None,
