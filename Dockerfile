@@ -17,7 +17,7 @@ RUN python -m build --wheel --no-isolation --outdir /wheels
 FROM python:3.13-slim
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     --mount=type=bind,source=requirements.lock,target=/requirements.lock \
-    pip install --no-cache-dir --constraint /requirements.lock /wheels/*.whl
+    pip install --no-cache-dir --constraint /requirements.lock "$(ls /wheels/*.whl)[oauth]"
 RUN useradd --system --uid 9092 --no-create-home suwi \
     && install -d -o suwi -g suwi /var/lib/suwi
 USER suwi

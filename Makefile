@@ -25,13 +25,16 @@ check: setup ## format, lint, types, import layers, task owners, sizes
 format: setup ## let ruff format the code and order its imports
 	@$(BIN)/ruff check --quiet --select I --fix . && $(BIN)/ruff format .
 
-# Four at a time on two cores: tests wait for brokers, clients and time limits more than they compute.
+# Six at a time on two cores: tests wait for brokers, clients and time limits as long as they compute.
 test: setup ## the tests, several at a time, then those of Spark; HYPOTHESIS_PROFILE=thorough for many more examples
-	@$(BIN)/python -m pytest -n 4 --dist worksteal --ignore=tests/spark -m "not slow"
+	@$(BIN)/python -m pytest -n 6 --dist worksteal --ignore=tests/spark --ignore=tests/browser -m "not slow"
 	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/spark -m "not slow"
 
+test-browser: setup ## the console in a real browser: Debian's chromium, or CHROMIUM=/path/to/it; skipped without
+	@tools/test_browser.sh
+
 test-long: setup ## the slow tests: many seeds, mutants, the demo, kills around Spark
-	@$(BIN)/python -m pytest -n 2 --ignore=tests/spark -m slow
+	@$(BIN)/python -m pytest -n 2 --ignore=tests/spark --ignore=tests/browser -m slow
 	@$(BIN)/python -m pytest tests/spark -m slow
 
 test-newest: ## the tests without Spark with the newest installed Python, in .venv-newest; NEWEST=/path/to/python
@@ -49,6 +52,9 @@ demo: setup ## three brokers, Spark, a lake table, and a broker killed in the mi
 
 tour: setup ## one broker in detail: its files, a crash, a recovery
 	@$(BIN)/python demo/tour.py
+
+lab: setup ## play all scenarios of the lab and write them as a web site to build/lab
+	@$(BIN)/suwi lab export build/lab
 
 fuzz: setup ## hostile peers against a broker; options SECONDS=600 SEED=7
 	@$(BIN)/python -m fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
@@ -78,9 +84,10 @@ bench: setup ## measure against Apache Kafka; ONLY=stalls QUICK=1, ONLY=race AGA
 compat: setup ## Apache Kafka's own tools and classes (needs Java and Maven) against Suwi
 	@$(BIN)/python -m pytest compat --timeout=600
 
-docs: setup ## regenerate the tables of keys and options in docs/
+docs: setup ## regenerate the tables of keys and options in docs/, and the types in console/src/api.ts
 	@$(BIN)/python tools/config_docs.py
 	@$(BIN)/python tools/spark_docs.py
+	@$(BIN)/python tools/console_types.py
 
 lock: ## regenerate requirements.lock from the ranges in pyproject.toml
 	@tools/lock.sh

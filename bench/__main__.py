@@ -12,9 +12,11 @@ from bench import overview, report, versions
 from bench.base_env import ROOT, base_python
 from bench.homes import why_no_kafka
 from bench.jobs import (
+    access,
     cluster_failover,
     cluster_load,
     cluster_size,
+    console,
     fairness,
     groups,
     java,
@@ -30,7 +32,15 @@ from bench.jobs import (
 )
 from bench.loop_pages import FAIRNESS_PAGE, STALLS
 from bench.measure import Figure
-from bench.pages import BROKER, CLUSTER_PAGE, GROUPS_PAGE, TRANSACTIONS_PAGE, Page
+from bench.pages import (
+    ACCESS_PAGE,
+    BROKER,
+    CLUSTER_PAGE,
+    CONSOLE_PAGE,
+    GROUPS_PAGE,
+    TRANSACTIONS_PAGE,
+    Page,
+)
 from bench.plan import FULL, QUICK, VERSIONS, Plan
 from bench.rig import Rig, rig
 from bench.servers import KAFKA, SUWI
@@ -55,6 +65,8 @@ PAGES: dict[str, tuple[Page, Sequence[Callable[[Plan, tuple[str, ...]], list[Fig
     "fairness": (FAIRNESS_PAGE, [fairness.measure]),
     "groups": (GROUPS_PAGE, [groups.measure]),
     "transactions": (TRANSACTIONS_PAGE, [transactions.measure]),
+    "console": (CONSOLE_PAGE, [console.measure]),
+    "access": (ACCESS_PAGE, [access.measure]),
     "cluster": (
         CLUSTER_PAGE,
         [
@@ -68,7 +80,8 @@ PAGES: dict[str, tuple[Page, Sequence[Callable[[Plan, tuple[str, ...]], list[Fig
 }
 MINUTES = """\
 Minutes of a full run on two idle cores (of a quick one): transactions 25 (3), cluster 40 (6),
-spark 8 (3). What takes much longer has fewer repetitions, so that none takes more than about 80.
+console 5 (1), access 3 (1), spark 8 (3). What takes much longer has fewer repetitions, so that none
+takes more than about 80.
 """
 # Jobs in which two versions of Suwi are compared.
 RACE = "race"

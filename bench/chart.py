@@ -28,7 +28,7 @@ def draw(path: Path, sections: Iterable[tuple[str, Sequence[Bar]]]) -> None:
     """A bar ends at the median of its figures, and each of them is a dot."""
     found = [(title, bars) for title, bars in sections if bars]
     ends = [times for _, bars in found for bar in bars for times in bar.times]
-    low, high = min(0.5, *ends) / 1.1, max(2, *ends) * 1.1
+    low, high = min([0.5, *ends]) / 1.1, max([2, *ends]) * 1.1
 
     def x(times: float) -> float:
         return _LEFT + math.log(times / low) / math.log(high / low) * (_RIGHT - _LEFT)

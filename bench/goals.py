@@ -81,8 +81,18 @@ TRANSACTIONS_SINGLE = _at_least("transactions of one record, 50 producers", 1.0)
 # Spark.
 SPARK_SOURCE = _at_least("read a topic, 100 B, one core", 2, "× the connector")
 SPARK_SINK = _at_least("topic to Delta table", 300_000, "rows/s")
+SPARK_ICEBERG = _at_least("topic to Iceberg table", 0.8, "× the Delta table")
 SPARK_FLOOR = _at_most("micro-batch at least", 500, "ms")
 SPARK_TABLE = _at_least("read a table", 0.8, "× the Parquet source")
+
+# The console beside one broker.
+CONSOLE_COST = _at_most("broker CPU, three pages of the console open", 5, "%")
+LIVE_COST = _at_most("broker CPU, one partition watched", 3, "%")
+CONSOLE_COLD = _at_most("first read of a page, 10,000 partitions", 3, "s")
+CONSOLE_WARM = _at_most("later reads of a page, 10,000 partitions", 1, "s")
+
+# Access rules and quotas.
+ACCESS_COST = _at_most("broker CPU of a request, 10,000 access rules and quotas", 3, "%")
 
 
 def wanted_by_name() -> dict[str, str]:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 from bench import goals
 from bench.jobs import (
+    access,
     cluster_failover,
     cluster_load,
     cluster_size,
+    console,
     groups,
     java,
     latency,
@@ -21,7 +23,7 @@ from bench.jobs import (
 )
 from bench.lines import Line, Lines, Row, rows_of, table
 from bench.measure import Figure
-from bench.plan import CLUSTER, FULL, GROUPS, KIB, MIB, QUICK, TRANSACTIONS, ClusterPlan
+from bench.plan import CLUSTER, CONSOLE, FULL, GROUPS, KIB, MIB, QUICK, TRANSACTIONS, ClusterPlan
 from bench.report import Results, figure_tables, read, setting, write_json
 
 _TEXTS = Path(__file__).parent
@@ -189,7 +191,39 @@ def _sized_cluster_lines(plan: ClusterPlan) -> Iterable[Line]:
     yield Line(text, job, "create_s", "s", goals.CREATE_PARTITIONS)
 
 
+# -- the console -------------------------------------------------------------------------------
+
+
+def _console_lines() -> Iterable[Line]:
+    goal = goals.CONSOLE_COST
+    yield Line(f"{goal.text}: more", console.COST_JOB, "more_percent", "%", goal)
+    live = goals.LIVE_COST
+    yield Line(f"{live.text}: more", console.COST_JOB, "live_more_percent", "%", live)
+    for name, text in (("alone", "without it"), ("watched", "with it"), ("live", "live")):
+        yield Line(f"broker CPU {text}", console.COST_JOB, f"{name}_cpu_percent", "%")
+        yield Line(f"produced {text}", console.COST_JOB, f"{name}_records_per_s", "records/s")
+    for plan in CONSOLE.values():
+        job = console.pages_job(plan.partitions)
+        for page in console.PAGES:
+            for when, goal in (("cold", goals.CONSOLE_COLD), ("warm", goals.CONSOLE_WARM)):
+                text = f"{page}, {plan.partitions:,} partitions, {when}"
+                yield Line(text, job, f"{page}_{when}_s", "s", goal)
+
+
+# -- access rules and quotas -------------------------------------------------------------------
+
+
+def _access_lines() -> Iterable[Line]:
+    for work, unit in access.WORKS.items():
+        more = f"{work}: {goals.ACCESS_COST.text}: more"
+        yield Line(more, access.JOB, f"{work}_more_percent", "%", goals.ACCESS_COST)
+        for name, text in (("open", "without them"), ("guarded", "with them")):
+            yield Line(f"{work} {text}", access.JOB, f"{work}_{name}_us", unit)
+
+
 BROKER = line_page("results", "One broker", _broker_lines, has_details=True)
 GROUPS_PAGE = line_page("groups", "Consumer groups", _group_lines)
 TRANSACTIONS_PAGE = line_page("transactions", "Transactions", _transaction_lines)
 CLUSTER_PAGE = line_page("cluster", "A cluster of processes", _cluster_lines)
+CONSOLE_PAGE = line_page("console", "The console", _console_lines)
+ACCESS_PAGE = line_page("access", "Access rules and quotas", _access_lines)

@@ -134,6 +134,42 @@ FAIRNESS = _full_and_quick(
 
 
 @dataclass(frozen=True)
+class ConsolePlan:
+    repetitions: int
+    section_s: float
+    records_per_s: int
+    partitions: int
+    page_repetitions: int
+
+
+CONSOLE = _full_and_quick(
+    ConsolePlan,
+    repetitions=(5, 1),
+    section_s=(12, 4),
+    records_per_s=(50_000, 50_000),
+    partitions=(10_000, 1_000),
+    page_repetitions=(3, 1),
+)
+
+
+@dataclass(frozen=True)
+class AccessPlan:
+    repetitions: int
+    requests: int
+    fetches: int
+    records: int  # of librdkafka
+
+
+ACCESS = _full_and_quick(
+    AccessPlan,
+    repetitions=(11, 1),
+    requests=(24_000, 3_000),
+    fetches=(2_000, 200),
+    records=(300_000, 30_000),
+)
+
+
+@dataclass(frozen=True)
 class GroupsPlan:
     members: int
     heartbeat_s: float

@@ -22,16 +22,18 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
-    parser.add_argument("--sink", choices=("table", "topic"), default="table")
+    parser.add_argument("--sink", choices=("table", "topic", "outputs"), default="table")
     arguments = parser.parse_args()
     for needed in ("pyspark", "deltalake"):
         if importlib.util.find_spec(needed) is None:
             print(f"{needed} is missing: pip install -e '.[spark]'", file=sys.stderr)
             return 2
+    from chaos.outputs import OutputsRun
     from chaos.run import Plan, Run
     from chaos.topic_sink import TopicRun
 
-    kind, works = (TopicRun, ()) if arguments.sink == "topic" else (Run, UPKEEP)
+    kinds = {"table": Run, "topic": TopicRun, "outputs": OutputsRun}
+    kind, works = kinds[arguments.sink], () if arguments.sink == "topic" else UPKEEP
     seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
     with tempfile.TemporaryDirectory(prefix="suwi-chaos-") as directory:
         home = Path(directory)

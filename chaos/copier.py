@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -103,9 +103,15 @@ class About(NamedTuple):
     group: str
     source: str
     target: str
+    security: Mapping[str, str] = {}
+    """Settings of librdkafka, to log in."""
 
 
 class Librdkafka:
+    """If a seek meets the answer to a ListOffsets that is on its way, its consumer begins half a
+    second later at the start again (2.16.1, `rd_kafka_toppar_handle_Offset` of an outdated answer):
+    hence `_read_on`."""
+
     def __init__(self, about: About) -> None:
         from confluent_kafka import Consumer
 
@@ -119,13 +125,18 @@ class Librdkafka:
                 "isolation.level": "read_committed",
                 "session.timeout.ms": _SESSION_MS,
                 "heartbeat.interval.ms": _HEARTBEAT_MS,
+                **about.security,
             }
         )
         self._group: Any = None
+        self._read_on: dict[int, int] = {}
+        """By partition of the source what this copier's seeks and commits since it was assigned
+        say: records before it are not wanted again."""
         self._consumer.subscribe([about.source], on_assign=self._assigned)
         self._producer: Any = None
 
     def _assigned(self, _consumer: object, _assigned: object) -> None:
+        self._read_on.clear()
         # Not later: who is expelled unawares would commit with a generation that is not fenced.
         self._group = self._consumer.consumer_group_metadata()
 
@@ -138,6 +149,7 @@ class Librdkafka:
                 "bootstrap.servers": self._about.servers,
                 "transactional.id": self._about.transactional_id,
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                **self._about.security,
             }
         )
         self._until_not_retriable(lambda: producer.init_transactions(30))
@@ -158,7 +170,8 @@ class Librdkafka:
         if self._producer is None:
             self._new_producer()
         messages = self._consumer.consume(_RECORDS_MAX, _POLL_S)
-        return [Record(m.partition(), m.offset(), m.value()) for m in messages if not m.error()]
+        records = [Record(m.partition(), m.offset(), m.value()) for m in messages if not m.error()]
+        return [each for each in records if each.offset >= self._read_on.get(each.partition, 0)]
 
     async def copy(self, batch: Batch) -> None:
         from confluent_kafka import TopicPartition
@@ -176,6 +189,7 @@ class Librdkafka:
             self._rewind()
         else:
             self._until_not_retriable(producer.commit_transaction)
+            self._read_on.update(batch.offsets)
 
     async def recover(self) -> None:
         from confluent_kafka import KafkaException
@@ -188,14 +202,12 @@ class Librdkafka:
         self._rewind()
 
     def _rewind(self) -> None:
-        from confluent_kafka import OFFSET_BEGINNING
-
         for each in self._consumer.committed(self._consumer.assignment(), timeout=30):
             if each.error is not None:
                 raise RuntimeError(str(each.error))
-            if each.offset < 0:
-                each.offset = OFFSET_BEGINNING
+            each.offset = max(each.offset, 0)
             self._consumer.seek(each)
+            self._read_on[each.partition] = each.offset
 
 
 @contextmanager

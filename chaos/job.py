@@ -57,7 +57,7 @@ def _parse() -> argparse.Namespace:
         "--rows", type=int, required=True, help="of a micro-batch, at most (not with PySpark 4.1)"
     )
     parser.add_argument("--table")
-    parser.add_argument("--output", help="a topic, instead of a table")
+    parser.add_argument("--output", help="a topic, instead of a table, or beside it")
     parser.add_argument("--min-partitions", default="1")
     parser.add_argument("--tasks", type=int, default=3)
     parser.add_argument("--adaptive", type=json.loads, default=True)
@@ -68,7 +68,7 @@ def _parse() -> argparse.Namespace:
 def _start(spark, arguments, pipeline):  # type: ignore[no-untyped-def]
     from pyspark.sql import functions as F  # noqa: N812
 
-    from suwi.spark import to_delta, to_topic
+    from suwi.spark import delta_output, to_delta, to_outputs, to_topic, topic_output
     from suwi.spark.releases import HAS_ADMISSION_CONTROL
 
     source = (
@@ -96,6 +96,20 @@ def _start(spark, arguments, pipeline):  # type: ignore[no-untyped-def]
         return to_delta(rows, arguments.table, partition_by=["pipeline"], **query)
     # By chance: a batch that is run again has other rows in each task.
     value = F.to_json(F.struct(*rows.columns)).alias("value")
+    if arguments.table is not None:
+        columns = ", ".join(rows.columns)
+        topic = topic_output(
+            arguments.servers,
+            arguments.output,
+            when="chance >= 0.5",
+            select=f"to_json(struct({columns})) AS value",
+            options={"transactionalIdPrefix": f"chaos-{pipeline}"},
+        )
+        table = delta_output(
+            arguments.table, when="chance < 0.5", select=columns, partition_by=["pipeline"]
+        )
+        spread = rows.repartition(arguments.tasks, F.rand()).withColumn("chance", F.rand())
+        return to_outputs(spread, {"table": table, "topic": topic}, **query)
     return to_topic(
         rows.repartition(arguments.tasks, F.rand()).select(value),
         arguments.servers,

@@ -308,11 +308,19 @@ class Run:
         raise AssertionError(f"the pipelines did not finish: see {self._log}")
 
     def _compare_with_topic(self, sent: Sequence[int]) -> Verdict:
+        rows = self._rows()
         topic = read_topic(self._brokers.servers, TOPIC, self._plan.partitions)
+        return compare(sent, topic, rows, self._plan.pipelines)
+
+    def _rows(self) -> list[Row]:
+        """What stands in the output."""
+        return self._rows_of_table()
+
+    def _rows_of_table(self) -> list[Row]:
         table = self._open_table()
         self.report.commits = table.version()
         columns = table.to_pyarrow_table().to_pydict()
-        rows = [
+        return [
             Row(pipeline, (partition, offset), number)
             for pipeline, partition, offset, number in zip(
                 columns["pipeline"],
@@ -322,7 +330,6 @@ class Run:
                 strict=True,
             )
         ]
-        return compare(sent, topic, rows, self._plan.pipelines)
 
     def _open_table(self) -> DeltaTable:
         try:

@@ -24,6 +24,7 @@ def test_kafka_features_describes_downgrades_and_upgrades(suwi: BrokerProcess) -
     assert levels(suwi) == {
         "group.version": ("0", "1", "1"),
         "transaction.version": ("0", "2", "2"),
+        "suwi.acl.version": ("0", "1", "0"),
     }
     feature = ("--feature", "transaction.version=1")
     assert "can be downgraded to 1" in kafka(suwi, FEATURES, "downgrade", *feature, "--dry-run")

@@ -13,8 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat.kafka import KafkaServer, Unavailable, free_port, run_java
 from compat.spark_connector import connector_jars
-from suwi.spark.option_kinds import Use
-from suwi.spark.option_table import KAFKA, find
+from suwi.spark.option_table import KAFKA, Use, find
 from tests.broker_process import SOURCE, BrokerProcess, unique_name
 
 if TYPE_CHECKING:

@@ -184,14 +184,23 @@ def test_producer_performance_tool(suwi: BrokerProcess, topic: str) -> None:
     assert f"{topic}:0:20000" in kafka(suwi, OFFSETS, "--topic", topic)
 
 
-def test_kafka_configs_is_told_that_there_are_no_quotas(suwi: BrokerProcess) -> None:
-    """As docs/unsupported.md says; if this fails, quotas are served, and the page must change."""
-    words = "The node does not support DESCRIBE_CLIENT_QUOTAS"
-    with pytest.raises(ToolFailed, match=words):
-        kafka(suwi, CONFIGS, "--describe", "--entity-type", "users")
-    limit = ("--add-config", "producer_byte_rate=1000")
-    with pytest.raises(ToolFailed, match=words):
-        kafka(suwi, CONFIGS, "--alter", "--entity-type", "users", "--entity-name", "bob", *limit)
+@pytest.mark.parametrize(
+    ("kind", "name", "quota"),
+    [
+        ("users", "bob", "producer_byte_rate=1000000.0"),
+        ("clients", "app", "request_percentage=50.0"),
+        ("ips", "10.0.0.1", "connection_creation_rate=100.0"),
+    ],
+)
+def test_kafka_configs_sets_and_removes_quotas(
+    suwi: BrokerProcess, kind: str, name: str, quota: str
+) -> None:
+    key, _, value = quota.partition("=")
+    entity = ("--entity-type", kind, "--entity-name", name)
+    kafka(suwi, CONFIGS, "--alter", *entity, "--add-config", f"{key}={value.removesuffix('.0')}")
+    assert quota in kafka(suwi, CONFIGS, "--describe", *entity)
+    kafka(suwi, CONFIGS, "--alter", *entity, "--delete-config", key)
+    assert quota not in kafka(suwi, CONFIGS, "--describe", *entity)
 
 
 def test_transactions_tool_describes_producers(suwi: BrokerProcess, topic: str) -> None:

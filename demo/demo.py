@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from console_process import open_console
 from lake import Pipeline, read_ids
 from orders import Orders
 from stage import CheckFailed, Stage
@@ -27,6 +28,7 @@ SEND_S = 20
 """How long sending takes at least, so that many records are in flight when a broker is killed."""
 PATIENCE_S = 300
 HERE = Path(__file__).parent
+OFFSETS = "__consumer_offsets"
 
 
 class Demo:
@@ -49,7 +51,8 @@ class Demo:
                 pipeline.kill()
                 orders.stop()
             self.compare(cluster)
-        self.look_ahead()
+            self.look_ahead()
+            self.look_around(cluster)
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -96,6 +99,9 @@ class Demo:
 
     def kill_a_leader(self, cluster: Cluster, orders: Orders) -> None:
         stage = self.stage
+        # Spark commits its progress to a consumer group. The first commit creates the topic of all
+        # groups, on three brokers: not while one of them is away.
+        cluster.wait_leader(OFFSETS, timeout_s=PATIENCE_S)
         victim = cluster.wait_leader(TOPIC, 0)
         stage.act(f"Broker {victim} is killed")
         orders.go_on()
@@ -204,6 +210,21 @@ class Demo:
         )
         took_s = time.monotonic() - self.began_s
         stage.say(f"{stage.checks} checks passed in {took_s:.0f} s.")
+
+    def look_around(self, cluster: Cluster) -> None:
+        """The console on this cluster, until Enter; without a terminal there is nobody to look."""
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            return
+        stage = self.stage
+        stage.act("Look around")
+        with open_console(cluster.bootstrap_servers) as address:
+            if address is None:
+                stage.say("The pages of the console are not built; see `make setup`.")
+                return
+            stage.say("The cluster still runs. The console shows it in a web browser:")
+            stage.quote([address])
+            stage.say("Press Enter to stop.")
+            input()
 
     # -- helpers ---------------------------------------------------------------------------------
 

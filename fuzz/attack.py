@@ -23,7 +23,7 @@ _SENTINEL_ID: Final = 0x7EAD_BEEF
 _SENTINEL: Final = frame(ApiKey.API_VERSIONS, 0, _SENTINEL_ID, b"")
 # A frame announced longer than it is swallows the honest request: then no response is correct.
 _OPEN_OUTCOME_S: Final = 0.2
-_ANSWER_S: Final = 30.0
+_ANSWER_S: Final = 120.0
 _SLOW_ANSWER_S: Final = 300.0
 _ABANDONED_MAX: Final = 20
 _RESET: Final = struct.pack("ii", 1, 0)

@@ -104,7 +104,7 @@ class _Sampler:
         if any(field.name in ("topic_id", "partitions") for field in described.fields):
             self.topic = self._topic()
         values = {field.name: self._field(field) for field in described.all_fields()}
-        if "value" in values:  # a setting
+        if {"name", "value"} <= values.keys():  # a setting
             values["name"] = self.chance.choice(_CONFIG_KEYS)
         return values
 
@@ -126,7 +126,8 @@ class _Sampler:
         if field.structure is not None:
             return self.structure(field.structure)
         hint = _HINTS.get(field.name)
-        if hint is not None and chance.random() < 0.9:
+        # The `value` of a quota is a number, that of a setting a text.
+        if hint is not None and field.kafka_type != "float64" and chance.random() < 0.9:
             return hint(self)
         match field.kafka_type:
             case "bool":

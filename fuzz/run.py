@@ -26,7 +26,7 @@ from suwi.wire.versions import ApiKey
 _WATCH_S: Final = 0.25
 _HEALTH_S: Final = 0.5
 _JANITOR_S: Final = 2.0
-_UNANSWERED_S_MAX: Final = 20.0
+_UNANSWERED_S_MAX: Final = 60.0
 """A health request must be answered within this time: long, because the machine may be busy."""
 _FINDINGS_MAX: Final = 10
 _METADATA_VERSION: Final = 12
@@ -78,8 +78,8 @@ class Run:
 
     # -- the two entry points
 
-    async def fuzz(self, seconds: float) -> Report:
-        return await self._attacked(self._attack_for(seconds))
+    async def fuzz(self, seconds: float, cases_min: int = 0) -> Report:
+        return await self._attacked(self._attack_for(seconds, cases_min))
 
     async def replay(self, numbers: Iterable[int]) -> Report:
         return await self._attacked(self._send_only(list(numbers)))
@@ -117,12 +117,17 @@ class Run:
 
     # -- while
 
-    async def _attack_for(self, seconds: float) -> None:
+    async def _attack_for(self, seconds: float, cases_min: int) -> None:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
 
+        def goes_on() -> bool:
+            is_enough = sum(attacker.sent for attacker in self._attackers) >= cases_min
+            is_over = is_enough and loop.time() >= began_s + seconds
+            return not is_over and not self._over.is_set()
+
         async def attack(attacker: Attacker) -> None:
-            while loop.time() < began_s + seconds and not self._over.is_set():
+            while goes_on():
                 await attacker.run(make_case(self.seed, next(self._numbers), self._world))
 
         await asyncio.gather(*(attack(attacker) for attacker in self._attackers))

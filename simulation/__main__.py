@@ -3,6 +3,9 @@
     python -m simulation --seeds 200            seeds 0 to 199
     python -m simulation --minutes 60 --jobs 2  as many as fit into an hour, on two cores
     python -m simulation --seed 4711            one run; if it fails, with its faults
+    python -m simulation --seed 4711 --record run.jsonl   the same, as a recording of the lab
+    python -m simulation --seed 4 --mutant NAME --record run.jsonl --beside right.jsonl
+                                                a known bug, and the same run without it
     python -m simulation --mutants              how many seeds it takes to catch each known bug
     python -m simulation --seeds 2000 --pairs docs/simulation.md   which mechanisms met, as a table
 
@@ -15,14 +18,15 @@ import logging
 import multiprocessing
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count, islice
 from pathlib import Path  # noqa: TID251 - a page of the documentation
 from typing import Any
 
 from simulation.one_seed import MUTANTS, Failure, try_seed
 from simulation.pair_table import PairTable
-from simulation.scenario import Run
+from simulation.seeded_run import Run
+from suwi.lab.events import Recording, write
 
 _CHUNK = 4
 _MUTANT_SEEDS_MAX = 2000
@@ -52,18 +56,39 @@ def _parser() -> argparse.ArgumentParser:
         "--keep-going", action="store_true", help="do not stop at the first failure"
     )
     parser.add_argument("--trace", action="store_true", help="with --seed: also what brokers log")
+    parser.add_argument("--record", type=Path, help="with --seed: a file for what happens in it")
+    parser.add_argument(
+        "--beside", type=Path, help="with --mutant, --record: a file for the run without the bug"
+    )
     return parser
 
 
 def _run_one(options: argparse.Namespace) -> int:
     if options.trace:
         logging.basicConfig(level=logging.DEBUG, format="%(levelname)s %(name)s %(message)s")
-    failure = try_seed(options.seed, options.mutant, options.trouble)
+    record = _writer_to(options.record) if options.record is not None else None
+    if options.beside is not None:
+        right = _writer_to(options.beside)
+        try_seed(options.seed, options.mutant, options.trouble, right, is_planted=False)
+    failure = try_seed(options.seed, options.mutant, options.trouble, record)
     if isinstance(failure, Failure):
-        _say(failure.text)
+        if options.record is None:
+            _report(failure, options)
+        else:
+            files = " ".join(str(file) for file in (options.record, options.beside) if file)
+            _say(f"{failure.text}to see it: suwi lab show {options.record}")
+            _say(f"in a browser: suwi lab serve {files} --open")
         return 1
     _say(str(failure))
     return 0
+
+
+def _writer_to(path: Path) -> Callable[[Recording], None]:
+    def record(recording: Recording) -> None:
+        with path.open("w", encoding="utf-8") as file:
+            file.writelines(write(recording))
+
+    return record
 
 
 def _run_many(options: argparse.Namespace) -> int:
@@ -133,6 +158,11 @@ def _report(failure: Failure, options: argparse.Namespace) -> None:
     again += f" --mutant {options.mutant}" if options.mutant else ""
     again += f" --trouble {options.trouble:g}" if options.trouble else ""
     _say(f"seed {failure.seed} failed; again: python -m simulation {again}")
+    record = f"python -m simulation {again} --record run.jsonl"
+    _say(f"to see it: {record}; suwi lab show run.jsonl")
+    beside = " --beside right.jsonl" if options.mutant else ""
+    files = "run.jsonl right.jsonl" if options.mutant else "run.jsonl"
+    _say(f"in a browser: {record}{beside}; suwi lab serve {files} --open")
 
 
 def _summary(runs: list[Run], failures: list[Failure], began_s: float) -> str:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from simulation.checkers.facts import Broken
 from suwi.handlers import delete_records
 from suwi.model.errors import BrokerError
 from suwi.replica.partition import Partition
+from suwi.sim.checkers.facts import Broken
 from suwi.sim.cluster import SimCluster
 from suwi.sim.incarnation import Incarnation, current
 

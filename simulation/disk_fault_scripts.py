@@ -8,12 +8,12 @@ import errno
 from itertools import pairwise
 from typing import TypeAlias
 
-from simulation.checkers.facts import LogId, Rules
 from simulation.fault_plan import FaultPlan
 from suwi.log import names
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import NO_NODE
 from suwi.records.batch import HEADER_BYTES, batches
+from suwi.sim.checkers.facts import LogId, Rules
 from suwi.sim.cluster import DATA, SimNode
 from suwi.sim.disk import SimDisk
 from suwi.sim.faults import Fault, Operation

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from simulation.invariant_monitor import InvariantMonitor
 from simulation.task_failures import UNITS, TaskFaults
 from suwi.metadata.memory import Faults
 from suwi.model.ids import NO_NODE, NodeId
 from suwi.sim.cluster import SimCluster, SimNode
+from suwi.sim.invariant_monitor import InvariantMonitor
 from suwi.sim.random import SimRandom
 
 FAIL_TASK = "fail task"

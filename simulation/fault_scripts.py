@@ -7,11 +7,11 @@ faults like the others (`fault_kinds`).
 import errno
 from collections.abc import Callable
 
-from simulation.checkers.facts import LogId
 from simulation.fault_plan import FaultPlan
 from simulation.topic_churn import CHURNED
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import NO_NODE, NodeId, TopicPartition
+from suwi.sim.checkers.facts import LogId
 from suwi.sim.cluster import DATA, SimNode
 from suwi.sim.faults import Operation
 

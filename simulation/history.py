@@ -6,7 +6,7 @@ This module does not depend on whether the clients are simulated, real, or ours.
 Invariant: no value is sent twice, so that a value that is read identifies its write.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -35,15 +35,24 @@ class Write:
     outcome: Outcome = Outcome.UNKNOWN
     offset: int | None = None
     """The offset in the acknowledgement; None if it had none."""
+    on_outcome: "Callable[[Write], None] | None" = None
 
     def acked(self, offset: int | None = None) -> None:
         assert self.outcome is Outcome.UNKNOWN
         self.outcome, self.offset = Outcome.DONE, offset
+        if self.on_outcome is not None:
+            self.on_outcome(self)
 
     def refused(self) -> None:
         """A response says that it is not stored, and it will not be sent again."""
         assert self.outcome is Outcome.UNKNOWN
         self.outcome = Outcome.NOT_DONE
+        if self.on_outcome is not None:
+            self.on_outcome(self)
+
+    @property
+    def is_acked(self) -> bool:
+        return self.outcome is Outcome.DONE
 
     @property
     def is_promised(self) -> bool:
@@ -139,6 +148,8 @@ class History:
     """The offset of each partition below which a client has requested the deletion of records."""
     replicas_move: bool = False
     """Reassignments replace replicas by new ones, which copy what is not deleted."""
+    on_send: Callable[[Write], None] | None = None
+    """Called with each write; it may set the write's `on_outcome`."""
 
     def send(
         self,
@@ -155,6 +166,8 @@ class History:
         assert transaction is None or transaction in self.transactions
         write = Write(writer, partition, value, acks, idempotent, transaction)
         self.writes[value] = write
+        if self.on_send is not None:
+            self.on_send(write)
         return write
 
     def begin(self, transaction: str) -> None:

@@ -12,7 +12,6 @@ from itertools import combinations
 from typing import Any
 from unittest.mock import patch
 
-from simulation.checkers.facts import Batch, Checker, Replica, Rules, StateChange, World
 from simulation.mechanism_clients import EXPIRING_GROUP
 from simulation.mechanisms import MECHANISMS
 from simulation.pipelined import PipelinedWriter
@@ -28,6 +27,7 @@ from suwi.model.errors import KafkaStorageError, NotEnoughReplicas
 from suwi.model.ids import NO_NODE, NodeId
 from suwi.replica.partition import Partition
 from suwi.replica.replication_quota import ReplicationQuota
+from suwi.sim.checkers.facts import Batch, Checker, Replica, Rules, StateChange, World
 from suwi.sim.cluster import SimCluster, SimNode
 from suwi.transaction.transaction_coordinator_shard import TransactionCoordinatorShard
 

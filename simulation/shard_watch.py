@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-from simulation.checkers.facts import Broken
 from simulation.shard_log import LogRecord, compacted, read, replay
 from simulation.shard_states import broken_timer, difference
 from suwi.coordinator.shard import Shard
 from suwi.coordinator.shard_replica import Status
+from suwi.sim.checkers.facts import Broken
 from suwi.sim.cluster import SimCluster, SimNode
 from suwi.transaction.transaction_coordinator_shard import TransactionCoordinatorShard
 from suwi.transaction.transaction_metadata import AT_REST

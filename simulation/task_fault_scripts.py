@@ -2,10 +2,12 @@
 
 import asyncio
 
-from simulation.checkers import Broken
 from simulation.fault_plan import FaultPlan
 from simulation.task_failures import FLUSH, UNITS, Unit
 from suwi.broker.broker import Broker
+from suwi.model.ids import TopicPartition
+from suwi.replica.log_cleaner import Uncleanable
+from suwi.sim.checkers import Broken
 from suwi.sim.cluster import SimNode
 
 _STRIKES_WITHIN_S = 5.0
@@ -65,21 +67,22 @@ class _Expected:
         self._node = node
         self._broker = broker
         self._ended = len(node.failures)
-        self._counted = self._count()
+        self._counted = broker.tasks.failures[name]
+        self._uncleanable = self._uncleanable_logs()
         self._failed = set(broker.replicas.failed)
 
-    def _count(self) -> int:
-        # A partition that cannot be compacted has its own counter.
-        uncleanable = (
-            len(self._broker.log_manager.log_cleaner.uncleanable)
-            if self._name == "log cleaner"
-            else 0
-        )
-        return self._broker.tasks.failures[self._name] + uncleanable
+    def _uncleanable_logs(self) -> dict[TopicPartition, Uncleanable]:
+        """Partitions that cannot be compacted, which are not failures of the task. One may take the
+        place of an earlier one of the same partition, after which its log has changed."""
+        if self._name != "log cleaner":
+            return {}
+        return dict(self._broker.log_manager.log_cleaner.uncleanable)
 
     def is_seen(self) -> bool:
         ended = [failure.task for failure in self._node.failures[self._ended :]]
-        is_counted = self._count() > self._counted
+        is_counted = self._broker.tasks.failures[self._name] > self._counted or any(
+            self._uncleanable.get(tp) != found for tp, found in self._uncleanable_logs().items()
+        )
         match UNITS[self._name]:
             case Unit.BROKER:
                 if self._name == FLUSH and self._broker.failure is None:

@@ -1,4 +1,7 @@
-"""A broker as people run it: `suwi serve` in a process of its own, on a port of its own."""
+"""A broker as people run it: `suwi serve` in a process of its own, on a port of its own.
+
+It is a fork that has imported everything, unless a test must do something before it starts.
+"""
 
 import os
 import re
@@ -14,14 +17,14 @@ import suwi
 from suwi.records.batch import BatchHeader, batches, compute_crc
 from suwi.records.record import Record, iter_records
 from suwi.testing.node import Reservation
+from tests.forked_suwi import ForkedSuwi
 
 SOURCE = Path(suwi.__file__).parents[1]
-# kio loads hypothesis wherever it is installed, as it is for no user: half of the time that a
-# process takes to start.
-_MAIN = "import sys; sys.modules['hypothesis'] = None; from suwi.cli.main import app; "
-COMMAND = (sys.executable, "-c", _MAIN + "app(prog_name='suwi')")
+COMMAND = (sys.executable, "-m", "suwi")
 _ADDRESS = re.compile(r"listening on +PLAINTEXT://127\.0\.0\.1:(\d+)")
-_STOP_S = 30
+# Else the first member of every group waits three seconds for others.
+_NO_DELAY = "group.initial.rebalance.delay.ms=0"
+_STOP_S = 120
 _numbers = count()
 
 
@@ -45,7 +48,7 @@ class BrokerProcess:
         self._options = options
         self._in_child = in_child
         self._wait = wait
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[str] | ForkedSuwi | None = None
         self._log = data.with_name(data.name + ".log")
 
     @property
@@ -73,6 +76,9 @@ class BrokerProcess:
 
     def launch(self) -> None:
         assert not self.is_running
+        if self._in_child is None:
+            self._process = ForkedSuwi(["serve", *self._arguments()], environment(), self._log)
+            return
         with self._log.open("a") as log:
             self._process = subprocess.Popen(
                 [*COMMAND, "serve", *self._arguments()],
@@ -116,7 +122,7 @@ class BrokerProcess:
         assert ended.returncode != 0, ended.stdout
         return ended.stderr
 
-    def interrupt(self) -> int:
+    def interrupt(self) -> int | None:
         """SIGINT, as by Ctrl-C; the exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGINT)
@@ -153,7 +159,8 @@ class BrokerProcess:
             self.kill()
 
     def _arguments(self) -> list[str]:
-        settings = [word for setting in self._settings for word in ("--set", setting)]
+        given = (_NO_DELAY, *self._settings)
+        settings = [word for setting in given for word in ("--set", setting)]
         address = f"127.0.0.1:{self.port}"
         return ["--listen", address, "--data", str(self.data), *self._options, *settings]
 

@@ -1,33 +1,37 @@
-"""What all tests share: how hard hypothesis tries, signals, and that logging stays as it was.
+"""What all tests share: how hard hypothesis tries, garbage collection, signals, and that logging
+stays as it was.
 
 `fast` is the same in every run of the same tests. In other runs it may not be: hypothesis also
 tries the constants of all modules that are loaded. `thorough` looks for new failures:
 HYPOTHESIS_PROFILE=thorough make test
 """
 
+import gc
 import logging
 import os
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 # No deadline: a busy machine is not a failure.
-settings.register_profile("fast", max_examples=50, derandomize=True, deadline=None, database=None)
-settings.register_profile(
-    "thorough",
-    max_examples=2_000,
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+_PATIENT: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("fast", max_examples=50, derandomize=True, database=None, **_PATIENT)
+settings.register_profile("thorough", max_examples=2_000, print_blob=True, **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 # A shell ignores SIGINT for a command in the background (`make test &`), and programs inherit
 # that. A handler is not inherited: with one that does nothing, only this process ignores SIGINT.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, lambda *_: None)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays: without this the garbage collector looks at all of it, many times."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

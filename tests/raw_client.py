@@ -10,7 +10,7 @@ from suwi.wire.codec import encode_request, read_response
 from suwi.wire.headers import read_response_header, request_header
 from suwi.wire.versions import ApiKey
 
-_PATIENCE_S = 30
+_PATIENCE_S = 120
 _TOPIC_IDS_IN_PRODUCE_FROM = 13
 _TOPIC_IDS_IN_FETCH_FROM = 13
 
@@ -23,7 +23,8 @@ class Produced(NamedTuple):
 
 
 class RawClient:
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, client_id: str = "raw") -> None:
+        self._client_id = client_id
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=_PATIENCE_S)
         self._correlation_id = 0
@@ -44,7 +45,9 @@ class RawClient:
 
     def send_request(self, api_key: int, version: int, body: bytes) -> None:
         self._correlation_id += 1
-        self.send_frame(request_header(api_key, version, self._correlation_id, "raw") + body)
+        self.send_frame(
+            request_header(api_key, version, self._correlation_id, self._client_id) + body
+        )
 
     def read_frame(self) -> bytes | None:
         """The next reply; None where the broker has closed the connection instead."""

@@ -27,7 +27,7 @@ LOOP_THREAD = "suwi-cluster"
 RESUMABLE = 0x20 | 0x80 | 0x200
 """co_flags of generators, coroutines and asynchronous generators."""
 TOPIC = "water"
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 
 
 class Function(NamedTuple):

@@ -6,6 +6,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tarfile
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ needs_cli = pytest.mark.skipif(
 IMPORT_ALL = """
 import importlib, pkgutil, suwi
 for module in pkgutil.walk_packages(suwi.__path__, "suwi."):
-    if not module.name.startswith(("suwi.spark", "suwi.testing.pytest_plugin")):
+    if not module.name.startswith(("suwi.console", "suwi.spark", "suwi.testing.pytest_plugin")):
         importlib.import_module(module.name)
 """
 
@@ -108,6 +109,29 @@ def test_every_module_imports_without_extras(installed: Path) -> None:
     run(installed / "bin" / "python", "-c", IMPORT_ALL, cwd=installed)
 
 
+needs_pages = pytest.mark.skipif(
+    not (ROOT / "src/suwi/console/static/index.html").exists(), reason="its pages are not built"
+)
+
+
+@needs_pages
+def test_the_pages_of_the_console_are_installed(installed: Path) -> None:
+    (pages,) = installed.glob("lib/python*/site-packages/suwi/console/static")
+    assert {file.suffix for file in pages.rglob("*.*")} >= {".html", ".js", ".css"}
+
+
+@needs_pages
+def test_the_sdist_has_the_pages_of_the_console_and_their_source(tmp_path: Path) -> None:
+    run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "-o", tmp_path, ROOT, cwd=ROOT)
+    (sdist,) = tmp_path.glob("suwi-*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = [name.partition("/")[2] for name in archive.getnames()]
+    pages = [name for name in names if name.startswith("src/suwi/console/static/")]
+    assert {Path(name).suffix for name in pages} >= {".html", ".js", ".css"}
+    assert {"console/package-lock.json", "console/src/main.tsx"} <= set(names)
+    assert not [name for name in names if "node_modules" in name]
+
+
 def test_pytest_finds_the_fixtures(installed: Path) -> None:
     (entry_points,) = installed.glob("lib/python*/site-packages/suwi-*.dist-info/entry_points.txt")
     assert "[pytest11]\nsuwi = suwi.testing.pytest_plugin" in entry_points.read_text()
@@ -136,12 +160,12 @@ def test_installed_broker_keeps_a_record(installed: Path, tmp_path: Path) -> Non
         bootstrap = {"bootstrap.servers": f"127.0.0.1:{port}"}
         producer = Producer(bootstrap)
         producer.produce("water", key=b"level", value=b"high", partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
         consumer = Consumer({**bootstrap, "group.id": "reader", "enable.auto.commit": False})
         try:
             consumer.assign([TopicPartition("water", 0, 0)])
-            message = consumer.poll(30)
+            message = consumer.poll(120)
         finally:
             consumer.close()
     assert message is not None

@@ -12,7 +12,7 @@ from suwi.model.broker_config import (
 from suwi.model.config_kinds import INT32_MAX, INT64_MAX, Key, value_text
 from suwi.model.group_config import GROUP_KEYS
 from suwi.model.keys_without_effect import IGNORED_BROKER_KEYS, KEYS_WITHOUT_EFFECT
-from suwi.model.security_config import MECHANISM_KEYS, SECURITY_KEYS
+from suwi.model.security_config import MECHANISM_KEYS, OAUTHBEARER_KEYS, SECURITY_KEYS
 from suwi.model.topic_config import IGNORED_TOPIC_KEYS, TOPIC_KEYS
 
 TARGET = Path(__file__).parents[1] / "docs" / "configuration.md"
@@ -20,6 +20,7 @@ TARGET = Path(__file__).parents[1] / "docs" / "configuration.md"
 # Keys that are parsed and checked but have no effect yet, each with the reason.
 NO_EFFECT_YET = {
     "preallocate": "files grow as they are written",
+    "sasl.server.callback.handler.class": "tokens are always checked so",
 }
 _REMARKS = {
     "log.dirs": "The first holds the metadata too.",
@@ -84,7 +85,8 @@ def _security_section() -> str:
         "## TLS and SASL\n\n"
         "For all listeners, or with a prefix for one (`listener.name.outside.ssl.client.auth` for "
         "the\nlistener `OUTSIDE`). "
-        f"{' and '.join(f'`{key}`' for key in sorted(MECHANISM_KEYS))} also for one\n"
+        f"{', '.join(f'`{key}`' for key in sorted(MECHANISM_KEYS - OAUTHBEARER_KEYS))} and the "
+        "keys of OAUTHBEARER also for one\n"
         "mechanism of a listener (`listener.name.outside.plain.sasl.jaas.config`). "
         "The narrower one wins.\n"
         "Passwords and keys are never shown, neither in logs nor to clients that ask for the "

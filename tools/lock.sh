@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Write requirements.lock: what the ranges of pyproject.toml (base, dev and what Spark needs) resolve to today.
+# Write requirements.lock: what the ranges of pyproject.toml (base, dev, the console and what Spark needs) resolve to today.
 # Resolved on the oldest supported Python, so that no pin asks for a newer one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,11 +11,11 @@ trap 'rm -rf "$work"' EXIT
 "$python" -m venv "$work/venv"
 pip() { "$work/venv/bin/python" -m pip --disable-pip-version-check "$@"; }
 
-pip wheel --quiet --wheel-dir "$work/wheels" '.[dev,spark,java,avro,protobuf,spark-tests]'
+pip wheel --quiet --wheel-dir "$work/wheels" '.[dev,console,spark,iceberg,java,avro,protobuf,spark-tests]'
 rm "$work"/wheels/suwi-*.whl
 pip install --quiet --no-index --no-deps "$work"/wheels/*.whl
 {
-    echo "# Exact versions of everything in a development environment (base, dev and what Spark needs)."
+    echo "# Exact versions of everything in a development environment (base, dev, the console and what Spark needs)."
     echo "# Written by \`make lock\` from the ranges in pyproject.toml."
     echo "# download: $(du -sm "$work/wheels" | cut -f1) MB"
     echo "# on disk: $(du -sm "$work" | cut -f1) MB"

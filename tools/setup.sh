@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Create .venv from requirements.lock, with Suwi itself installed in place. Does nothing when
-# .venv was made from the same lock and package description, in the same directory.
+# .venv was made from the same lock and package description, in the same directory. Then the pages
+# of the console.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/python.sh
@@ -9,7 +10,7 @@ description=$(sed '/^\[tool\.ruff\]/,$d' pyproject.toml) # what follows only con
 wanted=$({ pwd; echo "$description"; cat requirements.lock tools/setup.sh; } | cksum)
 stamp=.venv/.suwi-setup
 if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
-    exit 0
+    exec tools/build_console.sh
 fi
 
 python=$(find_python)
@@ -30,4 +31,5 @@ pip wheel --wheel-dir .venv/wheels --requirement requirements.lock
 pip install --no-index --find-links .venv/wheels --no-deps --requirement requirements.lock
 pip install --no-index --no-deps --no-build-isolation --editable .
 echo "$wanted" >"$stamp"
+tools/build_console.sh
 echo "Ready: .venv/bin/suwi"

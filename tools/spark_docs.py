@@ -3,8 +3,7 @@
 import sys
 from pathlib import Path
 
-from suwi.spark.option_kinds import Option, Status, Use
-from suwi.spark.option_table import KAFKA, TABLE
+from suwi.spark.option_table import KAFKA, TABLE, Option, Status, Use
 
 TARGET = Path(__file__).parents[1] / "docs" / "spark-source.md"
 _BEGIN = (

@@ -1,9 +1,9 @@
-"""`python -m bench.spark.delta`: topic → Delta rows/s, the floor of a micro-batch, memory.
+"""`python -m bench.spark.delta`: topic → table rows/s, the floor of a micro-batch, memory.
 
-Throughput is that of whole batches after the first, from Spark's own count and clock; the floor is
-the median time of batches of a hundred rows. Warm-up is what came before: the session's start, and
-the first two batches, in which workers start and load their code. Memory is the most that any
-process of a kind held.
+Delta tables first, then Iceberg tables. Throughput is that of whole batches after the first, from
+Spark's own count and clock; the floor is the median time of batches of a hundred rows. Warm-up is
+what came before: the session's start, and the first two batches, in which workers start and load
+their code. Memory is the most that any process of a kind held.
 """
 
 import argparse
@@ -48,10 +48,11 @@ def main() -> None:
                 partitions=_PARTITIONS,
             )
             fill(broker.address, "all", arguments.rows, _VALUE_BYTES, partitions=_PARTITIONS)
-            found = run(broker, "all", home, arguments.batch_rows)
-            results.append({"job": "all", **throughput(found)})
-            found = run(broker, "floor", home, _FLOOR_ROWS)
-            results.append({"job": "floor", **floor(found)})
+            for form, prefix in (("delta", ""), ("iceberg", "iceberg ")):
+                found = run(broker, "all", home, arguments.batch_rows, form)
+                results.append({"job": f"{prefix}all", **throughput(found)})
+                found = run(broker, "floor", home, _FLOOR_ROWS, form)
+                results.append({"job": f"{prefix}floor", **floor(found)})
     print(json.dumps(results, indent=1))
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1) + "\n")
@@ -64,7 +65,7 @@ class Measured:
         self.peak_mb: dict[str, float] = {}
 
 
-def run(broker: BrokerProcess, topic: str, home: Path, batch_rows: int) -> Measured:
+def run(broker: BrokerProcess, topic: str, home: Path, batch_rows: int, form: str) -> Measured:
     work = Path(tempfile.mkdtemp(dir=home))
     words = {
         "servers": broker.address,
@@ -74,6 +75,7 @@ def run(broker: BrokerProcess, topic: str, home: Path, batch_rows: int) -> Measu
         "master": f"local[{_CORES}]",
         "scratch": str(work / "scratch"),
         "rows": str(batch_rows),
+        "form": form,
     }
     paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
     measured = Measured()

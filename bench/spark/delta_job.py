@@ -1,4 +1,4 @@
-"""The driver that is measured: topic → Delta, everything that is there, batch by batch.
+"""The driver that is measured: topic → table, everything that is there, batch by batch.
 
 It prints how long the session took to start, and then one line of JSON for each batch: rows,
 milliseconds, and where they went.
@@ -9,11 +9,12 @@ import json
 import os
 import sys
 import time
+from typing import Any
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("servers", "topic", "table", "checkpoint", "master", "scratch"):
+    for name in ("servers", "topic", "table", "checkpoint", "master", "scratch", "form"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--rows", type=int, required=True, help="of a micro-batch")
     arguments = parser.parse_args()
@@ -21,7 +22,7 @@ def main() -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    from suwi.spark import register, to_delta
+    from suwi.spark import register, to_delta, to_iceberg
 
     spark = (
         SparkSession.builder.master(arguments.master)
@@ -45,9 +46,14 @@ def main() -> None:
         .load()
     )
     rows = records.select("partition", "offset", "timestamp", "value")
-    query = to_delta(
-        rows, arguments.table, checkpoint=arguments.checkpoint, trigger={"availableNow": True}
-    )
+    how: dict[str, Any] = {
+        "checkpoint": arguments.checkpoint,
+        "trigger": {"availableNow": True},
+    }
+    if arguments.form == "iceberg":
+        query = to_iceberg(rows, "bench.rows", warehouse=arguments.table, **how)
+    else:
+        query = to_delta(rows, arguments.table, **how)
     assert query is not None
     query.awaitTermination()
     for progress in query.recentProgress:

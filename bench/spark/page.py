@@ -82,6 +82,7 @@ def sections(out: Path) -> list[Section]:
     sink, floor = _delta(results)
     rows = [
         _row(goals.SPARK_SINK, sink["rows_per_s"], "rows/s"),
+        *(_row(goals.SPARK_ICEBERG, ratio, "×") for _, _, ratio in _iceberg(results)),
         _row(goals.SPARK_FLOOR, floor["floor_ms"], "ms"),
         *(_row(goals.SPARK_TABLE, ratio, "×") for _, _, ratio in _pairs(results["table"])),
     ]
@@ -103,6 +104,17 @@ def _delta(results: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return sink, floor
 
 
+def _iceberg(results: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any], float]]:
+    """The same of an Iceberg table, and its rows/s by those of the Delta table; empty if it was not
+    measured."""
+    found = {each["job"]: each for each in results["delta"]}
+    if "iceberg all" not in found:
+        return []
+    sink = found["iceberg all"]
+    ratio = sink["rows_per_s"] / _delta(results)[0]["rows_per_s"]
+    return [(sink, found["iceberg floor"], ratio)]
+
+
 def _at_goal(results: dict[str, Any]) -> float | None:
     """The ratio to the connector in the case that has a goal; None if it was not measured."""
     ratios = {(ours["topic"], ours["cores"]): ratio for ours, _, ratio in _pairs(results["source"])}
@@ -120,7 +132,7 @@ def text_of(results: dict[str, Any]) -> str:
         date=results["date"],
         source=_source_table(results["source"]),
         source_goal="not measured" if at_goal is None else _verdict(goals.SPARK_SOURCE, at_goal),
-        delta=_delta_table(sink, floor),
+        delta=_delta_table(sink, floor, _iceberg(results)),
         logs_ms=f"{spent_ms['walCommit'] + spent_ms['commitOffsets']:.0f}",
         planner_ms=f"{spent_ms['queryPlanning']:.0f}",
         batch_ms=f"{spent_ms['addBatch']:.0f}",
@@ -168,7 +180,11 @@ def _source_table(figures: list[dict[str, Any]]) -> str:
     )
 
 
-def _delta_table(sink: dict[str, Any], floor: dict[str, Any]) -> str:
+def _delta_table(
+    sink: dict[str, Any],
+    floor: dict[str, Any],
+    iceberg: list[tuple[dict[str, Any], dict[str, Any], float]],
+) -> str:
     def warm_up(found: dict[str, Any]) -> str:
         warm = found["warm_up"]
         first, second = warm["first_batch_ms"] / 1000, warm["second_batch_ms"] / 1000
@@ -199,6 +215,14 @@ def _delta_table(sink: dict[str, Any], floor: dict[str, Any]) -> str:
             ],
             ["memory at most, throughput", memory(sink), ""],
             ["memory at most, small batches", memory(floor), ""],
+            *(
+                [
+                    "the same into an Iceberg table (SQLite catalog): rows/s, floor",
+                    f"{large['rows_per_s']:,} ({ratio:.2f} ×), {small['floor_ms']:.0f} ms",
+                    _verdict(goals.SPARK_ICEBERG, ratio),
+                ]
+                for large, small, ratio in iceberg
+            ),
         ],
     )
 

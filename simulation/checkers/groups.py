@@ -114,7 +114,8 @@ def _is_holder_after(history: GroupHistory, held: Held, tick: int) -> bool:
 
 def _of_what_another_holds(history: GroupHistory, commit: Commit) -> Iterator[str]:
     """Hazards G17 and G20. A member of the classic protocol may commit what it does not have, as in
-    Kafka: of such a member counts what it was given last."""
+    Kafka: of such a member counts what it was given last in the generation of the commit, not what
+    it had before it joined that one."""
     if commit.answered is None:
         return
     committed = set(commit.offsets)
@@ -136,6 +137,6 @@ def _given_last(history: GroupHistory, commit: Commit) -> tuple[str, ...]:
     given = [
         sync.partitions
         for sync in history.syncs
-        if sync.who.member_id == commit.who.member_id and sync.answered < commit.sent
+        if _is_same(sync.who, commit.who) and sync.answered < commit.sent
     ]
     return given[-1] if given else ()

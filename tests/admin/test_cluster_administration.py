@@ -12,9 +12,13 @@ from suwi.admin.offset_reset import Goal, Reset, apply_reset, plan_reset
 from suwi.admin.reassignment import drain
 from suwi.admin.topic_descriptions import describe_topics, describe_topics_replicas
 from suwi.client.connection import PeerConnection
+from suwi.client.replicas import describe_replicas
+from suwi.model.broker_config import BrokerConfig, parse_broker_config
+from suwi.model.ids import NodeId
 from suwi.sim import Simulation
 from suwi.sim.clock import ManualClock
 from suwi.sim.cluster import SimCluster
+from suwi.wire.versions import ApiKey
 from tests.broker.simulated import produce
 from tests.broker.test_simulated_cluster import create
 
@@ -75,3 +79,54 @@ def test_a_cluster_is_described_judged_and_changed_without_printing(
 
     simulation.run(main())
     assert capfd.readouterr().out == ""
+
+
+class _HalfClosed(SimCluster):
+    """One broker has been restarted with another setting."""
+
+    def config_of(self, node_id: NodeId) -> BrokerConfig:
+        config = super().config_of(node_id)
+        own = {"allow.everyone.if.no.acl.found": "true"} if node_id == 2 else {}
+        return parse_broker_config({**config.given, **own}).config
+
+
+def test_brokers_that_differ_in_who_may_do_what_are_found() -> None:
+    simulation = Simulation(1)
+
+    async def main() -> None:
+        cluster = _HalfClosed(simulation, brokers=2)
+        await cluster.start()
+        client = cluster.client("admin")
+        found = await check_cluster(client, ManualClock(0), CRITERIA)
+        (finding,) = [f for f in found if "differ" in f.problem]
+        assert finding.level == "error"
+        assert finding.problem.endswith("broker 1: 'false', broker 2: 'true'")
+        await client.close()
+
+    simulation.run(main())
+
+
+def test_one_partition_of_a_topic_is_described_alone() -> None:
+    simulation = Simulation(1)
+
+    async def main() -> None:
+        cluster = SimCluster(simulation, brokers=3)
+        await cluster.start()
+        client = cluster.client("admin")
+        await create(client, assignments=[[1, 2], [2, 3], [3, 1]])
+        topic = await client.topic("orders")
+        (found,) = await describe_replicas(client, [topic], 1)
+        assert (found.partition.index, sorted(found.states)) == (1, [2, 3])
+        assert [each.partition.index for each in await describe_replicas(client, [topic])] == [
+            0,
+            1,
+            2,
+        ]
+        link = await client.link(NodeId(2))
+        told = await link.call_json(
+            ApiKey.DESCRIBE_REPLICAS, {"topics": ["orders", "gone"], "partition": 0}, timeout_s=5
+        )
+        assert [state["partition"] for state in told["replicas"]] == [0]
+        await client.close()
+
+    simulation.run(main())

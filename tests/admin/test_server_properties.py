@@ -160,8 +160,12 @@ def test_keys_of_older_brokers_warn_and_do_not_prevent_the_start(setting: str) -
 
 
 @pytest.mark.parametrize(
-    "setting", ["authorizer.class.name=kafka.Acl", "create.topic.policy.class.name=Policy"]
+    ("setting", "problem"),
+    [
+        ("authorizer.class.name=kafka.Acl", "allowed: nothing, or one of org.apache.kafka"),
+        ("create.topic.policy.class.name=Policy", "unknown configuration"),
+    ],
 )
-def test_keys_that_protect_a_cluster_are_refused(setting: str) -> None:
-    with pytest.raises(BadConfig, match="unknown configuration"):
+def test_what_would_protect_a_cluster_of_kafkas_is_refused(setting: str, problem: str) -> None:
+    with pytest.raises(BadConfig, match=problem):
         parse_settings(from_options([setting]))

@@ -6,10 +6,10 @@ import pytest
 
 from bench import goals
 from bench.goals import TIMES_KAFKA, Goal
-from bench.jobs import cluster_failover, cluster_load, groups, java, transactions
+from bench.jobs import access, cluster_failover, cluster_load, groups, java, transactions
 from bench.lines import Line, Row, rows_of
 from bench.measure import Figure
-from bench.pages import BROKER, CLUSTER_PAGE, GROUPS_PAGE, TRANSACTIONS_PAGE, Page
+from bench.pages import ACCESS_PAGE, BROKER, CLUSTER_PAGE, GROUPS_PAGE, TRANSACTIONS_PAGE, Page
 from bench.report import Results
 from bench.servers import BOUND, KAFKA, SUWI
 
@@ -128,6 +128,7 @@ def test_pages_are_json_and_tables(tmp_path: Path, ending: str) -> None:
         (TRANSACTIONS_PAGE, shares(60, 50), "Java, TV2"),
         (GROUPS_PAGE, large_group(), "500 members"),
         (BROKER, [produced], "Java produce, 1000 B"),
+        (ACCESS_PAGE, [Figure(access.JOB, SUWI, {"fetch_more_percent": [2.0]})], "fetch"),
     ):
         page.write(tmp_path, Results("quick", MACHINE, found))
         assert word in (tmp_path / f"{page.name}.{ending}").read_text()

@@ -6,25 +6,31 @@ from uuid import UUID
 
 from suwi.broker.broker import Broker
 from suwi.client.connection import PeerConnection
+from suwi.lab.requests import fetch_once as fetch_once
+from suwi.lab.requests import produce_records as produce_records
 from suwi.metadata.memory import MemoryStore, MemoryView
 from suwi.model.broker_config import parse_broker_config
 from suwi.records.batch import batches
-from suwi.records.builder import build_batch
 from suwi.records.record import Record, iter_records
 from suwi.sim import Machine, Simulation
-from suwi.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
-from suwi.wire.fetch_response import FetchedPartition, decode_fetch_response
-from suwi.wire.produce import (
-    PartitionProduced,
-    decode_produce_response,
-    encode_produce_request,
-)
+from suwi.wire.produce import PartitionProduced
 from suwi.wire.versions import ApiKey
 
 PORT = 9092
 DATA = "/data"
-_VERSION_PRODUCE = 9
-_VERSION_FETCH = 12
+
+
+async def produce(
+    client: PeerConnection,
+    topic: str,
+    values: Sequence[bytes],
+    *,
+    acks: int = -1,
+    producer: tuple[int, int, int] | None = None,
+) -> PartitionProduced:
+    """Send one batch; `producer` is (producer id, epoch, base sequence)."""
+    records = [Record(value=value, timestamp=1_000) for value in values]
+    return await produce_records(client, topic, records, acks=acks, producer=producer)
 
 
 class SimBroker:
@@ -101,45 +107,6 @@ async def delete_topic(client: PeerConnection, name: str) -> None:
     assert answer.responses[0].error_code == 0, answer
 
 
-async def produce(
-    client: PeerConnection,
-    topic: str,
-    values: Sequence[bytes],
-    *,
-    acks: int = -1,
-    producer: tuple[int, int, int] | None = None,
-) -> PartitionProduced:
-    """Send one batch; `producer` is (producer id, epoch, base sequence)."""
-    records = [Record(value=value, timestamp=1_000) for value in values]
-    return await produce_records(client, topic, records, acks=acks, producer=producer)
-
-
-async def produce_records(
-    client: PeerConnection,
-    topic: str,
-    records: Sequence[Record],
-    *,
-    acks: int = -1,
-    producer: tuple[int, int, int] | None = None,
-) -> PartitionProduced:
-    producer_id, epoch, sequence = producer or (-1, -1, -1)
-    batch = build_batch(
-        records,
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        base_sequence=sequence,
-    )
-    request = encode_produce_request(
-        _VERSION_PRODUCE,
-        None,
-        acks,
-        30_000,
-        [(topic, None, [(0, memoryview(batch))])],
-    )
-    answer = await client.send(ApiKey.PRODUCE, _VERSION_PRODUCE, request)
-    return decode_produce_response(_VERSION_PRODUCE, answer).topics[0].partitions[0]
-
-
 async def fetch(client: PeerConnection, topic: str, offset: int, wait_ms: int = 0) -> list[Record]:
     """The records from `offset` on that one request returns."""
     return (await fetch_on(client, topic, offset, wait_ms))[0]
@@ -159,25 +126,6 @@ async def fetch_on(
         records += [record for record in iter_records(batch, header) if record.offset >= offset]
         following = header.next_offset
     return records, following
-
-
-async def fetch_once(
-    client: PeerConnection, topic: str, offset: int, wait_ms: int = 0, *, epoch: int = -1
-) -> FetchedPartition:
-    """The response to one request."""
-    asked = FetchPartition(
-        partition=0,
-        current_leader_epoch=epoch,
-        fetch_offset=offset,
-        last_fetched_epoch=-1,
-        log_start_offset=-1,
-        max_bytes=1 << 20,
-    )
-    request = encode_fetch_request(
-        _VERSION_FETCH, FetchRequest(wait_ms, 1, 1 << 20, [FetchTopic(topic, None, [asked])])
-    )
-    answer = await client.send(ApiKey.FETCH, _VERSION_FETCH, [request])
-    return decode_fetch_response(_VERSION_FETCH, answer).topics[0].partitions[0]
 
 
 async def read_all(client: PeerConnection, topic: str) -> list[Record]:

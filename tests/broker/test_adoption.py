@@ -16,6 +16,7 @@ from suwi.transaction.transaction_records import TRANSACTION_RECORDS
 from suwi.wire.primitives import compact_string, uvarint
 from tests.broker_process import BrokerProcess
 from tests.cli.support import Suwi
+from tests.testing.clients import PATIENCE_S
 
 ORDERS_ID = "4L6g3nShT-eMCtK--X86sw"
 TRANSACTION_SETTINGS = (
@@ -40,7 +41,7 @@ def read(
     found = []
     try:
         while True:
-            message = consumer.poll(30)
+            message = consumer.poll(PATIENCE_S)
             assert message is not None, "nothing came within the limit"
             if message.error() is not None:
                 assert message.error().name() == "_PARTITION_EOF", message.error()
@@ -58,7 +59,7 @@ def write(address: str, topic: str, *values: str) -> None:
         producer.produce(
             topic, value, partition=0, on_delivery=lambda error, _: failed.append(error)
         )
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
     assert failed == [None] * len(values)
 
 
@@ -66,7 +67,7 @@ def configs(address: str, topic: str) -> dict[str, str]:
     """The topic's own settings."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     admin = AdminClient({"bootstrap.servers": address})
-    answer = admin.describe_configs([resource])[resource].result(30)
+    answer = admin.describe_configs([resource])[resource].result(PATIENCE_S)
     return {name: entry.value for name, entry in answer.items() if entry.source == 1}
 
 
@@ -110,7 +111,7 @@ def commit(address: str, offset: int) -> None:
 def committed(address: str) -> int:
     consumer = Consumer({"bootstrap.servers": address, "group.id": "billing"})
     try:
-        (found,) = consumer.committed([TopicPartition("orders", 0)], timeout=30)
+        (found,) = consumer.committed([TopicPartition("orders", 0)], timeout=PATIENCE_S)
         return int(found.offset)
     finally:
         consumer.close()
@@ -154,10 +155,10 @@ def begin_transaction(
             "transaction.timeout.ms": timeout_ms,
         }
     )
-    producer.init_transactions(30)
+    producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     producer.produce("orders", value, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     return producer
 
 
@@ -234,7 +235,7 @@ def test_an_adopted_transactional_id_is_taken_over_and_its_transaction_aborted(
         broker.kill()
     forget_metadata(broker.data)
     with BrokerProcess(broker.data, *TRANSACTION_SETTINGS, options=["--adopt"]) as broker:
-        begin_transaction(broker.address, "copier", "again").commit_transaction(30)
+        begin_transaction(broker.address, "copier", "again").commit_transaction(PATIENCE_S)
         seen = read(broker.address, "orders", "read_committed")
         assert [value for _, value in seen] == [b"again"]
         (found,) = Suwi(broker.address).json("transactions", "describe", "copier")
@@ -280,7 +281,7 @@ def test_new_producers_do_not_get_producer_ids_of_adopted_transactional_ids(
     """Not even of one that has written nothing."""
     with BrokerProcess(tmp_path / "data", *TRANSACTION_SETTINGS) as broker:
         settings = {"bootstrap.servers": broker.address, "transactional.id": "idle"}
-        Producer(settings).init_transactions(30)
+        Producer(settings).init_transactions(PATIENCE_S)
         write(broker.address, "orders", "a")
         (idle,) = Suwi(broker.address).json("transactions", "describe", "idle")
         broker.stop()
@@ -292,7 +293,10 @@ def test_new_producers_do_not_get_producer_ids_of_adopted_transactional_ids(
         assert header.producer_id > idle["producer_id"]
 
 
-@pytest.mark.parametrize("offsets", [(0, 1, 2, 7), (0, 5), (3,)])
+@pytest.mark.parametrize(
+    "offsets",
+    [(0, 1, 2, 7), *(pytest.param(few, marks=pytest.mark.slow) for few in [(0, 5), (3,)])],
+)
 def test_a_gap_left_by_compaction_loses_no_record(tmp_path: Path, offsets: tuple[int, ...]) -> None:
     expected = [(offset, b"%d" % offset) for offset in offsets]
     with BrokerProcess(foreign_directory(tmp_path, *offsets), options=["--adopt"]) as broker:

@@ -63,7 +63,7 @@ def valid_request(api_key: int, version: int) -> bytes:
         ApiKey.API_VERSIONS: {"client_software_name": "raw", "client_software_version": "1"},
         ApiKey.CREATE_TOPICS: {
             "topics": [new_topic("t", configs={"retention.ms": "1"}, assignments={0: [0]})],
-            "timeout": 1000,
+            "timeout": 60_000,
             "validate_only": True,
         },
         ApiKey.DELETE_TOPICS: {
@@ -322,12 +322,12 @@ def test_a_topic_that_exists_or_is_named_twice_is_refused(client: RawClient, top
 def test_a_missing_topic_cannot_be_deleted(
     client: RawClient, asked: dict[str, Any], error: ErrorCode
 ) -> None:
-    answer = client.ask(ApiKey.DELETE_TOPICS, 6, {"topics": [asked], "timeout": 1000})
+    answer = client.ask(ApiKey.DELETE_TOPICS, 6, {"topics": [asked], "timeout": 60_000})
     assert [topic.error_code for topic in answer.responses] == [error]
 
 
 def test_a_topic_named_twice_is_not_deleted(client: RawClient, topic: str) -> None:
-    fields = {"topics": [{"name": topic, "topic_id": None}] * 2, "timeout": 1000}
+    fields = {"topics": [{"name": topic, "topic_id": None}] * 2, "timeout": 60_000}
     (answer,) = client.ask(ApiKey.DELETE_TOPICS, 6, fields).responses
     assert answer.error_code == ErrorCode.invalid_request
     assert metadata(client, topic).error_code == ErrorCode.none

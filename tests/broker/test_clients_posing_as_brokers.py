@@ -134,6 +134,8 @@ def test_a_client_gets_the_broker_id_but_not_the_broker_epoch() -> None:
         assert isinstance(told.pop("now_ms"), int)
         assert len(told.pop("directories")) == 1
         assert told.pop("process")
+        assert told.pop("access")["authorizer.class.name"] == ""
+        assert told.pop("acls_sequence") == 0
         assert told == {
             "node": 2,
             "elections": [],

@@ -175,7 +175,7 @@ def test_a_request_of_tags_and_nothing_else_closes_the_connection(client: RawCli
 def test_very_many_topics_in_one_request_are_refused(client: RawClient) -> None:
     topics = [new_topic(f"many-{n}") for n in range(10_001)]
     answer = client.ask(
-        ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout": 1000, "validate_only": True}
+        ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout": 60_000, "validate_only": True}
     )
     assert {t.error_code for t in answer.topics} == {ErrorCode.policy_violation}
 
@@ -225,7 +225,7 @@ def test_a_configuration_larger_than_the_store_takes_is_refused(client: RawClien
 
 
 def _create(client: RawClient, topic: dict[str, Any]) -> ErrorCode:
-    asked = {"topics": [topic], "timeout": 1000, "validate_only": False}
+    asked = {"topics": [topic], "timeout": 60_000, "validate_only": False}
     (created,) = client.ask(ApiKey.CREATE_TOPICS, 7, asked).topics
     return ErrorCode(created.error_code)
 

@@ -7,7 +7,7 @@ import pytest
 
 from suwi.client.connection import PeerConnection
 from suwi.metadata.image import BrokerInfo, decode_broker, encode_broker
-from suwi.model.features import BEFORE_FEATURES, SUPPORTED
+from suwi.model.features import BEFORE_FEATURES, NEW_CLUSTER, SUPPORTED
 from suwi.model.ids import NodeId
 from suwi.sim.cluster import PORT, SimCluster
 from suwi.wire.versions import ApiKey
@@ -44,7 +44,7 @@ def test_a_new_cluster_has_the_newest_features() -> None:
     async def scenario(cluster: SimCluster) -> None:
         for number in (1, 2, 3):
             client = await PeerConnection.open(f"b{number}", PORT)
-            assert await finalized(client) == (dict(SUPPORTED), 1)
+            assert await finalized(client) == (dict(NEW_CLUSTER.levels), 1)
         for broker in image(cluster, 1).registered_brokers.values():
             assert broker.features == SUPPORTED
 
@@ -59,7 +59,7 @@ def test_java_clients_before_3_8_see_no_feature_that_may_have_the_version_0() ->
         names = {"client_software_name": "apache-kafka-java", "client_software_version": "3.7.2"}
         answer = await client.call(ApiKey.API_VERSIONS, 3, names)
         assert list(answer.supported_features) == []
-        assert {f.name for f in answer.finalized_features} == SUPPORTED.keys()
+        assert {f.name for f in answer.finalized_features} == NEW_CLUSTER.levels.keys()
 
     run(scenario)
 
@@ -90,7 +90,7 @@ def test_a_refused_and_a_validated_update_change_nothing(version: int) -> None:
         assert "group.version" in refused.error_message
         only = await update(client, version, "group.version", 0, SAFE_DOWNGRADE, validate_only=True)
         assert only.error_code == OK
-        assert await finalized(client) == (dict(SUPPORTED), 1)
+        assert await finalized(client) == (dict(NEW_CLUSTER.levels), 1)
 
     run(scenario)
 

@@ -52,7 +52,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
 
 
 def identity_of(request: Request) -> tuple[str, str | None, str]:
-    return str(request.principal), request.client_id, request.client_host
+    return str(request.client.principal), request.client_id, request.client.host
 
 
 def test_a_forwarded_request_keeps_the_clients_identity(served: list[Request]) -> None:

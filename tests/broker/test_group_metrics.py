@@ -63,7 +63,7 @@ def with_broker(directory: Path, scenario: Scenario) -> None:
 async def samples(figures: GroupFigures) -> dict[tuple[str, ...], float]:
     """By name and values of labels."""
     await figures.refresh()
-    families = [*figures.collect(), *text_string_to_metric_families(figures.text().decode())]
+    families = [*figures.collect(), *text_string_to_metric_families(figures.text.decode())]
     return {(s.name, *s.labels.values()): s.value for f in families for s in f.samples}
 
 

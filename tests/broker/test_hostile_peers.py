@@ -29,7 +29,7 @@ from tests.raw_client import RawClient, fetch_fields
 
 MIB = 1 << 20
 IDLE_CONNECTIONS = 5_000
-PATIENCE_S = 30
+PATIENCE_S = 120
 _numbers = count()
 
 needs_proc = pytest.mark.skipif(
@@ -356,11 +356,11 @@ def _is_answered(peer: socket.socket) -> bool:
 def test_idle_connections_are_closed_and_busy_ones_are_not(
     tmp_path: Path,
 ) -> None:
-    setting = "connections.max.idle.ms=5000"
+    setting = "connections.max.idle.ms=12000"
     with BrokerProcess(tmp_path / "data", setting) as broker, RawClient(broker.address) as busy:
         busy.create_topic("waited-for")
         with connect(broker) as idle, connect(broker) as waiting:
-            fields = fetch_fields(12, "waited-for", 0, max_wait_ms=12_000)
+            fields = fetch_fields(12, "waited-for", 0, max_wait_ms=20_000)
             body = encode_request(ApiKey.FETCH, 12, fields)
             waiting.sendall(framed(ApiKey.FETCH, 12, 9, body))
             idle.settimeout(0.2)

@@ -1,12 +1,17 @@
 """Whether brokers can log in to each other, checked before any listener is opened."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from suwi.broker.broker import Broker
-from suwi.broker.peer_security import find_inter_broker_listener, peer_log_in
-from suwi.env import local_env
+from suwi.broker.peer_security import (
+    check_peers_can_log_in,
+    find_inter_broker_listener,
+    peer_log_in,
+)
+from suwi.env import LocalDisk, local_env
 from suwi.metadata.memory import MemoryStore, MemoryView
 from suwi.model.broker_config import BrokerConfig, parse_broker_config
 from suwi.model.config_kinds import BadConfig
@@ -14,6 +19,7 @@ from suwi.model.listener_config import parse_listeners
 from suwi.security.principal import user
 from suwi.security.sasl_session import PeerLogIn
 from suwi.sim.random import SimRandom
+from tests.security.issuer import Issuer
 
 MECHANISM = "sasl.mechanism.inter.broker.protocol"
 JAAS = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
@@ -75,6 +81,43 @@ def test_brokers_are_identified_by_user_and_mechanism() -> None:
     config = logging_in()
     (spec,) = parse_listeners(config)
     assert find_inter_broker_listener(config, [spec]) == spec
-    assert peer_log_in(config, spec) == PeerLogIn("PLAIN", user("broker"))
-    assert peer_log_in(config_of(), spec) is None
-    assert peer_log_in(config, spec._replace(protocol="SSL")) is None
+    disk = LocalDisk()
+    assert peer_log_in(config, spec, disk) == PeerLogIn("PLAIN", user("broker"))
+    assert peer_log_in(config_of(), spec, disk) is None
+    assert peer_log_in(config, spec._replace(protocol="SSL"), disk) is None
+
+
+def with_token(url: str) -> BrokerConfig:
+    how = {MECHANISM: "OAUTHBEARER", "sasl.oauthbearer.sub.claim.name": "name"}
+    return config_of({**how, "sasl.oauthbearer.token.endpoint.url": url})
+
+
+def test_brokers_with_tokens_are_identified_by_whom_their_own_is_for(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(Issuer().token("sub", name="broker") + "\n")
+    config = with_token(token.as_uri())
+    (spec,) = parse_listeners(config)
+    assert peer_log_in(config, spec, LocalDisk()) == PeerLogIn("OAUTHBEARER", user("broker"))
+    check_peers_can_log_in(config, spec, LocalDisk())
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "no token in .*: No such file"),
+        ("secret", "there is no signed token"),
+        ("e30.e30.", "the claim name of the token has no user"),
+    ],
+)
+def test_a_broker_without_a_token_does_not_start(
+    tmp_path: Path, text: str | None, problem: str
+) -> None:
+    token = tmp_path / "token"
+    if text is not None:
+        token.write_text(text)
+    config = with_token(token.as_uri())
+    (spec,) = parse_listeners(config)
+    with pytest.raises(BadConfig, match=f"cannot log in: .*{problem}"):
+        check_peers_can_log_in(config, spec, LocalDisk())
+    with pytest.raises(BadConfig, match="brokers have their token in a file"):
+        check_peers_can_log_in(with_token("https://issuer.example"), spec, LocalDisk())

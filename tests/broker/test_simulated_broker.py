@@ -18,6 +18,7 @@ from tests.broker.simulated import (
 )
 
 TOPIC = "orders"
+SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 10))]
 
 
 class Ledger:
@@ -55,7 +56,7 @@ def _run(simulation: Simulation, scenario: Coroutine[Any, Any, None]) -> None:
     simulation.run(scenario)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_acknowledged_records_survive_process_crashes(seed: int) -> None:
     simulation = Simulation(seed)
 
@@ -81,7 +82,7 @@ def test_acknowledged_records_survive_process_crashes(seed: int) -> None:
     _run(simulation, scenario())
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_with_a_sync_for_each_message_acknowledged_records_survive_power_losses(
     seed: int,
 ) -> None:

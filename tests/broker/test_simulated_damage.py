@@ -3,6 +3,7 @@
 import asyncio
 import errno
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -20,6 +21,7 @@ from suwi.model.ids import (
     TopicPartition,
 )
 from suwi.records.batch import batches
+from suwi.replica import damaged_replicas
 from suwi.replica.damaged_replicas import Step, is_replaced, next_step
 from suwi.replica.leader_state import UNKNOWN_EPOCH
 from suwi.sim.cluster import DATA, PORT, SimCluster
@@ -307,16 +309,20 @@ def test_the_steps_of_a_damaged_replica() -> None:
     assert step_of(2, NO_NODE, (2,)) is Step.KEEP
 
 
-def test_the_old_files_stay_until_the_copy_is_in_sync_with_another_leader() -> None:
+def test_the_old_files_stay_until_the_copy_is_in_sync() -> None:
     replicas = (NodeId(1), NodeId(2))
 
-    def state(leader: int, isr: tuple[int, ...], **more: bool) -> PartitionState:
+    def state(leader: int, isr: tuple[int, ...], **more: Any) -> PartitionState:
         members = tuple(map(NodeId, isr))
         return PartitionState(NodeId(leader), LeaderEpoch(7), 0, replicas, members, **more)
 
     assert is_replaced(NodeId(2), state(1, (1, 2)))
     assert not is_replaced(NodeId(2), state(1, (1,)))
+    # Simulation seed 1570: the copy is in sync, and elected by preference before anybody looks.
+    # Its files stayed for ever, and other damaged replicas of the directory waited for them.
+    assert is_replaced(NodeId(2), state(2, (1, 2)))
     # Elected unclean, with a part of the copy: the old files may be the last complete ones.
+    assert not is_replaced(NodeId(2), state(2, (1, 2), unclean_epoch=LeaderEpoch(6)))
     assert not is_replaced(NodeId(2), state(2, (2,)))
     assert not is_replaced(NodeId(2), state(1, (1, 2), is_recovering=True))
     assert not is_replaced(NodeId(2), state(NO_NODE, (1, 2)))
@@ -451,7 +457,11 @@ def test_a_broker_that_is_not_registered_discards_nothing() -> None:
     run(scenario, 1, SCRUBBING)
 
 
-def test_damaged_files_that_cannot_be_removed_are_removed_later() -> None:
+def test_damaged_files_that_cannot_be_removed_are_removed_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(damaged_replicas, "_REMOVAL_RETRY_S", 60.0)
+
     async def scenario(cluster: SimCluster) -> None:
         await filled(cluster, [1, 2, 3], min_insync_replicas="2")
         disk = cluster[3].machine.disk
@@ -462,7 +472,7 @@ def test_damaged_files_that_cannot_be_removed_are_removed_later() -> None:
         await asyncio.sleep(20)
         assert segments_of(cluster, 3, names.DAMAGED), "the removal failed"
         disk.faults.remove(fault)
-        await until(lambda: not segments_of(cluster, 3, names.DAMAGED), limit_s=1200)
+        await until(lambda: not segments_of(cluster, 3, names.DAMAGED), limit_s=120)
 
     run(scenario, 1, SCRUBBING)
 
@@ -502,8 +512,9 @@ def test_a_damaged_follower_goes_on_fetching_if_the_controller_does_not_let_it_l
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A controller of an older version removes a follower without a new leader epoch, once."""
-    without_follower = proposed_isr._without_follower
-    monkeypatch.setattr(proposed_isr, "_without_damaged", without_follower)
+    without_damaged = proposed_isr._without_damaged
+    monkeypatch.setattr(proposed_isr, "_without_damaged", proposed_isr._without_follower)
+    monkeypatch.setattr(damaged_replicas, "_LEAVE_RETRY_S", 120.0)
 
     async def scenario(cluster: SimCluster) -> None:
         await filled(cluster, [1, 2, 3], min_insync_replicas="2")
@@ -512,10 +523,10 @@ def test_a_damaged_follower_goes_on_fetching_if_the_controller_does_not_let_it_l
         await until(lambda: 3 in state(cluster).isr)
         assert waits_for(cluster, 3) == "a controller that lets it leave the ISR"
         assert not segments_of(cluster, 3, names.DAMAGED)
-        await asyncio.sleep(100)
+        await asyncio.sleep(60)
         assert set(state(cluster).isr) == {1, 2, 3}, "it is not asked again and again"
-        monkeypatch.undo()
-        await until(lambda: bool(segments_of(cluster, 3, names.DAMAGED)), limit_s=1200)
+        monkeypatch.setattr(proposed_isr, "_without_damaged", without_damaged)
+        await until(lambda: bool(segments_of(cluster, 3, names.DAMAGED)), limit_s=240)
         await until(lambda: set(state(cluster).isr) == {1, 2, 3})
 
     run(scenario, 1, SCRUBBING)

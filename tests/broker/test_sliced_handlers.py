@@ -21,7 +21,7 @@ from suwi.wire.versions import APIS, ApiKey
 from tests.broker.simulated import SimBroker, create_topic
 from tests.handlers.requests import request, request_of, response_to
 
-ITEMS = 5_000
+ITEMS = 2_000
 TOPICS = 3
 PARTITIONS = 2_000
 AT_ONCE = 500

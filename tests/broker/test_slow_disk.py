@@ -13,7 +13,7 @@ from suwi.sim import SimRandom
 from suwi.wire.versions import ApiKey
 from tests.broker.simulated import create_topic, produce
 
-_LIMIT_S = 30
+_LIMIT_S = 120
 
 
 class GatedDisk(LocalDisk):

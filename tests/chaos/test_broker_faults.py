@@ -190,7 +190,7 @@ def test_a_machine_loses_power_only_while_all_replicas_are_in_sync() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_short_run_does_its_faults_and_is_right(tmp_path: Path) -> None:
     run = Run(Plan.of_brokers(3, 5, 5), three_brokers(tmp_path), tmp_path, say=lambda _: None)
     report = run.go()

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=why_unavai
 _CONNECT = """
 import socket, sys
 try:
-    socket.create_connection((sys.argv[1], 9), 0.5)
+    socket.create_connection((sys.argv[1], 9), float(sys.argv[2]))
 except OSError as error:
     print(type(error).__name__)
 """
@@ -36,17 +36,19 @@ def hosts(state: ClusterState) -> Iterator[Hosts]:
         hosts.remove()
 
 
-def connect(hosts: Hosts, state: ClusterState, start: str, to: str) -> str:
+def connect(hosts: Hosts, state: ClusterState, start: str, to: str, patience_s: float = 60) -> str:
     """What a process hears that connects to a port where nobody listens."""
-    command = [*hosts.launcher(start), sys.executable, "-c", _CONNECT, state.layout.host(to)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    command = [*hosts.launcher(start), sys.executable, "-c", _CONNECT]
+    arguments = [state.layout.host(to), str(patience_s)]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def test_a_cut_link_is_silent_and_a_healed_one_is_not(hosts: Hosts, state: ClusterState) -> None:
     assert connect(hosts, state, "broker-1", "broker-2") == "ConnectionRefusedError"
     state.cuts = [("1", "2")]
     hosts.apply(state)
-    assert connect(hosts, state, "broker-1", "broker-2") == "TimeoutError"
+    assert connect(hosts, state, "broker-1", "broker-2", 0.5) == "TimeoutError"
     assert connect(hosts, state, "broker-1", "zookeeper-1") == "ConnectionRefusedError"
     state.cuts = []
     hosts.apply(state)
@@ -56,7 +58,7 @@ def test_a_cut_link_is_silent_and_a_healed_one_is_not(hosts: Hosts, state: Clust
 def test_a_broker_is_cut_from_all_servers_of_zookeeper(hosts: Hosts, state: ClusterState) -> None:
     state.cuts = [("1", "zookeeper"), ("zookeeper", "1")]
     hosts.apply(state)
-    assert connect(hosts, state, "broker-1", "zookeeper-1") == "TimeoutError"
+    assert connect(hosts, state, "broker-1", "zookeeper-1", 0.5) == "TimeoutError"
     assert connect(hosts, state, "broker-2", "zookeeper-1") == "ConnectionRefusedError"
 
 

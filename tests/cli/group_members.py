@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from confluent_kafka import Consumer, TopicPartition
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 class Member:
@@ -26,7 +26,6 @@ class Member:
                 "group.id": group,
                 "client.id": client,
                 "auto.offset.reset": "earliest",
-                "session.timeout.ms": 6000,
                 "heartbeat.interval.ms": 200,
                 "auto.commit.interval.ms": 100,
                 "topic.metadata.refresh.interval.ms": 200,

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from click.testing import Result
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 from suwi.cli.main import app
 from tests.broker_process import COMMAND, SOURCE
 
-_PATIENCE_S = 60
+_PATIENCE_S = 120
 
 
 class Suwi:
@@ -55,6 +56,13 @@ class Suwi:
         assert result.stdout == ""
         assert "Usage: " in result.stderr
         return str(result.stderr)
+
+    def produce(self, topic: str, lines: str | bytes, *options: object) -> None:
+        """Write what stdin would be; only a process of its own has one."""
+        with NamedTemporaryFile() as file:
+            file.write(lines if isinstance(lines, bytes) else lines.encode())
+            file.flush()
+            self.ok("produce", *options, "--file", file.name, "--", topic)
 
     # -- in a process of its own -----------------------------------------------------------------
 

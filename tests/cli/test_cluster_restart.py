@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(zookeeper.why_unavailable() is not None, reason="no ZooKeeper here"),
 ]
-_PATIENCE_S = 90
+_PATIENCE_S = 120
 _TOPIC = "orders"
 _PARTITIONS = 3
 _RECORDS = 300

@@ -123,7 +123,7 @@ def test_a_listener_that_closes_the_connection_may_require_sasl() -> None:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         command = Suwi(address).start("topics", "list", stderr=subprocess.PIPE)
         server.accept()[0].close()
-        _, said = command.communicate(timeout=60)
+        _, said = command.communicate(timeout=120)
     assert command.returncode == 1
     assert b"--command-config" in said
 

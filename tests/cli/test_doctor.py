@@ -252,6 +252,11 @@ def test_brokers_that_differ_are_found() -> None:
     assert cluster_problems(BROKER, replace(OTHER, version="1.1")) == [
         "brokers of several versions: 1.0, 1.1"
     ]
+    closed = replace(OTHER, access={"super.users": "User:a", "authorizer.class.name": "X"})
+    opened = replace(BROKER, access={"super.users": "User:a", "authorizer.class.name": ""})
+    (problem,) = cluster_problems(opened, closed)
+    assert problem.startswith("brokers differ in authorizer.class.name")
+    assert problem.endswith("broker 1: '', broker 2: 'X'")
     full = DiskStatus("/data", False, 1 << 30, 1 << 20)
     assert cluster_problems(replace(BROKER, disks=(full,))) == [
         "/data: only 1.0 MiB of 1.0 GiB are free"

@@ -19,7 +19,7 @@ TOPIC = "water"
 
 
 def test_a_loss_is_shown_to_people_and_to_scripts() -> None:
-    settings = {"unclean.leader.election.enable": True, "replica.lag.time.max.ms": 500}
+    settings = {"unclean.leader.election.enable": True, "replica.lag.time.max.ms": 30_000}
     with Cluster(brokers=3, settings=settings) as cluster:
         suwi = Suwi(cluster.bootstrap_servers)
         assert suwi.ok("cluster", "events") == "no election has lost records\n"

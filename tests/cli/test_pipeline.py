@@ -66,9 +66,203 @@ def test_mistakes_are_listed_with_file_and_line(suwi: Suwi, file: Path) -> None:
         assert result.stderr.splitlines() == [
             f"{file}:3: source: no topics are named: give topics, pattern or delta",
             f"{file}:4: there is no 'topcs' in source: did you mean 'topics'?",
-            f"{file}:8: sink: say where to: one of delta, topic, parquet",
+            f"{file}:8: sink: say where to: one of delta, iceberg, topic, parquet",
             f"{file}:8: there is no 'dleta' in sink: did you mean 'delta'?",
         ]
+
+
+OUTPUTS = """\
+sink:
+  topic: {good}
+dead_letters:
+  topic: {bad}
+"""
+
+
+def test_check_shows_the_plan_of_several_outputs_and_refuses_another_checkpoint(
+    suwi: Suwi, file: Path
+) -> None:
+    folder, topic = file.parent, topic_of(file)
+    several = "outputs:\n  all: {delta: %s/all}\n  few: {delta: %s/few, when: id < 3}\n"
+    kept, _, after = file.read_text().partition("sink:\n")
+    file.write_text(kept + several % (folder, folder) + after.partition("\n")[2])
+    assert suwi.ok("pipeline", "check", file).splitlines() == [
+        f"one query, with the checkpoint {folder}/checkpoint",
+        f"  reads   records: topic {topic}, json",
+        f"  writes  all: {folder}/all",
+        f"  writes  few: {folder}/few, when id < 3",
+        "what needs state of its own is a pipeline of its own, which reads a table of this one",
+        f"{file}: no mistakes found",
+    ]
+    record = folder / "checkpoint" / "suwi-outputs" / "record.json"
+    record.parent.mkdir(parents=True)
+    record.write_text('{"first": "all", "plan": {"inputs": ["topics clicks"]}}')
+    result = suwi("pipeline", "check", file)
+    assert result.exit_code == 2
+    assert f"began with the inputs topics clicks, and the query has topics {topic}" in result.stderr
+
+
+def with_outputs(file: Path, more: str = "") -> tuple[str, str]:
+    """Let the pipeline write to two topics that do not exist."""
+    good, bad = unique_name("good"), unique_name("bad")
+    text = file.read_text().replace("dead_letters: drop\n", "")
+    kept, _, after = text.partition("sink:\n")
+    checkpoint = after.partition("\n")[2]
+    file.write_text(kept + checkpoint + OUTPUTS.format(good=good, bad=bad) + more)
+    return good, bad
+
+
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The sessions that were opened: each ends the command at once."""
+    sessions: list[object] = []
+
+    def open_session(*arguments: object, **_: object) -> None:
+        sessions.append(arguments)
+        raise SystemExit(0)
+
+    monkeypatch.setattr("suwi.spark.spark_session.open_session", open_session)
+    return sessions
+
+
+def test_topics_that_do_not_exist_are_found_by_check_and_before_spark_is_started(
+    suwi: Suwi, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier Spark was started, and the first batch failed."""
+    good, bad = with_outputs(file)
+    topic = topic_of(file)
+    file.write_text(file.read_text().replace(topic, f"{topic}x"))
+    lines = [
+        f"4: source.topics: there is no topic '{topic}x'; did you mean '{topic}'?",
+        f"9: sink.topic: there is no topic '{good}'",
+        f"11: dead_letters.topic: there is no topic '{bad}'",
+    ]
+    result = suwi("pipeline", "check", file)
+    assert result.exit_code == 2
+    for line, expected in zip(result.stderr.splitlines(), lines, strict=True):
+        assert line.startswith(f"{file}:{expected}")
+    assert "create it, or set create_topics: true" in result.stderr
+    sessions = without_spark(monkeypatch)
+    result = suwi("pipeline", "run", file)
+    assert result.exit_code == 2
+    assert [line.split(": ")[1] for line in result.stderr.splitlines()] == [
+        "source.topics",
+        "sink.topic",
+        "dead_letters.topic",
+    ]
+    assert sessions == []
+
+
+def second_layer(file: Path, more: str = "") -> Path:
+    """Beside the file, and named so that it is read first: what reads the file's table."""
+    folder = file.parent
+    path = folder / "first.yaml"
+    path.write_text(
+        f"name: second\nsource: {{delta: {folder}/table}}\nsink: {{delta: {folder}/second}}\n"
+        f"checkpoint: {folder}/second-checkpoint\n{more}"
+    )
+    return path
+
+
+def test_a_directory_is_run_in_one_session_and_shown_in_order(
+    suwi: Suwi, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second_layer(file, "spark: {spark.driver.memory: 1g, spark.sql.shuffle.partitions: 3}\n")
+    lines = suwi.ok("pipeline", "graph", file.parent).splitlines()
+    assert (lines[0], lines[3]) == ("orders", "second, after orders")
+    assert suwi.ok("pipeline", "graph", file.parent, "--svg").startswith("<svg ")
+    sessions = without_spark(monkeypatch)
+    assert suwi("pipeline", "run", file.parent, "--once").exit_code == 0
+    ((name, settings),) = sessions
+    assert (name, settings) == ("orders+second", {"spark.driver.memory": "1g"})
+
+
+def test_mistakes_in_a_directory_are_told_with_their_files(suwi: Suwi, file: Path) -> None:
+    second = second_layer(file, "trigger: x\n")
+    file.write_text(file.read_text().replace("topics:", "topcs:"))
+    result = suwi("pipeline", "run", file.parent)
+    assert result.exit_code == 2
+    assert {line.partition(":")[0] for line in result.stderr.splitlines()} == {
+        str(file),
+        str(second),
+    }
+    empty = file.parent / "empty"
+    empty.mkdir()
+    assert "there is no pipeline (*.yaml)" in suwi("pipeline", "run", empty).stderr
+    assert "Is a directory" in suwi("pipeline", "check", file.parent).stderr
+
+
+def test_a_run_waits_for_the_first_topic_of_a_pattern(
+    suwi: Suwi, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier it was refused."""
+    file.write_text(file.read_text().replace("topics: ", "pattern: later-"))
+    said = "source.pattern: no topic matches it yet: a run waits for the first"
+    result = suwi("pipeline", "check", file)
+    assert (result.exit_code, result.stderr) == (0, f"{file}:4: {said}\n")
+    sessions = without_spark(monkeypatch)
+    assert said in suwi("pipeline", "run", file).stderr
+    assert len(sessions) == 1
+
+
+def test_a_topic_that_was_deleted_under_a_checkpoint_says_what_to_do(
+    suwi: Suwi, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint(tmp_path, "deleted")
+    file.write_text(file.read_text().replace(topic_of(file), "deleted"))
+    result = suwi("pipeline", "run", file)
+    assert result.exit_code == 2
+    assert "there is no topic 'deleted' any more, and the checkpoint has offsets" in result.stderr
+    assert "With failOnDataLoss: false" in result.stderr
+    assert "`suwi pipeline reset`" in result.stderr
+    options = "  options: {failOnDataLoss: false}\ndecode:"
+    file.write_text(file.read_text().replace("decode:", options))
+    sessions = without_spark(monkeypatch)
+    suwi("pipeline", "run", file)
+    assert len(sessions) == 1
+
+
+def test_topics_that_are_written_to_are_created_if_the_file_says_so(
+    suwi: Suwi, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = with_outputs(file, "create_topics: true\n")
+    assert suwi.ok("pipeline", "check", file) == f"{file}: no mistakes found\n"
+    listed = [topic["topic"] for topic in suwi.json("topics", "list")]
+    assert not set(outputs) & set(listed)
+    sessions = without_spark(monkeypatch)
+    result = suwi("pipeline", "run", file)
+    for name in outputs:
+        assert f"topic {name} is created" in result.stderr
+    assert len(sessions) == 1
+    listed = [topic["topic"] for topic in suwi.json("topics", "list")]
+    assert set(outputs) <= set(listed)
+
+
+def test_check_says_that_brokers_do_not_answer_and_finds_no_mistake_in_that(
+    suwi: Suwi, file: Path
+) -> None:
+    file.write_text(file.read_text().replace(suwi.broker, "127.0.0.1:1"))
+    result = suwi("pipeline", "check", file)
+    assert result.exit_code == 0
+    assert result.stderr.startswith(f"{file}:3: topics are not checked: source.servers: ")
+
+
+def test_a_backfill_asks_before_it_duplicates_rows(
+    suwi: Suwi, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = without_spark(monkeypatch)
+    times = ("--from", "0", "--to", "1")
+    suwi("pipeline", "backfill", file, *times)
+    assert len(sessions) == 1  # The pipeline has not run: there is nothing to duplicate.
+    checkpoint(tmp_path, topic_of(file))
+    result = suwi("pipeline", "backfill", file, *times)
+    assert result.exit_code != 0
+    assert "its sink has no keys: rows may be duplicated" in result.stderr
+    assert len(sessions) == 1
+    suwi("pipeline", "backfill", file, *times, "--yes")
+    assert len(sessions) == 2
+    file.write_text(file.read_text().replace("/table\n", "/table\n  keys: [id]\n"))
+    suwi("pipeline", "backfill", file, *times)
+    assert len(sessions) == 3
 
 
 def test_a_file_that_is_not_there_is_named(suwi: Suwi, tmp_path: Path) -> None:
@@ -97,13 +291,7 @@ def test_from_the_beginning_with_a_new_checkpoint_renames_the_old_one_and_contin
     suwi: Suwi, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = checkpoint(tmp_path, topic_of(file))
-    sessions: list[object] = []
-
-    def open_session(*arguments: object, **_: object) -> None:
-        sessions.append(arguments)
-        raise SystemExit(0)  # far enough: Spark would be started here
-
-    monkeypatch.setattr("suwi.spark.spark_session.open_session", open_session)
+    sessions = without_spark(monkeypatch)
     result = suwi("pipeline", "run", file, "--from-beginning", "--new-checkpoint")
     assert result.exit_code == 0
     assert len(sessions) == 1
@@ -254,3 +442,9 @@ def test_metrics_have_an_address_and_a_port(
     suwi.ok("pipeline", "run", file, "--metrics-port", 9100, "--metrics-host", "0.0.0.0")
     found = [(options.metrics_host, options.metrics_port) for options in given]
     assert found == [("127.0.0.1", 9100), ("0.0.0.0", 9100)]
+
+
+def test_the_status_of_pipelines_needs_a_broker() -> None:
+    done = Suwi("127.0.0.1:1")("pipeline", "status")
+    assert done.exit_code != 0
+    assert "no broker at 127.0.0.1:1" in done.output

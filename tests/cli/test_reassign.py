@@ -89,6 +89,7 @@ def test_a_fenced_broker_gets_no_replicas() -> None:
         dead = min(node for node in cluster.brokers if node != leader)
         kill_and_wait(cluster, suwi, dead)
         suwi.ok("cluster", "drain", leader)
+        until(lambda: len(replicas_of(suwi, "water")[0]) == 1)
         ((replica,),) = replicas_of(suwi, "water")
         assert replica not in (leader, dead)
         refused = suwi("topics", "alter", "water", "-r", "4")
@@ -148,3 +149,27 @@ def test_a_drain_that_is_started_again_waits_for_the_moves_that_run(
         with draining(suwi, leaving) as process:
             assert process.stdout is not None
             assert process.stdout.readline().startswith(b"moving 1 partition;")
+
+
+def test_the_replicas_of_a_partition_are_moved_and_its_preferred_leader_elected(
+    cluster: Cluster, suwi: Suwi
+) -> None:
+    suwi.ok("topics", "create", "water", "--replication-factor", "2")
+    (before,) = replicas_of(suwi, "water")
+    target = [*sorted({1, 2, 3, 4} - set(before)), before[0]]
+    to = ",".join(map(str, target))
+    assert suwi.ok("topics", "move", "water", "0", "--to", to).endswith(f"replicas on {to}\n")
+    until(lambda: replicas_of(suwi, "water") == [target])
+    assert "not being reassigned" in suwi.refusal("topics", "move", "water", "0", "--cancel")
+    assert "not running" in suwi.refusal("topics", "move", "water", "0", "--to", "9")
+    assert "--cancel" in suwi.misuse("topics", "move", "water", "0")
+
+    def is_led_by_the_first() -> bool:
+        suwi("topics", "elect", "water")
+        return (
+            suwi("topics", "describe", "water", "--json").stdout.count(f'"leader": {target[0]}')
+            == 1
+        )
+
+    until(is_led_by_the_first)
+    assert "preferred leader already" in suwi.refusal("topics", "elect", "water")

@@ -1,5 +1,6 @@
 """`suwi produce` and `suwi consume`."""
 
+import base64
 import json
 import os
 import pty
@@ -13,6 +14,7 @@ import pytest
 from suwi.records.compression import Compression
 from tests.broker_process import BrokerProcess, unique_name
 from tests.cli.support import Suwi, write_lines
+from tests.decoders.fake_registry import running_registry
 
 READ = ("--from-beginning", "--no-follow")
 
@@ -241,6 +243,37 @@ def test_bytes_are_printed_unchanged(suwi: Suwi, topic: str) -> None:
     assert suwi.run("consume", topic, *READ).stdout == raw + b"\n"
 
 
+def test_values_are_decoded_by_their_format(suwi: Suwi, topic: str, tmp_path: Path) -> None:
+    lines = write_lines(tmp_path / "lines", '7:{"a": "\\u00e9"}', "8:{")
+    suwi.ok("produce", topic, "--file", lines, "-k", ":")
+    read = suwi.run("consume", topic, *READ, "--keys", "--value-format", "json")
+    assert read.stdout.decode() == '7\t{"a":"é"}\n8\t{\n'
+    assert read.stderr.decode().startswith(f"suwi: value of {topic}-0 offset 1: not JSON: ")
+    first, second = suwi.json_lines(
+        "consume", topic, *READ, "--value-format", "auto", "--key-format", "json"
+    )
+    assert (first["key"], first["value"]) == (7, {"a": "é"})
+    assert second["value"] == "{"
+    refused = suwi.run("consume", topic, *READ, "--value-format", "avro")
+    assert refused.returncode == 2
+    assert b"needs a schema" in refused.stderr
+
+
+def test_values_are_decoded_by_the_schemas_of_a_registry(suwi: Suwi, topic: str) -> None:
+    pytest.importorskip("fastavro")
+    with running_registry() as registry:
+        schema_id = registry.register("orders-value", '"string"')
+        data = b"\0" + schema_id.to_bytes(4, "big") + b"\x06abc"
+        for value in (data, data[:-1]):
+            line = {"value_base64": base64.b64encode(value).decode()}
+            suwi.run("produce", topic, "--json", stdin=json.dumps(line).encode())
+        good, bad = suwi.json_lines("consume", topic, *READ, "--schema-registry", registry.url)
+    assert good["value"] == "abc"
+    assert good["value_schema"] == f"string, schema {schema_id}"
+    assert bad["value"] == data[:-1].decode()
+    assert "3 bytes are expected where 2 are left" in bad["value_problem"]
+
+
 def test_following_waits_for_records_and_ends_quietly_with_ctrl_c(
     suwi: Suwi, topic: str, lines: Path
 ) -> None:
@@ -252,7 +285,7 @@ def test_following_waits_for_records_and_ends_quietly_with_ctrl_c(
             suwi.ok("produce", topic, "--file", lines)
             assert [reader.stdout.readline() for _ in range(3)] == [b"a:1\n", b"b:2\n", b"a:3\n"]
         reader.send_signal(signal.SIGINT)
-        rest, said = reader.communicate(timeout=60)
+        rest, said = reader.communicate(timeout=120)
     assert (reader.returncode, rest, said) == (0, b"", b"")
 
 
@@ -265,7 +298,7 @@ def test_following_ends_when_the_output_is_closed(suwi: Suwi, filled: str) -> No
         reader.stdout.readline()
         reader.stdout.close()
         assert reader.stderr.read() == b""
-        assert reader.wait(timeout=60) == 0
+        assert reader.wait(timeout=120) == 0
 
 
 def test_following_survives_a_broker_that_comes_back(tmp_path: Path, lines: Path) -> None:
@@ -285,7 +318,7 @@ def test_following_survives_a_broker_that_comes_back(tmp_path: Path, lines: Path
                 b"a:3\n",
             ]
             reader.send_signal(signal.SIGINT)
-            assert reader.wait(timeout=60) == 0
+            assert reader.wait(timeout=120) == 0
 
 
 def test_following_reads_partitions_that_are_added_meanwhile(suwi: Suwi, lines: Path) -> None:
@@ -309,7 +342,7 @@ def test_following_reads_partitions_that_are_added_meanwhile(suwi: Suwi, lines: 
             for offset, line in enumerate(["a:1", "b:2", "a:3"])
         ]
         reader.send_signal(signal.SIGINT)
-        assert reader.wait(timeout=60) == 0
+        assert reader.wait(timeout=120) == 0
 
 
 def test_following_a_topic_that_is_deleted_reports_it(suwi: Suwi, filled: str) -> None:
@@ -320,7 +353,7 @@ def test_following_a_topic_that_is_deleted_reports_it(suwi: Suwi, filled: str) -
         for _ in range(8):
             reader.stdout.readline()
         suwi.ok("topics", "delete", filled, "--yes")
-        _, said = reader.communicate(timeout=60)
+        _, said = reader.communicate(timeout=120)
     assert reader.returncode == 1
     assert said.decode() == f"suwi: topic '{filled}' does not exist\n"
 
@@ -340,7 +373,7 @@ def at_terminal(suwi: Suwi, *arguments: object, typed: bytes = b"") -> tuple[str
                 shown += chunk
         except OSError:  # Linux: the other end is closed
             pass
-        code = command.wait(timeout=60)
+        code = command.wait(timeout=120)
     os.close(main)
     return shown.decode().replace("\r\n", "\n"), code
 

@@ -53,6 +53,26 @@ def test_each_replica_has_its_line(cluster: Cluster, suwi: Suwi) -> None:
     assert list(cells.values()) == [["follower", "0", "0", "2", "2", "2", "0", "ms", "yes"]] * 2
 
 
+def test_who_is_missing_since_when_is_told_for_one_topic(cluster: Cluster, suwi: Suwi) -> None:
+    leader = cluster.wait_leader(TOPIC)
+    follower = next(node for node in (1, 2, 3) if node != leader)
+    (whole,) = suwi.json("topics", "describe", TOPIC)
+    assert whole["missing"] == []
+    cluster.kill(follower)
+
+    def missing() -> Any:
+        (found,) = suwi.json("topics", "describe", TOPIC)
+        return found["missing"]
+
+    until(lambda: len(missing()) == 1, missing)
+    (member,) = missing()
+    assert (member["partition"], member["node"], member["is_exact"]) == (0, follower, True)
+    line = suwi.ok("topics", "describe", TOPIC).splitlines()[-1]
+    assert line.startswith(f"partition 0: replica {follower} is not in sync since 2")
+    assert line.endswith("): the broker is away or stopping")
+    assert "not in sync" not in suwi.ok("topics", "describe")
+
+
 def test_a_dead_broker_has_a_line_too(cluster: Cluster, suwi: Suwi) -> None:
     first = cluster.wait_leader(TOPIC)
     cluster.kill(first)
@@ -104,7 +124,7 @@ def test_with_follow_every_change_is_printed(cluster: Cluster) -> None:
         while ends(process.stdout.readline()) != {1}:
             pass
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
 
 
 def test_follow_requires_replicas(suwi: Suwi) -> None:

@@ -209,7 +209,7 @@ def test_a_broker_prints_its_addresses_and_stops_cleanly(tmp_path: Path) -> None
         assert broker.stdout is not None
         greeting = [broker.stdout.readline() for _ in range(4)]
         broker.send_signal(signal.SIGTERM)
-        said, logged = broker.communicate(timeout=30)
+        said, logged = broker.communicate(timeout=120)
     assert broker.returncode == 0
     assert greeting[0].startswith(f"Suwi {__version__}, broker 0, ready in ")
     assert re.fullmatch(r"listening on  PLAINTEXT://127\.0\.0\.1:[1-9]\d+\n", greeting[1])

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from suwi.cli.main import app
 from tests.broker_process import COMMAND, environment
 
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 @contextmanager

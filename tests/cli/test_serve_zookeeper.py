@@ -16,8 +16,8 @@ from kazoo.client import KazooClient
 from tests.broker_process import BrokerProcess, unique_name
 from tests.zookeeper import ZookeeperProcess, why_unavailable
 
-PATIENCE_S = 60
-SESSION_MS = 4000
+PATIENCE_S = 120
+SESSION_MS = 10_000
 REASON = why_unavailable()
 pytestmark = [
     pytest.mark.zookeeper,
@@ -38,7 +38,6 @@ def make_broker(
         folder / f"broker-{number}",
         "default.replication.factor=3",
         "min.insync.replicas=2",
-        "group.initial.rebalance.delay.ms=0",
         f"zookeeper.session.timeout.ms={SESSION_MS}",
         *settings,
         options=("--zookeeper", f"{zookeeper.address}/test", "--id", str(number)),
@@ -232,7 +231,7 @@ def test_a_second_process_with_the_same_id_and_address_exits_and_the_first_stays
 def test_a_broker_killed_and_started_again_takes_over_its_registration_at_once(
     tmp_path: Path, zookeeper: ZookeeperProcess
 ) -> None:
-    with make_broker(tmp_path, zookeeper, 1, "zookeeper.session.timeout.ms=10000") as broker:
+    with make_broker(tmp_path, zookeeper, 1, "zookeeper.session.timeout.ms=30000") as broker:
         broker.kill()
         broker.start()
         assert "waiting for the end of an earlier registration" not in broker.log
@@ -244,8 +243,8 @@ def test_a_broker_killed_and_started_again_takes_over_its_registration_at_once(
 def test_while_zookeeper_is_down_writers_and_groups_go_on_and_nothing_changes(
     tmp_path: Path, zookeeper: ZookeeperProcess
 ) -> None:
-    # The longest session of this ZooKeeper: the brokers must be back before it ends.
-    session = "zookeeper.session.timeout.ms=10000"
+    # The brokers must be back before it ends.
+    session = "zookeeper.session.timeout.ms=30000"
     with cluster(tmp_path, zookeeper, session) as brokers, writer_and_group(brokers) as work:
         before = [broker.log.count("broker registered") for broker in brokers]
         zookeeper.kill()
@@ -261,6 +260,7 @@ def test_while_zookeeper_is_down_writers_and_groups_go_on_and_nothing_changes(
         assert not any("session lost" in broker.log for broker in brokers)
 
 
+@pytest.mark.slow
 def test_while_zookeeper_is_silent_writers_and_groups_go_on(
     tmp_path: Path, zookeeper: ZookeeperProcess
 ) -> None:
@@ -351,7 +351,7 @@ class Work:
                 pass
             self._read += 1
             wait_for(lambda: _commits(self.consumer), "the offset is committed")
-            time.sleep(0.05)
+            time.sleep(0.2)
         assert self._acked == self._read
 
     def _reads_next(self) -> bool:

@@ -156,3 +156,12 @@ def test_topics_are_described_while_a_registered_broker_does_not_respond(fault: 
                 cluster.resume(silent)
     (partition,) = found["partitions"]
     assert (partition["leader"], partition["size_bytes"]) == (leader, 0)
+
+
+def test_the_records_before_an_offset_are_deleted(suwi: Suwi, topic: str) -> None:
+    suwi.run("produce", topic, "--partition", 0, stdin=b"a\nb\nc\n")
+    delete = ("topics", "delete-records", topic, 0)
+    assert "needs --yes" in suwi.refusal(*delete, "--before", 2)
+    assert suwi.ok(*delete, "--before", 2, "--yes") == f"{topic}-0 begins at offset 2\n"
+    assert suwi.json(*delete, "--yes")["start_offset"] == 3
+    assert "no records to delete" in suwi.refusal(*delete, "--yes")

@@ -40,7 +40,7 @@ def without_varying_parts(text: str) -> str:
 
 def run_in_shell(command: str, suwi: Suwi, directory: Path) -> str:
     program = directory / "suwi"
-    program.write_text(f'#!/bin/sh\nexec {COMMAND[0]} -c "{COMMAND[2]}" "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {" ".join(COMMAND)} "$@"\n')
     program.chmod(0o755)
     environment = suwi.environment()
     environment["PATH"] = f"{directory}{os.pathsep}{environment['PATH']}"
@@ -50,7 +50,7 @@ def run_in_shell(command: str, suwi: Suwi, directory: Path) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     return ended.stdout

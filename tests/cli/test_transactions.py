@@ -1,14 +1,10 @@
 """`suwi transactions`: listed, described, found hanging and ended."""
 
-import time
 from pathlib import Path
 
-from suwi.records.builder import build_batch
-from suwi.records.record import Record
 from tests.broker_process import BrokerProcess, unique_name
 from tests.cli.support import Suwi
-from tests.cli.transactional_producer import COMMIT, OPEN, transact
-from tests.raw_client import Produced, RawClient
+from tests.cli.transactional_producer import COMMIT, OPEN, transact, write_late
 from tests.testing.clients import until
 
 
@@ -72,17 +68,7 @@ def test_a_hanging_transaction_is_found_and_ended_by_its_first_offset(tmp_path: 
         suwi = Suwi(broker.address)
         suwi.ok("topics", "create", topic)
         transact(broker.address, "copier", topic, COMMIT)
-        (copier,) = suwi.json("transactions", "describe", "copier")
-        late = build_batch(
-            [Record(value=b"late", timestamp=int(time.time() * 1000))],
-            producer_id=copier["producer_id"],
-            producer_epoch=copier["producer_epoch"],
-            base_sequence=0,
-            transactional=True,
-        )
-        with RawClient(broker.address) as client:
-            sent = client.produce(topic, late, version=9, transactional_id="copier")
-            assert sent == Produced(error=0, base_offset=2)
+        write_late(suwi, topic, "copier", 2)
         find = ("transactions", "find-hanging", "--max-transaction-timeout", "0")
         (found,) = suwi.json(*find)
         assert (found["topic"], found["partition"], found["start_offset"]) == (topic, 0, 2)

@@ -1,12 +1,17 @@
 """A transactional producer for tests of commands."""
 
 import asyncio
+import time
 
 from suwi.client.addresses import parse_addresses
 from suwi.client.cluster import Cluster
 from suwi.client.partition_sender import ProducerSettings
 from suwi.client.transactions import TransactionalProducer
 from suwi.env import SystemClock, local_env
+from suwi.records.builder import build_batch
+from suwi.records.record import Record
+from tests.cli.support import Suwi
+from tests.raw_client import Produced, RawClient
 
 COMMIT, ABORT, OPEN = "commit", "abort", "open"
 _LIMIT_S = 120
@@ -30,3 +35,19 @@ async def _transact(address: str, transactional_id: str, topic: str, ends: tuple
             elif end == ABORT:
                 await producer.abort()
         await producer.close()
+
+
+def write_late(suwi: Suwi, topic: str, transactional_id: str, offset: int) -> None:
+    """A batch after the end of the last transaction, which nobody ends. The broker must not
+    verify transactions."""
+    (known,) = suwi.json("transactions", "describe", transactional_id)
+    late = build_batch(
+        [Record(value=b"late", timestamp=int(time.time() * 1000))],
+        producer_id=known["producer_id"],
+        producer_epoch=known["producer_epoch"],
+        base_sequence=0,
+        transactional=True,
+    )
+    with RawClient(suwi.broker) as client:
+        sent = client.produce(topic, late, version=9, transactional_id=transactional_id)
+        assert sent == Produced(error=0, base_offset=offset)

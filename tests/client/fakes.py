@@ -16,6 +16,7 @@ from kio.schema.errors import ErrorCode
 from suwi.client.addresses import Address
 from suwi.client.cluster import Cluster
 from suwi.client.settings import ClientSettings
+from suwi.env.slices import run_to_end
 from suwi.records.batch import BatchHeader, place, read_header
 from suwi.records.record import Record, iter_records
 from suwi.sim import Simulation
@@ -26,7 +27,7 @@ from suwi.wire.headers import RequestHeader, read_request_header, response_heade
 from suwi.wire.produce import (
     PartitionProduced,
     TopicProduced,
-    decode_produce_request,
+    decoding_produce_request,
     encode_produce_response,
 )
 from suwi.wire.versions import ApiKey, advertised
@@ -43,7 +44,14 @@ _SERVED = (
     ApiKey.LIST_OFFSETS,
 )
 
-UNKNOWN_TO_KAFKA = (ApiKey.DESCRIBE_EVENTS,)
+UNKNOWN_TO_KAFKA = (
+    ApiKey.DESCRIBE_EVENTS,
+    ApiKey.DESCRIBE_PARTITION_HISTORY,
+    ApiKey.DESCRIBE_TOPIC_STATS,
+    ApiKey.WATCH_PARTITION,
+    ApiKey.DESCRIBE_QUOTA_USAGE,
+    ApiKey.DESCRIBE_AUDIT_LOG,
+)
 """As Apache Kafka does, the connection is closed."""
 
 Obstacle = Callable[[bytes], int | None]
@@ -240,7 +248,7 @@ class FakeCluster:
         return {"throttle_time": 0, "topics": topics}
 
     def _produce(self, node: int, version: int, frame: memoryview, at: int) -> bytes | None:
-        request = decode_produce_request(version, frame, at)
+        request = run_to_end(decoding_produce_request(version, frame, at))
         self.produced_at.append(node)
         topics = []
         for name, topic_id, partitions in request.topics:

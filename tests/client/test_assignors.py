@@ -49,6 +49,12 @@ def test_range_gives_the_first_members_one_more_of_each_topic() -> None:
     }
 
 
+def test_round_robin_deals_out_the_partitions_of_all_topics_in_turn() -> None:
+    members = {"a": wants("t", "u"), "b": wants("u"), "c": wants("t", "u")}
+    assigned = ASSIGNORS["roundrobin"].assign(members, {"u": 2, "t": 2})
+    assert assigned == {"a": [tp("t", 0), tp("u", 0)], "b": [tp("u", 1)], "c": [tp("t", 1)]}
+
+
 def test_sticky_takes_nothing_from_a_balanced_group() -> None:
     owned = {"a": [tp("t", 3), tp("t", 0)], "b": [tp("t", 1), tp("t", 2)]}
     members = {member: wants("t", owned=each) for member, each in owned.items()}

@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 
+from suwi.admin.missing_members import missing_members
 from suwi.client.admin import Admin, Resource, ResourceType
 from suwi.client.cluster_status import ClusterStatus, describe_events, read_status
 from suwi.client.connection import ConnectionLost, PeerConnection
+from suwi.client.partition_history import partition_histories
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.sim import Simulation
 from suwi.sim.clock import ManualClock
@@ -45,11 +47,14 @@ def test_a_replica_that_a_reassignment_adds_is_not_missing_yet() -> None:
         assert list(await admin.reassignments()) == [ORDERS]
         assert told.under_replicated == ()
         assert [broker.out_of_sync for broker in told.brokers] == [0, 0, 0]
+        assert await missing_members(client, await client.topic("orders", fresh=True)) == []
 
         cluster[2].kill()
         await until(lambda: state(cluster).isr == (1,))
         told = await status()
         assert [str(partition) for partition in told.under_replicated] == ["orders-0"]
+        (member,) = await missing_members(client, await client.topic("orders", fresh=True))
+        assert (member.node, member.is_exact) == (2, True)
         connection.abort()
         await client.close()
 
@@ -62,6 +67,7 @@ def test_a_broker_that_does_not_know_of_events_closes_only_the_connection_for_th
             shared = await client.any_link()
             with pytest.raises(ConnectionLost):
                 await describe_events(client)
+            assert await partition_histories(client) == {}
             assert shared.is_open
 
     on_fake_cluster(scenario, brokers=1)

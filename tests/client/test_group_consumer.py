@@ -344,6 +344,30 @@ def test_the_leader_of_a_group_notices_new_partitions(is_back: bool) -> None:
     play(scenario)
 
 
+def test_a_static_leader_that_comes_back_finds_partitions_added_while_it_was_away() -> None:
+    """KIP-814: it is not asked to assign, so it must ask what is assigned."""
+
+    async def scenario(stage: Stage) -> None:
+        await stage.start()
+        one = Member(stage, "m1", instance_id="a")
+        two = Member(stage, "m2", instance_id="b")
+        await until(lambda: share(one, two))
+        one.machine.kill()
+
+        async def grow() -> None:
+            async with stage.client("admin") as client:
+                await Admin(client).add_partitions(TOPIC, PARTITIONS + 1)
+
+        await stage.outside.spawn(grow())
+        back = Member(stage, "m1", instance_id="a")
+        wanted = [*ALL, tp(PARTITIONS)]
+        await until(lambda: sorted([*back.assignment, *two.assignment]) == wanted)
+        for member in (two, back):
+            await member.close()
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("assignors", [("range",), COOPERATIVE])
 def test_a_group_goes_on_when_its_coordinator_dies(assignors: Sequence[str]) -> None:
     async def scenario(stage: Stage) -> None:

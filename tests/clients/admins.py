@@ -58,14 +58,14 @@ class ConfluentAdmin(Admin):
         return self._code_of(client.delete_topics([topic])[topic])
 
     def topics(self) -> set[str]:
-        return set(self._client().list_topics(timeout=30).topics)
+        return set(self._client().list_topics(timeout=120).topics)
 
     def _client(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self._address})
 
     def _code_of(self, future: Any) -> int:
         try:
-            future.result(timeout=30)
+            future.result(timeout=120)
         except KafkaException as error:
             return error.args[0].code()
         return 0

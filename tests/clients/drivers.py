@@ -30,7 +30,7 @@ with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 EARLIEST, LATEST = -2, -1
-PATIENCE_S = 30
+PATIENCE_S = 120
 _REQUEST_BYTES_MAX = 8 << 20
 _T = TypeVar("_T")
 

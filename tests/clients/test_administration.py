@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 
 from tests.broker_process import BrokerProcess, unique_name
 
-LIMIT_S = 30
+LIMIT_S = 120
 DYNAMIC_TOPIC, DYNAMIC_BROKER, STATIC, DEFAULT = 1, 2, 4, 5
 
 

@@ -130,6 +130,8 @@ class Load:
                 enable_idempotence=True,
                 linger_ms=5,
                 retry_backoff_ms=20,
+                # It drops batches that are older, and with them the sequence of all later ones.
+                request_timeout_ms=PATIENCE_S * 1000,
             )
             await producer.start()
             try:
@@ -356,7 +358,7 @@ def test_a_full_disk_refuses_new_topics_and_producers_until_there_is_space(
         assert asked_for.error_code == ErrorCode.leader_not_available
 
         small_file_system.make_room(broker)
-        (created,) = client.ask(ApiKey.CREATE_TOPICS, 7, topics).topics
+        (created,) = client.ask(ApiKey.CREATE_TOPICS, 7, topics | {"timeout": 60_000}).topics
         assert created.error_code == ErrorCode.none
         answer = client.ask(ApiKey.INIT_PRODUCER_ID, 2, new_producer)
         assert answer.error_code == ErrorCode.none

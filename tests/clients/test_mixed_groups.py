@@ -20,6 +20,7 @@ from suwi.env import SystemClock, SystemRandom
 from suwi.model.errors import BrokerError
 from tests.broker_process import BrokerProcess
 from tests.clients.drivers import PATIENCE_S
+from tests.testing.clients import subscribe
 
 with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
     import kafka
@@ -88,7 +89,6 @@ class KafkaPython(Other):
         super().__init__()
         assert assignor == "range"
         self._consumer = kafka.KafkaConsumer(
-            topic,
             bootstrap_servers=address,
             group_id=topic,
             session_timeout_ms=_SESSION_S * 1000,
@@ -99,6 +99,7 @@ class KafkaPython(Other):
                 kafka.coordinator.assignors.range.RangePartitionAssignor
             ],
         )
+        subscribe(self._consumer, topic)
 
     @property
     def assignment(self) -> set[int]:

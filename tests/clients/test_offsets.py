@@ -111,7 +111,7 @@ def test_a_fetch_waits_until_there_is_enough(
     topic = unique_name("waiting")
     raw.create_topic(topic)
     batch = build_batch([Record(value=b"v")])
-    fields = fetch_fields(12, topic, 0, min_bytes=min_batches * len(batch), max_wait_ms=30_000)
+    fields = fetch_fields(12, topic, 0, min_bytes=min_batches * len(batch), max_wait_ms=100_000)
     with RawClient(broker.address) as waiting:
         waiting.send_request(ApiKey.FETCH, 12, encode_request(ApiKey.FETCH, 12, fields))
         for _ in range(min_batches):
@@ -135,10 +135,10 @@ def test_a_waiting_fetch_gets_an_error_when_its_topic_is_deleted(
 ) -> None:
     topic = unique_name("vanishing")
     raw.create_topic(topic)
-    fields = fetch_fields(12, topic, 0, max_wait_ms=30_000)
+    fields = fetch_fields(12, topic, 0, max_wait_ms=100_000)
     with RawClient(broker.address) as waiting:
         waiting.send_request(ApiKey.FETCH, 12, encode_request(ApiKey.FETCH, 12, fields))
-        deleted = {"topics": [{"name": topic, "topic_id": None}], "timeout": 10_000}
+        deleted = {"topics": [{"name": topic, "topic_id": None}], "timeout": 60_000}
         raw.ask(ApiKey.DELETE_TOPICS, 6, deleted)
         (answered,) = waiting.answer(ApiKey.FETCH, 12).responses
     assert answered.partitions[0].error_code == 3
@@ -185,7 +185,7 @@ def test_a_reader_with_narrow_limits_still_reads_everything(
     consumer = Consumer({**settings, **limits, "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(ten[0], partition, 0) for partition in range(2)])
-        found = sorted((m.partition(), m.offset()) for m in consumer.consume(20, timeout=30))
+        found = sorted((m.partition(), m.offset()) for m in consumer.consume(20, timeout=120))
     finally:
         consumer.close()
     assert found == [(partition, offset) for partition in range(2) for offset in range(10)]

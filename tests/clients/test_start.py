@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.broker_process import COMMAND, environment
 
-_LIMIT_S = 60
+_LIMIT_S = 120
 _STALL_S = 15
 
 

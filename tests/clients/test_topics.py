@@ -96,7 +96,7 @@ def test_a_producer_survives_the_recreation_of_its_topic(broker: BrokerProcess) 
             b"life %d" % life,
             on_delivery=lambda error, message: delivered.append((error, message.offset())),
         )
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         if life == 0:
             admin.delete(topic)
             admin.create(topic)

@@ -26,7 +26,7 @@ def run_offline(*words: str, stdin: str = "") -> str:
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr

@@ -129,8 +129,9 @@ def test_a_broker_with_the_same_address_is_refused_and_never_removes_the_other()
 
 def test_a_broker_that_restarts_on_its_directory_takes_over_its_registration_at_once() -> None:
     async def scenario(world: World) -> None:
-        view, _ = await world.begin_old()
+        view, session = await world.begin_old()
         before = world.store.ledger.registrations["brokers/1"].epoch
+        await session.campaign(B1)
         world.old.kill()
         view.kill()
         world.new.start()
@@ -141,6 +142,7 @@ def test_a_broker_that_restarts_on_its_directory_takes_over_its_registration_at_
         assert epoch > before
         assert world.simulation.loop.time() - began_s < SESSION_S / 2
         assert world.epochs == [epoch]
+        assert world.store.ledger.controller is None, "it was the earlier process"
         await broker_lifecycle.stop()
 
     run(scenario)

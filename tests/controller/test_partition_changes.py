@@ -1,5 +1,6 @@
 """Changes of many partitions, and the store entries for them."""
 
+import asyncio
 from uuid import UUID
 
 from suwi.controller.elections import BrokerLiveness, Election, Rules
@@ -39,8 +40,10 @@ def test_a_broker_failure_changes_exactly_its_partitions() -> None:
         a=[led_by(B1, B2), led_by(B2, B1), led_by(B2, B3)],
         b=[led_by(B3, B2), led_by(B1)],
     )
-    decided = compute_changes(
-        image.topics.values(), BrokerLiveness(frozenset((B2, B3))), lambda _: Rules()
+    decided = asyncio.run(
+        compute_changes(
+            image.topics.values(), BrokerLiveness(frozenset((B2, B3))), lambda _: Rules()
+        )
     )
     assert {str(partition): s.leader for partition, s in decided.states.items()} == {
         "a-0": 2,
@@ -50,14 +53,35 @@ def test_a_broker_failure_changes_exactly_its_partitions() -> None:
     assert decided.elections == {tp("a", 0): Election.CLEAN}
 
 
+def test_others_run_while_many_partitions_change() -> None:
+    image = image_of(a=[led_by(B1, B2)] * 2000)
+
+    async def scenario() -> tuple[int, int]:
+        liveness = BrokerLiveness(frozenset((B2, B3)))
+        deciding = asyncio.ensure_future(
+            compute_changes(image.topics.values(), liveness, lambda _: Rules())
+        )
+        turns = 0
+        while not deciding.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return turns, len(deciding.result().states)
+
+    turns, changed = asyncio.run(scenario())
+    assert changed == 2000
+    assert turns >= 5
+
+
 def test_rules_are_those_of_the_topic() -> None:
     image = image_of(
         careful=[led_by(B1, B2)._replace(isr=(B1,))], careless=[led_by(B1, B2)._replace(isr=(B1,))]
     )
-    decided = compute_changes(
-        image.topics.values(),
-        BrokerLiveness(frozenset((B2, B3))),
-        lambda topic: Rules(unclean=topic.name == "careless"),
+    decided = asyncio.run(
+        compute_changes(
+            image.topics.values(),
+            BrokerLiveness(frozenset((B2, B3))),
+            lambda topic: Rules(unclean=topic.name == "careless"),
+        )
     )
     assert decided.elected(Election.UNCLEAN) == [tp("careless", 0)]
     assert decided.states[tp("careful", 0)].leader == NO_NODE

@@ -203,8 +203,7 @@ def make_data(data: Path, brokers: int) -> Path:
         suwi.ok("topics", "create", "orders", "--replication-factor", brokers)
         for first in range(0, RECORDS, 8):
             lines = "".join(f"{line}\n" for line in written()[first : first + 8])
-            ended = suwi.run("produce", "orders", stdin=lines.encode())
-            assert ended.returncode == 0, ended.stderr
+            suwi.produce("orders", lines)
         asyncio.run(_delete_records(broker.address))
         broker.stop()
     return data

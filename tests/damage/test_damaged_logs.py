@@ -14,7 +14,7 @@ from tests.cli.support import Suwi
 from tests.cli.test_doctor import findings
 from tests.damage.test_damage_table import ORDERS, make_data
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Call, Event, TimerKey
+from suwi.group.classic_coordinator import ClassicGroupConfig
 from suwi.group.classic_group import (
     ClassicGroup,
     ClassicState,
@@ -24,7 +25,6 @@ from suwi.group.classic_group import (
     SyncRequest,
     beyond_record,
 )
-from suwi.group.classic_join import ClassicGroupConfig
 from suwi.group.consumer_group import ConsumerGroupConfig
 from suwi.group.group_coordinator_shard import GROUP_RECORDS, GroupConfig, GroupCoordinatorShard
 from suwi.group.offset_manager import OffsetToCommit

@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Call, Event
 from suwi.env.slices import run_to_end
-from suwi.group.classic_coordinator import ClassicCoordinator
+from suwi.group.classic_coordinator import ClassicCoordinator, ClassicGroupConfig
 from suwi.group.classic_group import (
     ClassicGroup,
     ClassicState,
@@ -19,7 +19,6 @@ from suwi.group.classic_group import (
     join_timer,
     session_timer,
 )
-from suwi.group.classic_join import ClassicGroupConfig
 from tests.group.consumer_world import a_call
 
 

@@ -33,7 +33,7 @@ from suwi.group.consumer_group_records import (
     TopicPartitions,
 )
 from suwi.group.consumer_validation import check_fetch, fence_commit
-from suwi.handlers.consumer_group_describe import ConsumerGroupDescribe
+from suwi.handlers.consumer_group_describe import consumer_group_describe
 from suwi.wire.versions import ApiKey
 from tests.group.consumer_world import GROUP, Client, Image, World, replayed, settle, topic_id
 from tests.handlers.requests import request, response_to
@@ -264,8 +264,8 @@ def described_by(world: World) -> Any:
     runtime: Any = SimpleNamespace(shard_to_read=shard_to_read)
     fields = {"group_ids": [GROUP], "include_authorized_operations": False}
     asked = request(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, fields)
-    handler = ConsumerGroupDescribe(runtime, lambda: world.image)  # type: ignore[arg-type,return-value]
-    return asyncio.run(response_to(asked, handler(asked)))
+    described = consumer_group_describe(runtime, lambda: world.image, asked)  # type: ignore[arg-type,return-value]
+    return asyncio.run(response_to(asked, described))
 
 
 def test_a_group_is_described_as_it_is() -> None:

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 from kio.schema.errors import ErrorCode
 
-from suwi.group import classic_join
+from suwi.group import classic_coordinator
 from tests.group.driver import GROUP, SESSION_MS, Driver
 from tests.group.wire import Wire, on_broker
 
@@ -76,7 +76,7 @@ def test_what_members_hold_that_never_complete_is_released_with_their_timers() -
 
 
 def test_all_groups_without_a_record_have_a_bound_together() -> None:
-    with patch.object(classic_join, "_HELD_BYTES_MAX", 10_000):
+    with patch.object(classic_coordinator, "_HELD_BYTES_MAX", 10_000):
         driver = a_driver()
         for number in range(3):
             token = driver.join(group=f"g{number}", protocols=[("range", b"m" * 3_000)])
@@ -101,7 +101,7 @@ def settled(driver: Driver, group: str, protocols: list[tuple[str, bytes]]) -> s
 
 
 def test_groups_that_have_a_record_share_the_bound_for_what_is_not_in_it() -> None:
-    with patch.object(classic_join, "_HELD_BYTES_MAX", 10_000):
+    with patch.object(classic_coordinator, "_HELD_BYTES_MAX", 10_000):
         driver = a_driver()
         ids = {f"g{n}": settled(driver, f"g{n}", [("range", b"s")]) for n in range(4)}
         for group, member_id in ids.items():
@@ -118,7 +118,7 @@ def test_groups_that_have_a_record_share_the_bound_for_what_is_not_in_it() -> No
 
 
 def test_a_member_that_joins_again_with_much_more_than_its_record_counts() -> None:
-    with patch.object(classic_join, "_HELD_BYTES_MAX", 10_000):
+    with patch.object(classic_coordinator, "_HELD_BYTES_MAX", 10_000):
         driver = a_driver()
         ids = {f"g{n}": settled(driver, f"g{n}", [("range", b"s")]) for n in range(4)}
         large = [("range", b"m" * 3_000)]
@@ -133,7 +133,7 @@ def test_a_member_that_joins_again_with_much_more_than_its_record_counts() -> No
 
 
 def test_large_protocols_beside_a_small_one_in_the_record_count() -> None:
-    with patch.object(classic_join, "_HELD_BYTES_MAX", 10_000):
+    with patch.object(classic_coordinator, "_HELD_BYTES_MAX", 10_000):
         driver = a_driver()
         protocols = [("small", b"s"), ("large", b"m" * 3_000)]
         for number in range(3):

@@ -33,7 +33,7 @@ PARTITIONS = st.lists(
 CLASSIC = st.none() | st.builds(
     group.ClassicMemberMetadata,
     INT32,
-    st.lists(st.builds(group.ClassicProtocol, TEXT, BYTES), max_size=3).map(tuple),
+    st.lists(st.builds(group.Protocol, TEXT, BYTES), max_size=3).map(tuple),
 )
 MEMBERS = st.lists(
     st.builds(

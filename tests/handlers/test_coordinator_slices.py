@@ -16,13 +16,13 @@ from suwi.group.classic_group import ClassicGroup, ClassicMember
 from suwi.group.offset_manager import OffsetManager
 from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
 from suwi.handlers.add_partitions_to_txn import AddPartitionsToTxn
-from suwi.handlers.consumer_group_describe import ConsumerGroupDescribe
-from suwi.handlers.delete_groups import DeleteGroups
-from suwi.handlers.describe_groups import DescribeGroups
-from suwi.handlers.describe_transactions import DescribeTransactions
+from suwi.handlers.consumer_group_describe import consumer_group_describe
+from suwi.handlers.delete_groups import delete_groups
+from suwi.handlers.describe_groups import describe_groups
+from suwi.handlers.describe_transactions import describe_transactions
 from suwi.handlers.find_coordinator import FindCoordinator
-from suwi.handlers.list_groups import ListGroups
-from suwi.handlers.list_transactions import ListTransactions
+from suwi.handlers.list_groups import list_groups
+from suwi.handlers.list_transactions import list_transactions
 from suwi.handlers.offset_commit import OffsetCommit
 from suwi.handlers.offset_fetch import OffsetFetch
 from suwi.handlers.slices import SLICE_PARTITIONS
@@ -30,6 +30,7 @@ from suwi.handlers.txn_offset_commit import TxnOffsetCommit
 from suwi.model.errors import CoordinatorNotAvailable, NotCoordinator
 from suwi.model.ids import PartitionIndex, ProducerEpoch, ProducerId, TopicPartition
 from suwi.net.answers import Exclusive
+from suwi.net.dispatch import Request
 from suwi.net.fair_turns import SliceTurns
 from suwi.replica.partition_transactions import TxnMarker
 from suwi.transaction.marker_appender import TxnMarkers
@@ -66,13 +67,13 @@ class CountingRuntime:
         self._ticking = asyncio.get_running_loop().call_soon(self._tick)
 
 
-def find_coordinator(runtime: Any) -> Any:
+def find_coordinator(runtime: Any, asked: Request) -> Any:
     topic: Any = SimpleNamespace(exists=True, runtime=runtime)
-    return FindCoordinator({0: topic}, REPLICAS)
+    return FindCoordinator({0: topic}, REPLICAS)(asked)
 
 
-def add_partitions(runtime: Any) -> Any:
-    return AddPartitionsToTxn(runtime, REPLICAS)
+def add_partitions(runtime: Any, asked: Request) -> Any:
+    return AddPartitionsToTxn(runtime, REPLICAS)(asked)
 
 
 def a_transaction(transactional_id: str) -> dict[str, Any]:
@@ -87,9 +88,9 @@ def a_transaction(transactional_id: str) -> dict[str, Any]:
 
 CASES = [
     (find_coordinator, ApiKey.FIND_COORDINATOR, 4, "coordinators", "key", "coordinator_keys"),
-    (DescribeGroups, ApiKey.DESCRIBE_GROUPS, 5, "groups", "group_id", "groups"),
+    (describe_groups, ApiKey.DESCRIBE_GROUPS, 5, "groups", "group_id", "groups"),
     (
-        lambda runtime: ConsumerGroupDescribe(runtime, dict),  # type: ignore[arg-type]
+        lambda runtime, asked: consumer_group_describe(runtime, dict, asked),  # type: ignore[arg-type]
         ApiKey.CONSUMER_GROUP_DESCRIBE,
         0,
         "groups",
@@ -97,16 +98,16 @@ CASES = [
         "group_ids",
     ),
     (
-        DescribeTransactions,
+        describe_transactions,
         ApiKey.DESCRIBE_TRANSACTIONS,
         0,
         "transaction_states",
         "transactional_id",
         "transactional_ids",
     ),
-    (DeleteGroups, ApiKey.DELETE_GROUPS, 2, "results", "group_id", "groups_names"),
+    (delete_groups, ApiKey.DELETE_GROUPS, 2, "results", "group_id", "groups_names"),
     (
-        lambda runtime: OffsetFetch(runtime, REPLICAS),
+        lambda runtime, asked: OffsetFetch(runtime, REPLICAS)(asked),
         ApiKey.OFFSET_FETCH,
         8,
         "groups",
@@ -150,7 +151,7 @@ def test_many_keys_are_handled_in_slices(case: Any, characters: int) -> None:
     async def scenario() -> None:
         runtime = CountingRuntime()
         asked = request(api_key, version, fields_of(api_key, asked_in, keys))
-        answer = await response_to(asked, handler(runtime)(asked))
+        answer = await response_to(asked, handler(runtime, asked))
         runtime.stop()
         listed = getattr(answer, listed_in)
         assert [getattr(each, name) for each in listed] == keys
@@ -248,7 +249,7 @@ def test_a_group_with_many_members_is_described_in_slices() -> None:
         asked = request(
             ApiKey.DESCRIBE_GROUPS, 5, {"groups": ["g"], "include_authorized_operations": False}
         )
-        answer = DescribeGroups(shard)(asked)
+        answer = describe_groups(shard, asked)
         assert isinstance(answer, Exclusive)
         group.members.clear()
         response = await response_to(asked, answer)
@@ -273,7 +274,7 @@ def test_a_transaction_with_many_partitions_is_described_in_slices(topics: int) 
         asked = request(ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": ["x"]})
         turns = CountingTurns()
         asked.connection = SimpleNamespace(slices=turns)  # type: ignore[assignment]
-        answer = DescribeTransactions(shard)(asked)
+        answer = describe_transactions(shard, asked)
         assert isinstance(answer, Exclusive)
         (described,) = (await response_to(asked, answer)).transaction_states
         assert turns.count >= 20_000 // 500
@@ -308,7 +309,7 @@ def test_what_is_named_again_and_again_is_answered_once(case: Any) -> None:
     async def scenario() -> None:
         runtime = CountingRuntime()
         asked = request(api_key, version, fields_of(api_key, asked_in, ["a", "b"] * 1_000))
-        answer = await response_to(asked, handler(runtime)(asked))
+        answer = await response_to(asked, handler(runtime, asked))
         runtime.stop()
         assert [getattr(each, name) for each in getattr(answer, listed_in)] == ["a", "b"]
 
@@ -380,10 +381,10 @@ class Watched(tuple[Any, ...]):
 
 
 WATCHED = [
-    (ListTransactions, ApiKey.LIST_TRANSACTIONS, "state_filters", [f"s{n}" for n in range(5_000)]),
-    (ListTransactions, ApiKey.LIST_TRANSACTIONS, "producer_id_filters", list(range(5_000))),
-    (DescribeTransactions, ApiKey.DESCRIBE_TRANSACTIONS, "transactional_ids", ["x"] * 5_000),
-    (DescribeGroups, ApiKey.DESCRIBE_GROUPS, "groups", ["x"] * 5_000),
+    (list_transactions, ApiKey.LIST_TRANSACTIONS, "state_filters", [f"s{n}" for n in range(5_000)]),
+    (list_transactions, ApiKey.LIST_TRANSACTIONS, "producer_id_filters", list(range(5_000))),
+    (describe_transactions, ApiKey.DESCRIBE_TRANSACTIONS, "transactional_ids", ["x"] * 5_000),
+    (describe_groups, ApiKey.DESCRIBE_GROUPS, "groups", ["x"] * 5_000),
 ]
 
 
@@ -407,8 +408,8 @@ def test_the_items_of_a_request_are_looked_at_in_slices(case: Any) -> None:
         setattr(message, name, watched)
         asked = request_of(api_key, APIS[api_key].max_version, b"", message)
         clock: Any = SimpleNamespace(now_ms=lambda: 0)
-        made = handler(shard, clock) if handler is ListTransactions else handler(shard)
-        await response_to(asked, made(asked))
+        needed = (shard, clock) if handler is list_transactions else (shard,)
+        await response_to(asked, handler(*needed, asked))
         watched.ticking.cancel()
         assert sum(watched.by_turn.values()) == len(items), "each once"
         assert max(watched.by_turn.values()) <= 500
@@ -421,7 +422,7 @@ def test_many_filters_of_groups_are_read_in_slices() -> None:
         for states, types in ((many, []), ([], many)):
             fields = {"states_filter": states, "types_filter": types}
             asked = request(ApiKey.LIST_GROUPS, 5, fields)
-            answer = ListGroups(runtime)(asked)
+            answer = list_groups(runtime, asked)
             assert isinstance(answer, Exclusive)
             assert (await response_to(asked, answer)).groups == ()
 

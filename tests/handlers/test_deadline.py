@@ -2,18 +2,19 @@
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
-from suwi.handlers.alter_partition_reassignments import AlterPartitionReassignments
 from suwi.handlers.create_partitions import CreatePartitions
 from suwi.handlers.create_topics import CreateTopics
 from suwi.handlers.delete_topics import DeleteTopics
-from suwi.handlers.elect_leaders import ElectLeaders
-from suwi.handlers.update_features import UpdateFeatures
+from suwi.handlers.elect_leaders import elect_leaders
+from suwi.handlers.partition_reassignments import alter_partition_reassignments
+from suwi.handlers.update_features import update_features
 from suwi.metadata.image import NewTopic
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.ids import NodeId
@@ -35,11 +36,11 @@ NOBODY: Any = Undecided()
 CONFIG: Any = SimpleNamespace(num_partitions=1, default_replication_factor=1)
 HANDLERS: dict[ApiKey, Any] = {
     ApiKey.CREATE_TOPICS: CreateTopics(NOBODY, NOBODY, CONFIG, NodeId(1)),
-    ApiKey.DELETE_TOPICS: DeleteTopics(NOBODY, BrokerConfig()),
-    ApiKey.CREATE_PARTITIONS: CreatePartitions(NOBODY),
-    ApiKey.ELECT_LEADERS: ElectLeaders(NOBODY),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: AlterPartitionReassignments(NOBODY),
-    ApiKey.UPDATE_FEATURES: UpdateFeatures(NOBODY),
+    ApiKey.DELETE_TOPICS: DeleteTopics(NOBODY, NOBODY, BrokerConfig()),
+    ApiKey.CREATE_PARTITIONS: CreatePartitions(NOBODY, NOBODY),
+    ApiKey.ELECT_LEADERS: partial(elect_leaders, NOBODY),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: partial(alter_partition_reassignments, NOBODY),
+    ApiKey.UPDATE_FEATURES: partial(update_features, NOBODY),
 }
 NEW = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
 TWO = [{"name": name, **NEW} for name in "ab"]

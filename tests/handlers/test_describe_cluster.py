@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
-from suwi.handlers.describe_cluster import DescribeCluster
+from suwi.handlers.describe_cluster import describe_cluster
 from suwi.metadata.image import BrokerInfo, ClusterImage, Endpoint
 from suwi.model.ids import NodeId
 from suwi.wire.codec import read_response
@@ -21,7 +21,8 @@ def describe(image: ClusterImage, *, with_fenced: bool) -> Any:
         "endpoint_type": 1,
         "include_fenced_brokers": with_fenced,
     }
-    answer: Any = DescribeCluster(replicas)(request(ApiKey.DESCRIBE_CLUSTER, 2, fields))
+    asked = request(ApiKey.DESCRIBE_CLUSTER, 2, fields)
+    answer: Any = describe_cluster(replicas, asked)
     return read_response(ApiKey.DESCRIBE_CLUSTER, 2, b"".join(answer.chunks))
 
 

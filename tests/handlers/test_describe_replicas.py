@@ -10,7 +10,6 @@ import pytest
 
 from suwi.client.replicas import _chunks
 from suwi.handlers import describe_replicas
-from suwi.handlers.describe_replicas import DescribeReplicas
 from suwi.handlers.json_body import read_json
 from suwi.model.ids import NodeId, PartitionIndex, TopicPartition
 from suwi.net.answers import CloseConnection, Exclusive, Reply
@@ -44,7 +43,6 @@ def test_other_tasks_run_while_replicas_are_described(
 ) -> None:
     monkeypatch.setattr(describe_replicas, "describe", slowly)
     replicas = [partition(number) for number in range(_REPLICAS)]
-    handler = DescribeReplicas(replicas, NodeId(1))  # type: ignore[arg-type]
     turns = 0
 
     async def count_turns() -> None:
@@ -57,7 +55,8 @@ def test_other_tasks_run_while_replicas_are_described(
 
     async def scenario() -> Reply:
         others = asyncio.ensure_future(count_turns())
-        answer = handler(request(b"{}"))
+        asked = request(b"{}")
+        answer = describe_replicas.describe_replicas(replicas, NodeId(1), asked)  # type: ignore[arg-type]
         assert isinstance(answer, Exclusive)
         reply = await answer.reply
         others.cancel()

@@ -330,7 +330,7 @@ def test_a_session_of_many_partitions_is_filled_changed_and_removed_in_slices() 
         gone = [ForgottenTopic(None, key, range(MANY // 2))]
         _, most = await fetch((filled.session_id, 2), topics=(), forgotten=gone)
         assert (sessions._partitions, most) == (MANY // 2, UPDATED_AT_ONCE)
-        sessions._remove(filled.session_id)
+        sessions.remove(filled.session_id)
         assert partitions, "it is freed in slices"
         assert sessions._partitions == 0
 
@@ -363,7 +363,7 @@ def test_a_session_that_was_removed_while_it_is_filled_is_not_counted() -> None:
     opening = sessions.opening(request, uses_topic_ids=False, now_s=0.0)
     next(opening)
     (session,) = sessions._sessions.values()
-    sessions._remove(session.id)
+    sessions.remove(session.id)
     assert run_to_end(opening) == (session, True)
     assert (len(session.partitions), sessions._partitions) == (MANY, 0)
 

@@ -1,6 +1,7 @@
 """The files of a fetch reply are pinned until it is sent, and released if there is no reply."""
 
 import errno
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ class _Asked:
 
 
 class _Source:
-    image = ClusterImage()
+    replicas = SimpleNamespace(image=ClusterImage())
 
 
 def read_all(*benches: Bench) -> ReadPass:

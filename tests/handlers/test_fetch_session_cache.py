@@ -92,3 +92,17 @@ def test_a_follower_that_had_to_truncate_gets_the_high_watermark_afterwards(
     assert session.changed(("a", 0), diverging, has_records=False)
     assert session.changed(("a", 0), FetchedPartition(0, high_watermark=6), has_records=False)
     assert not session.changed(("a", 0), FetchedPartition(0, high_watermark=6), has_records=False)
+
+
+def test_nobody_uses_or_removes_the_session_of_somebody_else(sessions: FetchSessionCache) -> None:
+    def opened_by(owner: str, asked: FetchRequest) -> FetchSession | None:
+        return sessions.open(asked, uses_topic_ids=False, now_s=0, owner=owner)[0]
+
+    session = opened_by("alice", request("a", 0, 1))
+    assert session is not None
+    asked = request("a", 0, 1, session=session)
+    with pytest.raises(FetchSessionIdNotFound):
+        opened_by("bob", asked)
+    for ending in (-1, 0):
+        assert opened_by("bob", asked._replace(session_epoch=ending, topics=())) is None
+    assert opened_by("alice", asked) is session

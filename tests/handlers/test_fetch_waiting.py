@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from suwi.handlers.fetch_job import DelayedFetch
-from suwi.net import Answer, Exclusive, Reply
+from suwi.net.answers import Answer, Exclusive, Reply
 from tests.net.support import answering, connect, replies, request, run, settle
 
 
@@ -98,7 +98,7 @@ def test_records_that_arrive_at_the_timeout_cause_one_response() -> None:
         # comes after the timeout.
         asyncio.get_running_loop().call_later(0, job.partition.notify)
         wire.deliver(request(1))
-        for _ in range(100):
+        for _ in range(10_000):
             await asyncio.sleep(0.001)
             if wire.sent:
                 break
@@ -175,7 +175,7 @@ def test_a_read_that_fails_closes_the_connection(max_wait_s: float) -> None:
         wire.deliver(request(1))
         if max_wait_s:
             job.partition.notify()
-        for _ in range(100):
+        for _ in range(10_000):
             await asyncio.sleep(0.001)
             if wire.lost:
                 break

@@ -19,8 +19,9 @@ from suwi.metadata.image import BrokerInfo, ClusterImage, Endpoint, NewTopic, Pa
 from suwi.model.broker_config import parse_broker_config
 from suwi.model.errors import BrokerError, InvalidTopic, NotController, RequestTimedOut
 from suwi.model.ids import LeaderEpoch, NodeId, TopicId
-from suwi.net import Answer, Exclusive, Reply, Request
+from suwi.net.answers import Answer, Exclusive, Reply
 from suwi.net.connection import ClientIdentity
+from suwi.net.dispatch import Request
 from suwi.replica.peers import SuspectedBrokers
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.sim import Simulation

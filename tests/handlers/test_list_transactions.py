@@ -9,7 +9,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from suwi.group import regular_expressions
-from suwi.handlers.list_transactions import ListTransactions
+from suwi.handlers.list_transactions import list_transactions
 from suwi.sim.clock import ManualClock
 from suwi.transaction.transaction_records import TransactionState
 from suwi.wire.versions import ApiKey
@@ -20,12 +20,11 @@ pytest.importorskip("re2")
 COSTLY = "(?:[a-z0-9]?){1000}"
 
 
-def listing(ids: list[str]) -> ListTransactions:
+def runtime_of(ids: list[str]) -> Any:
     metadata = SimpleNamespace(state=TransactionState.EMPTY, producer_id=1, start_ms=0)
     machine = SimpleNamespace(transactions=dict.fromkeys(ids, metadata))
     shards = [SimpleNamespace(machine=machine)]
-    runtime: Any = SimpleNamespace(is_loading=False, active=lambda: shards)
-    return ListTransactions(runtime, ManualClock())
+    return SimpleNamespace(is_loading=False, active=lambda: shards)
 
 
 async def answer_to(ids: list[str], pattern: str) -> Any:
@@ -34,7 +33,7 @@ async def answer_to(ids: list[str], pattern: str) -> Any:
         "transactional_id_pattern": pattern,
     }  # fmt: skip
     asked = request(ApiKey.LIST_TRANSACTIONS, 2, fields)
-    return await response_to(asked, listing(ids)(asked))
+    return await response_to(asked, list_transactions(runtime_of(ids), ManualClock(), asked))
 
 
 def test_ids_are_matched_in_slices_that_the_cost_of_the_pattern_bounds(

@@ -11,8 +11,8 @@ from kio.schema.errors import ErrorCode
 from suwi.handlers import produce
 from suwi.handlers.produce import Produce, pieces_of
 from suwi.model.ids import LeaderEpoch, Offset
-from suwi.net import Dispatcher
 from suwi.net.answers import Exclusive, Later, Reply
+from suwi.net.dispatch import Dispatcher
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
 from suwi.sim.simulation import Simulation

@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 
 from suwi.group.classic_group import ClassicGroup
-from suwi.handlers.describe_producers import DescribeProducers
-from suwi.handlers.list_groups import ListGroups
+from suwi.handlers.describe_producers import describe_producers as handle_describe_producers
+from suwi.handlers.list_groups import list_groups
 from suwi.handlers.list_offsets import ListOffsets
-from suwi.handlers.list_transactions import ListTransactions
-from suwi.handlers.offset_for_leader_epoch import OffsetForLeaderEpoch
+from suwi.handlers.list_transactions import list_transactions
+from suwi.handlers.offset_for_leader_epoch import (
+    offset_for_leader_epoch as handle_offset_for_leader_epoch,
+)
 from suwi.handlers.slices import SLICE_PARTITIONS
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import LeaderEpoch, ProducerEpoch, ProducerId
 from suwi.net.answers import Exclusive, Reply
+from suwi.net.dispatch import Request
 from suwi.net.fair_turns import SliceTurns
 from suwi.records.batch import read_header
 from suwi.records.builder import build_batch
@@ -73,12 +76,16 @@ def describe_producers(topics: Sequence[tuple[str, int]]) -> dict[str, Any]:
     }
 
 
+def handle_list_offsets(replicas: Any, asked: Request) -> Any:
+    return ListOffsets(replicas)(asked)
+
+
 HANDLERS = pytest.mark.parametrize(
     ("handler", "api_key", "fields"),
     [
-        (ListOffsets, ApiKey.LIST_OFFSETS, list_offsets),
-        (OffsetForLeaderEpoch, ApiKey.OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch),
-        (DescribeProducers, ApiKey.DESCRIBE_PRODUCERS, describe_producers),
+        (handle_list_offsets, ApiKey.LIST_OFFSETS, list_offsets),
+        (handle_offset_for_leader_epoch, ApiKey.OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch),
+        (handle_describe_producers, ApiKey.DESCRIBE_PRODUCERS, describe_producers),
     ],
 )
 VERSIONS = {
@@ -100,7 +107,7 @@ def test_many_partitions_are_handled_in_slices(handler: Any, api_key: ApiKey, fi
         for version in VERSIONS[api_key]:
             replicas = led()
             asked = request(api_key, version, fields(TOPICS))
-            answer = await response_to(asked, handler(replicas)(asked))
+            answer = await response_to(asked, handler(replicas, asked))
             replicas.stop()
             assert sum(replicas.by_turn.values()) == sum(count for _, count in TOPICS)
             assert max(replicas.by_turn.values()) <= SLICE_PARTITIONS
@@ -126,12 +133,13 @@ def test_of_several_large_requests_one_slice_is_handled_per_iteration(
 ) -> None:
     async def scenario() -> None:
         replicas = led()
-        handle = handler(replicas)
         asked = [request(api_key, VERSIONS[api_key][-1], fields(TOPICS)) for _ in range(4)]
         connection: Any = SimpleNamespace(slices=SliceTurns())
         for each in asked:
             each.connection = connection
-        answers = await asyncio.gather(*(response_to(each, handle(each)) for each in asked))
+        answers = await asyncio.gather(
+            *(response_to(each, handler(replicas, each)) for each in asked)
+        )
         replicas.stop()
         by_turn = sorted(replicas.by_turn.values())
         assert sum(by_turn) == 4 * sum(count for _, count in TOPICS)
@@ -143,16 +151,19 @@ def test_of_several_large_requests_one_slice_is_handled_per_iteration(
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("handler", [OffsetForLeaderEpoch, DescribeProducers])
+@pytest.mark.parametrize("handler", [handle_offset_for_leader_epoch, handle_describe_producers])
 def test_few_partitions_are_answered_immediately(handler: Any) -> None:
     async def scenario() -> None:
         api_key, fields = {
-            OffsetForLeaderEpoch: (ApiKey.OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch),
-            DescribeProducers: (ApiKey.DESCRIBE_PRODUCERS, describe_producers),
+            handle_offset_for_leader_epoch: (
+                ApiKey.OFFSET_FOR_LEADER_EPOCH,
+                offset_for_leader_epoch,
+            ),
+            handle_describe_producers: (ApiKey.DESCRIBE_PRODUCERS, describe_producers),
         }[handler]
         replicas = led()
         asked = request(api_key, VERSIONS[api_key][-1], fields([("a", 3), ("b", 2)]))
-        assert isinstance(handler(replicas)(asked), Reply)
+        assert isinstance(handler(replicas, asked), Reply)
         replicas.stop()
 
     asyncio.run(scenario())
@@ -183,7 +194,7 @@ def test_many_groups_are_listed_in_slices_while_some_are_deleted() -> None:
     async def scenario() -> None:
         groups = ManyGroups(1000)
         asked = request(ApiKey.LIST_GROUPS, 5, {"states_filter": [], "types_filter": []})
-        answer = ListGroups(groups)(asked)  # type: ignore[arg-type]
+        answer = list_groups(groups, asked)  # type: ignore[arg-type]
         assert isinstance(answer, Exclusive)
         assert groups.looked_up == SLICE_PARTITIONS
         del groups.by_id["g0"]  # listed already
@@ -197,7 +208,7 @@ def test_many_groups_are_listed_in_slices_while_some_are_deleted() -> None:
 
 def test_few_groups_are_listed_immediately() -> None:
     asked = request(ApiKey.LIST_GROUPS, 5, {"states_filter": ["Stable"], "types_filter": []})
-    assert isinstance(ListGroups(ManyGroups(3))(asked), Reply)  # type: ignore[arg-type]
+    assert isinstance(list_groups(ManyGroups(3), asked), Reply)  # type: ignore[arg-type]
 
 
 def test_many_transactions_are_listed_in_slices() -> None:
@@ -215,7 +226,7 @@ def test_many_transactions_are_listed_in_slices() -> None:
         )
         fields = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1}
         asked = request(ApiKey.LIST_TRANSACTIONS, 1, fields)
-        answer = ListTransactions(runtime, ManualClock())(asked)
+        answer = list_transactions(runtime, ManualClock(), asked)
         assert isinstance(answer, Exclusive)
         del transactions["t299"]
         found = await response_to(asked, answer)
@@ -250,7 +261,7 @@ def test_the_many_producers_of_one_partition_are_described_in_slices() -> None:
         asked = request(ApiKey.DESCRIBE_PRODUCERS, 0, describe_producers([("t", 2)]))
         turns = Turns()
         asked.connection = SimpleNamespace(slices=turns)  # type: ignore[assignment]
-        answer = await response_to(asked, DescribeProducers(world.replicas)(asked))
+        answer = await response_to(asked, handle_describe_producers(world.replicas, asked))
         first, second = answer.topics[0].partitions
         described = [each.producer_id for each in first.active_producers]
         assert (described, second.active_producers) == (list(range(producers)), ())

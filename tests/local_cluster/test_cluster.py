@@ -13,7 +13,13 @@ import pytest
 
 from suwi.local_cluster import cluster as module
 from suwi.local_cluster.cluster import ClusterError, LocalCluster
-from suwi.local_cluster.layout import ClusterState, Layout, write_state
+from suwi.local_cluster.layout import (
+    FOLLOWED,
+    ClusterState,
+    Layout,
+    version_of_state,
+    write_state,
+)
 from suwi.local_cluster.process import ProcessId, ProcessState
 from suwi.local_cluster.view import View
 from suwi.local_cluster.zookeeper import HOST
@@ -24,22 +30,34 @@ from tests.local_cluster.ports import free_ports
 class Sleepers(LocalCluster):
     missing: tuple[str, ...] = ()
     """What cannot be started."""
+    awake: tuple[str, ...] = ()
+    """What does not sleep."""
 
     def launcher(self, name: str) -> list[str]:
         if name in self.missing:
             raise FileNotFoundError(name)
+        if name in self.awake:
+            return super().launcher(name)
         return [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sleepers]:
     monkeypatch.setattr(module, "START_S", 0.1)
-    monkeypatch.setattr(module, "STOP_S", 2.0)
+    monkeypatch.setattr(module, "STOP_S", 60.0)
     layout = Layout(2, 0, "127.0.0.1:1/none", free_ports(), has_links=True)
     write_state(str(tmp_path), ClusterState(layout))
     cluster = Sleepers(str(tmp_path))
     yield cluster
     cluster.stop_processes(list(cluster.state.processes))
+
+
+@pytest.fixture
+def with_links(cluster: Sleepers) -> Sleepers:
+    """The links do not sleep."""
+    cluster.awake = ("links",)
+    cluster.start_processes(["links"])
+    return cluster
 
 
 def test_what_was_started_before_an_error_is_recorded(cluster: Sleepers) -> None:
@@ -57,8 +75,8 @@ def test_start_waits_for_what_runs_already(cluster: Sleepers) -> None:
             cluster.start()
 
 
-def test_start_names_paused_processes_and_does_not_wait_for_them(cluster: Sleepers) -> None:
-    cluster.start_processes(["links"])
+def test_start_names_paused_processes_and_does_not_wait_for_them(with_links: Sleepers) -> None:
+    cluster = with_links
     with pytest.raises(ClusterError, match="not everything serves"):
         cluster.start_processes(["broker-1", "broker-2"])
     cluster.pause("broker-1")
@@ -67,6 +85,16 @@ def test_start_names_paused_processes_and_does_not_wait_for_them(cluster: Sleepe
     assert said.startswith("not all processes serve: ")
     assert "broker-1 is paused (`suwi cluster resume broker-1`)" in said
     assert "broker-2 is cut off (`suwi cluster heal`)" in said
+
+
+def test_nobody_waits_for_a_broker_that_is_started_while_it_is_cut_off(
+    with_links: Sleepers,
+) -> None:
+    cluster = with_links
+    cluster.isolate(2)
+    with pytest.raises(ClusterError, match=r"broker-2 is started, and does not serve: it is cut "):
+        cluster.restart("broker-2")
+    assert cluster.process_state("broker-2") is ProcessState.RUNNING
 
 
 def test_a_process_that_is_killed_at_last_is_dead_when_stop_returns(
@@ -79,7 +107,7 @@ def test_a_process_that_is_killed_at_last_is_dead_when_stop_returns(
         return send_now(self, number)
 
     send_now = ProcessId.send
-    monkeypatch.setattr(module, "STOP_S", 1.0)
+    monkeypatch.setattr(module, "STOP_S", 5.0)
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # its children inherit it
     try:
         cluster.start_processes(["links"])
@@ -116,6 +144,23 @@ def test_links_are_cut_and_slowed_by_commands_until_they_are_healed(cluster: Sle
     assert cluster.state.slow == ["2", "1"]
     suwi("heal")
     assert (cluster.state.cuts, cluster.state.slow) == ([], [])
+
+
+def test_what_is_broken_holds_when_the_command_returns(with_links: Sleepers) -> None:
+    cluster = with_links
+    for change in (lambda: cluster.cut([("1", "2")]), lambda: cluster.slow(1), cluster.heal):
+        change()
+        followed = Path(cluster.directory, FOLLOWED).read_text()
+        assert followed == version_of_state(cluster.directory)
+
+
+def test_links_that_do_not_follow_are_told(
+    cluster: Sleepers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.start_processes(["links"])
+    monkeypatch.setattr(module, "STOP_S", 1.0)
+    with pytest.raises(ClusterError, match="the links do not follow"):
+        cluster.slow(1)
 
 
 def test_only_links_that_exist_are_cut_and_slowed(cluster: Sleepers) -> None:

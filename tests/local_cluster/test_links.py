@@ -15,7 +15,7 @@ from suwi.local_cluster.links import Cuts, Link, run
 from suwi.local_cluster.zookeeper import HOST
 from tests.local_cluster.ports import free_ports
 
-_LIMIT_S = 30
+_LIMIT_S = 120
 _SILENCE_S = 0.2
 _CUT = [("1", "2"), ("2", "1")]
 

@@ -238,6 +238,21 @@ def test_all_files_beside_the_log_may_be_missing_at_once(bench: Bench) -> None:
     assert _state(bench) == before
 
 
+def test_a_closed_segment_with_one_large_batch_has_an_empty_index_that_is_not_missing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench()
+    bench.append(batch_of(value=b"x" * 100_000))
+    bench.log.roll(NOW_MS)
+    bench.reopen()
+    assert len(bench.log.segments()[0].offset_index) == 0
+    assert [record.message for record in caplog.records if "index" in record.message] == []
+    bench.close()
+    bench.disk.remove(bench.path(0, names.TIME_INDEX))
+    bench.open()
+    assert "index missing, rebuilding it" in caplog.messages
+
+
 def test_an_index_that_is_damaged_while_the_log_is_open_is_rebuilt() -> None:
     bench = Bench(config=dataclasses.replace(TopicConfig(), index_interval_bytes=50))
     bench.append_many(100)

@@ -87,7 +87,7 @@ def test_registration_and_election_resolve_an_unknown_outcome(mishap: Mishap) ->
         assert store.ledger.controller == controller
         assert controller.epoch == 1
         view.plan(mishap)
-        await view.deregister("brokers/1", epoch, controller_epoch=1)
+        await view.deregister("brokers/1", epoch)
         assert store.ledger.registrations == {}
         view.plan(mishap)
         await session.resign()

@@ -19,7 +19,6 @@ from suwi.metadata.store import (
     Entry,
     Gap,
     MetadataStore,
-    NotController,
     Put,
     SessionLost,
     SessionState,
@@ -273,19 +272,6 @@ class TestIds:
             )
             assert sorted(firsts) == list(range(0, 12000, 1000))
             assert await allocate(stores[0], "other", 5) == 0
-
-        run(scenario)
-
-    def test_a_deposed_controller_gets_no_ids(self, run: Run) -> None:
-        async def scenario(world: World) -> None:
-            store = await world.connect()
-            session = await store.open_session()
-            controller = await session.campaign(ONE)
-            assert await allocate(store, "p", 10, controller_epoch=controller.epoch) == 0
-            await session.resign()
-            with pytest.raises(NotController):
-                await allocate(store, "p", 10, controller_epoch=controller.epoch)
-            assert await allocate(store, "p", 10) == 10
 
         run(scenario)
 

@@ -60,7 +60,7 @@ def test_a_write_whose_response_is_lost_is_unknown_and_found_by_comparing(zookee
 @pytest.mark.zookeeper
 def test_an_event_loop_that_hangs_loses_its_session(zookeeper: str) -> None:
     async def scenario() -> None:
-        root, timeout_s = "/test-hang", 1.0
+        root, timeout_s = "/test-hang", 5.0
         store = await ZookeeperStore.open(
             ZookeeperSettings(zookeeper, root=root, session_timeout_s=timeout_s)
         )

@@ -18,7 +18,7 @@ from suwi.metadata.store import MetadataStore
 from suwi.metadata.zookeeper import ZookeeperStore
 from suwi.metadata.zookeeper_connection import ZookeeperSettings
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120
 """Time limit for waiting."""
 
 
@@ -175,7 +175,7 @@ class ZookeeperWorld:
     can_disconnect = True
     _roots = itertools.count(1)
 
-    def __init__(self, hosts: str, session_timeout_s: float = 8.0) -> None:
+    def __init__(self, hosts: str, session_timeout_s: float = 30.0) -> None:
         self._hosts = hosts
         self._root = f"/test-{next(self._roots)}"
         self._session_timeout_s = session_timeout_s

@@ -7,18 +7,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from suwi.env import FileRegion
-from suwi.net import (
-    Answer,
-    Budget,
-    Connection,
-    Dispatch,
-    Exclusive,
-    Later,
-    Limits,
-    Listener,
-    NoReply,
-    Reply,
-)
+from suwi.net.answers import Answer, Exclusive, Later, NoReply, Reply
+from suwi.net.connection import Connection, Dispatch
+from suwi.net.limits import Limits
+from suwi.net.listener import Budget, Listener
 
 
 def request(correlation_id: int, payload: bytes = b"", api_key: int = 0) -> bytes:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from suwi.net import NoReply, Promise, Reply
+from suwi.net.answers import NoReply, Promise, Reply
 from tests.net.support import run, settle
 
 

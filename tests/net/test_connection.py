@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwi.net import (
+from suwi.net.answers import (
     NO_REPLY,
     Answer,
     CloseConnection,
     Exclusive,
     Later,
-    Limits,
     NoReply,
     Promise,
     Reply,
 )
 from suwi.net.buffer_pool import SHARED_BYTES
+from suwi.net.limits import Limits
 from suwi.net.stats import Measured, NetStats
 from tests.net.support import Waits, answering, connect, echo, pieces, replies, request, run, settle
 

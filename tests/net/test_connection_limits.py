@@ -2,7 +2,8 @@
 
 import asyncio
 
-from suwi.net import Answer, Limits, Reply
+from suwi.net.answers import Answer, Reply
+from suwi.net.limits import Limits
 from tests.net.support import Waits, answering, connect, echo, replies, request, run, settle
 
 

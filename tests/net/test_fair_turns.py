@@ -4,13 +4,10 @@ import asyncio
 
 import pytest
 
-from suwi.net import (
-    Answer,
-    Budget,
-    Limits,
-    Reply,
-)
+from suwi.net.answers import Answer, Reply
 from suwi.net.fair_turns import SliceTurns, Turns
+from suwi.net.limits import Limits
+from suwi.net.listener import Budget
 from suwi.net.output import WRITE_BYTES
 from tests.net.support import (
     Served,

@@ -6,7 +6,8 @@ import struct
 
 import pytest
 
-from suwi.net import NO_REPLY, Answer, Exclusive, Later, Listener, NoReply, Reply
+from suwi.net.answers import NO_REPLY, Answer, Exclusive, Later, NoReply, Reply
+from suwi.net.listener import Listener
 from tests.net.support import (
     Served,
     Waits,

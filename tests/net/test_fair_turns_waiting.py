@@ -8,17 +8,9 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwi.net import (
-    NO_REPLY,
-    Answer,
-    Budget,
-    Connection,
-    Dispatch,
-    Exclusive,
-    Later,
-    NoReply,
-    Reply,
-)
+from suwi.net.answers import NO_REPLY, Answer, Exclusive, Later, NoReply, Reply
+from suwi.net.connection import Connection, Dispatch
+from suwi.net.listener import Budget
 from tests.net.support import (
     Served,
     Waits,

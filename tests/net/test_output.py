@@ -14,7 +14,7 @@ import pytest
 
 from suwi.env import FileRegion, LocalDisk
 from suwi.env.local_disk import LocalFile
-from suwi.net import Answer, Chunk, Exclusive, Later, NoReply, Reply
+from suwi.net.answers import Answer, Chunk, Exclusive, Later, NoReply, Reply
 from suwi.net.output import SMALL_REGION_BYTES
 from tests.net.support import (
     Region,

@@ -1,6 +1,7 @@
 """Replies that peers do not read: what they may cost all together, and who has to go."""
 
-from suwi.net import Answer, Limits, Reply
+from suwi.net.answers import Answer, Reply
+from suwi.net.limits import Limits
 from tests.net.support import (
     Waits,
     answering,

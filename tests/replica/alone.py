@@ -19,10 +19,14 @@ from tests.supervision import tasks_that_must_not_fail
 
 ORDERS = TopicPartition("orders", PartitionIndex(0))
 ONE, TWO = NodeId(1), NodeId(2)
+TOPIC_ID = TopicId(UUID(int=1))
 
 
-def make_partition(on_loss: Callable[[Loss], None] = lambda _: None) -> Partition:
-    return partition_and_directory(on_loss)[0]
+def make_partition(
+    on_loss: Callable[[Loss], None] = lambda _: None, topic_id: TopicId = TOPIC_ID
+) -> Partition:
+    directories, context = _context(on_loss, SimDisk(), lambda *_: None, "/data")
+    return _partition(0, directories, context, topic_id)
 
 
 def partition_and_directory(
@@ -69,8 +73,12 @@ def _context(
     return directories, context
 
 
-def _partition(index: int, directories: LogDirectories, context: PartitionContext) -> Partition:
-    topic_id = TopicId(UUID(int=1))
+def _partition(
+    index: int,
+    directories: LogDirectories,
+    context: PartitionContext,
+    topic_id: TopicId = TOPIC_ID,
+) -> Partition:
     tp = TopicPartition("orders", PartitionIndex(index))
-    storage = PartitionStorage(directories, tp, topic_id, lambda _: OwnReplica(), is_new=True)
+    storage = PartitionStorage(directories, tp, topic_id, lambda _: OwnReplica(), True)
     return Partition(tp, topic_id, TopicConfig(), storage, context)

@@ -28,7 +28,7 @@ with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
     import kafka
     from kafka.structs import TopicPartition as PythonTopicPartition
 
-PATIENCE_S = 30
+PATIENCE_S = 120
 _T = TypeVar("_T")
 
 
@@ -105,6 +105,21 @@ class Confluent:
         return errors[0] if errors else ""
 
 
+# kafka-python tells the reason in its log only, and tries again until its time is over.
+_FAIL_TO_CONNECT = """
+import json, logging, os, sys, kafka
+
+class UpToFailure(logging.StreamHandler):
+    def emit(self, record):
+        super().emit(record)
+        if record.msg.startswith("Bootstrap connection to %s failed"):
+            os._exit(1)
+
+logging.basicConfig(handlers=[UpToFailure()])
+kafka.KafkaProducer(**json.loads(sys.argv[1])).close()
+"""
+
+
 class KafkaPython:
     def _settings(self, address: str, access: Access) -> dict[str, Any]:
         settings: dict[str, Any] = {
@@ -144,15 +159,11 @@ class KafkaPython:
         return values
 
     def failure(self, address: str, access: Access) -> str:
-        # In a process of its own, because it leaves a thread and sockets behind. The reason is in
-        # its log only.
-        settings = json.dumps({**self._settings(address, access), "bootstrap_timeout_ms": 1000})
-        code = (
-            "import json, logging, sys, kafka; logging.basicConfig(); "
-            "kafka.KafkaProducer(**json.loads(sys.argv[1])).close()"
-        )
+        # In a process of its own, because it leaves a thread and sockets behind.
+        limit_ms = PATIENCE_S * 1000
+        settings = {**self._settings(address, access), "bootstrap_timeout_ms": limit_ms}
         ended = subprocess.run(
-            [sys.executable, "-c", code, settings],
+            [sys.executable, "-c", _FAIL_TO_CONNECT, json.dumps(settings)],
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,

@@ -5,9 +5,11 @@ import struct
 
 import pytest
 
-from suwi.net import Answer, CloseConnection, Connection, Limits, Reply
+from suwi.net.answers import Answer, CloseConnection, Reply
 from suwi.net.buffer_pool import BufferPool
+from suwi.net.connection import Connection
 from suwi.net.fair_turns import Turns
+from suwi.net.limits import Limits
 from suwi.net.output import UnsentBytesBudget
 from suwi.net.sasl_gate import SaslGate
 from suwi.security.plain import PlainServer, PlainUsers

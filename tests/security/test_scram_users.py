@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,12 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.admin import ScramMechanism as ConfluentMechanism
 
+from suwi.security.acls import Operation
 from suwi.security.scram import ScramMechanism
 from suwi.wire.versions import ApiKey
 from tests.broker_process import unique_name
 from tests.raw_client import RawClient
+from tests.security.access import CLUSTER_REFUSED, GuardedBroker, cluster, create_rules
 from tests.security.clients import PATIENCE_S, Access, AioKafka
 from tests.security.secure_broker import SCRAM_PASSWORDS, SecureBroker
 
@@ -172,3 +175,25 @@ def test_the_store_has_neither_passwords_nor_salted_passwords(broker: SecureBrok
                 assert secret.hex().encode() not in raw.lower()
                 assert b64encode(secret) not in raw
                 assert secret not in raw
+
+
+def test_with_access_rules_only_a_super_user_changes_the_user_of_the_brokers(
+    tmp_path: Path,
+) -> None:
+    settings = {
+        "inter.broker.listener.name": "OUTSIDE",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256",
+        "listener.name.outside.scram-sha-256.sasl.jaas.config": (
+            'ScramLoginModule required username="broker" password="secret";'
+        ),
+    }
+    with GuardedBroker(tmp_path, **settings) as guarded, RawClient(guarded.address) as root:
+        create_rules(root, [cluster(Operation.ALTER).rule()])
+        both = [upsertion("broker"), upsertion("carol")]
+        with guarded.log_in("alice") as alice:
+            assert alter(alice, *both) == {"broker": CLUSTER_REFUSED, "carol": 0}
+            assert alter(root, *both) == {"broker": 0, "carol": 0}
+            gone = [("broker", SHA_256)]
+            assert alter(alice, deletions=gone) == {"broker": CLUSTER_REFUSED}
+            assert alter(root, deletions=gone) == {"broker": 0}

@@ -15,7 +15,10 @@ from typing import Any
 import pytest
 
 from suwi.env import LocalDisk
-from suwi.net import Answer, Budget, Connection, Limits, Listener, Reply
+from suwi.net.answers import Answer, Reply
+from suwi.net.connection import Connection
+from suwi.net.limits import Limits
+from suwi.net.listener import Budget, Listener
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
 from suwi.security.principal import ANONYMOUS, Principal, user
@@ -30,7 +33,7 @@ from tests.security.secure_broker import SecureBroker
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(scenario, 30))
+    asyncio.run(asyncio.wait_for(scenario, 120))
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +139,8 @@ def test_a_peer_without_a_handshake_counts_as_a_connection_and_is_disconnected(
         assert "too many connections: 1 are open" in _reasons(caplog)
         assert await _ends(loop, silent)
         await until(lambda: not listener._handshakes)
-        assert await ask_name(listener, trusting(authority)) == str(ANONYMOUS)
+        while not await _is_served(listener, trusting(authority)):
+            pass
         await until(lambda: not listener.connections)
         assert listener._budget.connections == 0
         await listener.stop(0)
@@ -144,6 +148,14 @@ def test_a_peer_without_a_handshake_counts_as_a_connection_and_is_disconnected(
         second.close()
 
     run(scenario())
+
+
+async def _is_served(listener: Listener, context: ssl.SSLContext) -> bool:
+    """Not, if this process gets no CPU for as long as a handshake may take."""
+    try:
+        return await ask_name(listener, context) == str(ANONYMOUS)
+    except (OSError, asyncio.IncompleteReadError):
+        return False
 
 
 async def _ends(loop: asyncio.AbstractEventLoop, peer: socket.socket) -> bool:
@@ -315,7 +327,7 @@ def test_an_expired_certificate_of_the_broker_is_not_trusted(
 
 def _refusal(port: int, context: ssl.SSLContext) -> str:
     """The TLS alert that a blocking client gets, in its handshake or (TLS 1.3) after it."""
-    with socket.create_connection(("localhost", port), timeout=10) as plain:
+    with socket.create_connection(("localhost", port), timeout=60) as plain:
         try:
             with context.wrap_socket(plain, server_hostname="localhost") as tls:
                 tls.sendall(struct.pack(">i", 4) + b"name")

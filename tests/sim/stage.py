@@ -2,11 +2,11 @@
 
 from uuid import UUID
 
-from simulation.checkers import Committed, all_checkers
-from simulation.checkers.facts import Batch, LogId, Replica, Rules, StateChange, World
 from suwi.metadata.cluster_events import RECORDS_LOST, UNCLEAN_ELECTION, Event
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import LeaderEpoch, NodeId, PartitionIndex, TopicPartition
+from suwi.sim.checkers import Committed, all_checkers
+from suwi.sim.checkers.facts import Batch, LogId, Replica, Rules, StateChange, World
 
 ONE, TWO, THREE, FOUR = NodeId(1), NodeId(2), NodeId(3), NodeId(4)
 

@@ -5,9 +5,9 @@ from uuid import UUID
 
 import pytest
 
-from simulation.checkers import Broken
-from simulation.checkers.facts import LogId, Replica, Rules, StateChange
 from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId
+from suwi.sim.checkers import Broken
+from suwi.sim.checkers.facts import LogId, Replica, Rules, StateChange
 from tests.sim.stage import (
     ALL,
     FOUR,
@@ -495,6 +495,19 @@ def test_a_dead_member_need_not_have_everything() -> None:
     for node in (ONE, TWO):
         stage.append(node, batch(0))
     stage.commit(ONE, 1)
+
+
+def test_a_member_whose_disk_failed_has_what_it_appended_in_that_step() -> None:
+    """Simulation seed 1894: it had told its leader so before the next write failed."""
+    stage = Stage()
+    for node in (ONE, TWO):
+        stage.append(node, batch(0))
+    stage[THREE].is_offline, stage[THREE].offline_end = True, 1
+    stage.commit(ONE, 1)
+    for node in (ONE, TWO):
+        stage.append(node, batch(1))
+    with pytest.raises(Broken, match="is in sync, but does not have"):
+        stage.commit(ONE, 2)
 
 
 def test_a_follower_without_a_record_may_begin_its_copy_anew_further_back() -> None:

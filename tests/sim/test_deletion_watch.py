@@ -6,9 +6,9 @@ from unittest.mock import patch
 
 import pytest
 
-from simulation.checkers import Broken
-from simulation.scenario import Options, run_seed
+from simulation.seeded_run import Options, run_seed
 from suwi.handlers import delete_records
+from suwi.sim.checkers import Broken
 
 OPTIONS = Options(kinds=["reset"], trouble_s=4.0, force={"deletes": True, "copiers": 0})
 

@@ -135,6 +135,17 @@ def test_a_partition_with_an_owner_of_either_protocol_is_found() -> None:
         ]
 
 
+def test_a_commit_before_the_assignment_does_not_count_what_was_given_before() -> None:
+    """In a group of both protocols Kafka accepts it; found by seed 367."""
+    told = Told()
+    told.assigns_to(who("a", 1), P)
+    told.hold(Who("g", "b", None, 2, is_consumer=True), P)
+    told.joins.append(Joined(who("a", 3), told.tick(), told.tick()))
+    told.sends(who("a", 3), 0)
+    told.beats.append(Beat("b", told.tick()))
+    assert list(broken_generations(told)) == []
+
+
 def test_where_both_protocols_are_used_each_member_has_an_epoch_of_its_own() -> None:
     told = Told()
     told.assigns_to(who("a", 1), P)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from simulation.scenario import Options, run_seed
+from simulation.seeded_run import Options, run_seed
 
 SEEDS = {
     # Threads stayed slow, and files that were cleaned looked pinned for good.
@@ -15,8 +15,12 @@ SEEDS = {
     # A heartbeat that had timed out was handled after the next one.
     125: {"consumer": True},
 }
+LONG = 527
+"""It takes longer than the others together."""
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed == LONG)) for seed in SEEDS]
+)
 def test_a_seed_that_failed_once_passes(seed: int) -> None:
     run_seed(seed, Options(force={"members": 3, **SEEDS[seed]}))

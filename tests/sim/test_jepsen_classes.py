@@ -13,7 +13,7 @@ import pytest
 from simulation.checkers.copies import broken_copies
 from simulation.history import History
 from simulation.history_checker import violations
-from simulation.scenario import Options, run_seed
+from simulation.seeded_run import Options, run_seed
 from simulation.transaction_workload import Copies, copy_of
 from simulation.workload import NotHealed
 from suwi.transaction.marker_sender import TransactionMarkers

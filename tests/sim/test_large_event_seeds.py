@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from simulation.scenario import Options, run_seed
+from simulation.seeded_run import Options, run_seed
 from suwi.coordinator import appender, shard
 from suwi.coordinator.shard import Shard
 from suwi.env.slices import Slices

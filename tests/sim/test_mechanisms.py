@@ -11,7 +11,7 @@ from simulation.fault_kinds import KINDS, KINDS_OF_MECHANISMS
 from simulation.mechanism_watch import Activity, MechanismWatch
 from simulation.mechanisms import MECHANISMS, PAIRS, PRESENT, mechanisms_of, named, shape_of
 from simulation.pair_table import BEGIN, END, PairTable
-from simulation.scenario import Options, run_seed
+from simulation.seeded_run import Options, run_seed
 from simulation.shape import Shape
 
 PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
@@ -82,6 +82,7 @@ def test_what_never_met_is_named(tmp_path: Path) -> None:
 # -- runs ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_whoever_watches_does_not_change_the_run() -> None:
     names = ["min.insync change", "process kill", "offsets expiry", "member expiry"]
     options = Options(trouble_s=3.0, mechanisms=names)

@@ -5,7 +5,10 @@ import contextlib
 import struct
 
 from suwi.env import Env, FileRegion
-from suwi.net import NO_REPLY, Answer, Budget, Connection, Exclusive, Later, Limits, Listener, Reply
+from suwi.net.answers import NO_REPLY, Answer, Exclusive, Later, Reply
+from suwi.net.connection import Connection
+from suwi.net.limits import Limits
+from suwi.net.listener import Budget, Listener
 from suwi.sim import Machine, Simulation
 
 _REGION_BYTES = 200_000

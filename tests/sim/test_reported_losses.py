@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from simulation.checkers import Broken
 from suwi.model.ids import LeaderEpoch, NodeId
+from suwi.sim.checkers import Broken
 from tests.sim.stage import ONE, THREE, TWO, Stage, batch, lose_a_record, three_committed
 
 

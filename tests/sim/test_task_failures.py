@@ -8,12 +8,18 @@ from typing import Any
 
 import pytest
 
-from simulation.scenario import Scenario, _is_injected
+from simulation.seeded_run import SeededRun, _is_injected
 from simulation.task_failures import InjectedFailure, TaskFaults
 from suwi.env.tasks import RESTART, Tasks
 from suwi.sim import Machine, Simulation
 from suwi.sim.cluster import SimCluster
 from tests.sim.mutants.tasks import TRIED, script
+
+LONG = {
+    *("log start offset checkpoint", "coordinator replay", "log cleaner", "log preparation"),
+    *("retry of failed partitions", "replica fetcher", "deferred deletion"),
+}
+"""They need several seeds. Their mutants, in `make test-long`, need them to fail, too."""
 
 
 def test_what_was_injected_is_not_taken_for_an_error_of_the_broker() -> None:
@@ -74,11 +80,13 @@ def test_the_pause_before_work_begins_again_does_not_fail() -> None:
     run_fetchers(scenario)
 
 
-@pytest.mark.parametrize("name", TRIED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in TRIED]
+)
 def test_when_a_task_fails_its_unit_does_and_the_cluster_goes_on(name: str) -> None:
     """In some run of its fault script the task exists and fails."""
     for seed in range(10):
-        run = Scenario(Simulation(seed), script(name))
+        run = SeededRun(Simulation(seed), script(name))
         run.run()
         if any(f"task {name!r}" in line and "has failed" in line for line in run.cluster.timeline):
             return

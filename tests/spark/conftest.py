@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # A JVM and Python workers on a busy machine: what takes seconds can take a minute.
-_LIMIT_S = 300
+_LIMIT_S = 900
 # PySpark and py4j leave sockets and files to the garbage collector.
 _NOT_OURS = [
     "ignore::ResourceWarning",

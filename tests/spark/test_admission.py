@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
 from suwi.spark.offsets import Offsets
-from suwi.spark.ranges import Delay, limit
+from suwi.spark.planning import Delay, limit
 
 
 def offsets(*numbers: int) -> Offsets:

@@ -11,9 +11,8 @@ from suwi.records.builder import build_batch
 from suwi.records.compression import Compression
 from suwi.records.record import Record
 from suwi.spark import partition_reader
-from suwi.spark.data_loss import DataLoss
 from suwi.spark.data_source import SuwiDataSource
-from suwi.spark.offsets import BadOffsets
+from suwi.spark.offsets import BadOffsets, DataLoss
 from suwi.spark.options import BadOption
 from suwi.wire.fetch_response import FetchedPartition
 from tests.broker_process import BrokerProcess

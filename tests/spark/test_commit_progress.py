@@ -17,7 +17,7 @@ from tests.spark.topics import fill, make_topic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PATIENCE_S = 60
+_PATIENCE_S = 120
 _IDLE_AFTER = "spark.sql.streaming.noDataProgressEventInterval"
 
 

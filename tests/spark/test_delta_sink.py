@@ -16,9 +16,10 @@ from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from suwi.spark.delta.data_source import BatchWriter
+from suwi.spark.delta.data_source import DeltaFormat
 from suwi.spark.delta.maintenance import clean_orphans
 from suwi.spark.options import read_table_options
+from suwi.spark.table_writer import BatchWriter
 from suwi.spark.write import to_delta
 from tests.spark.streams import NOW, Arrivals, finish, lose_last_commit
 
@@ -220,7 +221,8 @@ def test_files_of_tasks_that_were_done_go_when_another_fails(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     schema = spark.range(1).schema
-    writer = BatchWriter(read_table_options({"path": str(tmp_path)}), schema, overwrite=False)
+    table = DeltaFormat(read_table_options({"path": str(tmp_path)}))
+    writer = BatchWriter(table, schema, overwrite=False)
     rows = pa.RecordBatch.from_pydict({"id": [1, 2]}, schema=to_arrow_schema(schema))
     wrote = writer.write(iter([rows]))
     writer.abort([wrote])

@@ -49,6 +49,22 @@ def test_a_frame_may_be_used_in_many_ways(spark: "SparkSession", tmp_path: Path)
     assert sorted(row.n for row in few.collect()) == [4, 5]
 
 
+def test_partition_values_beyond_ascii_are_read_by_sparks_parquet_source_too(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    what = "ü☃ a/b=c%"
+    rows = spark.createDataFrame([(1, what)], "n long, what string")
+    to_delta(rows, str(tmp_path / "t"), partition_by=["what"])
+    for found in (
+        spark.read.parquet(str(tmp_path / "t")),
+        read_delta(spark, str(tmp_path / "t"), streaming=False),
+    ):
+        assert [(row.n, row.what) for row in found.collect()] == [(1, what)]
+    assert DeltaTable(str(tmp_path / "t")).to_pyarrow_table().to_pylist() == [
+        {"n": 1, "what": what}
+    ]
+
+
 def test_tables_follow_each_other_exactly_once(spark: "SparkSession", tmp_path: Path) -> None:
     """Bronze to silver: replays, compaction and a restart, and each row once."""
     bronze, silver = str(tmp_path / "bronze"), str(tmp_path / "silver")

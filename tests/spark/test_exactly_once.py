@@ -20,15 +20,12 @@ from pyspark.sql.types import StringType, StructField, StructType
 from suwi.client.addresses import parse_addresses
 from suwi.client.cluster import Cluster
 from suwi.client.errors import error_from
-from suwi.client.fetching import ReadSettings
 from suwi.client.identity import Identity
-from suwi.client.offsets import LATEST, list_offsets
-from suwi.client.reader import Reader
 from suwi.client.transaction_admin import ListedTransaction, list_transactions
 from suwi.client.transactions import TransactionalProducer
 from suwi.env import local_env
 from suwi.model.errors import BrokerError
-from suwi.model.ids import Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicPartition
+from suwi.model.ids import ProducerEpoch, ProducerId
 from suwi.spark import exactly_once, session, topic_writer
 from suwi.spark.exactly_once import (
     AnotherDriver,
@@ -47,7 +44,7 @@ from suwi.spark.origin import Origin
 from suwi.spark.session import close_sessions
 from suwi.spark.topic_writer import TaskSent, TopicStreamWriter, stream_writer
 from tests.broker_process import BrokerProcess
-from tests.spark.topics import make_topic
+from tests.spark.topics import committed_values, make_topic
 
 SCHEMA = StructType([StructField("value", StringType())])
 PARTITIONS = 3
@@ -99,19 +96,7 @@ class Query:
     # -- what is seen ----------------------------------------------------------------------------
 
     def committed(self) -> list[str]:
-        async def work(cluster: Cluster) -> list[str]:
-            places = [TopicPartition(self.topic, PartitionIndex(i)) for i in range(PARTITIONS)]
-            ends = await list_offsets(cluster, dict.fromkeys(places, LATEST), committed_only=True)
-            found: list[str] = []
-            settings = ReadSettings(committed_only=True)
-            start = dict.fromkeys(places, Offset(0))
-            async with Reader(cluster, start, settings) as reader:
-                while any(reader.positions[place] < ends[place].offset for place in places):
-                    for fetched in await reader.read():
-                        found += [(record.value or b"").decode() for record in fetched.records]
-            return sorted(found)
-
-        return self._ask(work)
+        return committed_values(self.broker.address, self.topic)
 
     def ids(self) -> list[ListedTransaction]:
         async def work(cluster: Cluster) -> list[ListedTransaction]:

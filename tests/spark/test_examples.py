@@ -122,7 +122,8 @@ def test_orders_are_in_the_table_once_and_revenue_goes_back_into_a_topic(
     send(broker, "orders", records)
     for topic in ("orders-bad", "revenue"):
         Suwi(broker.address).ok("topics", "create", topic)
-    for name in ("table", "revenue"):
+    has_iceberg = all(map(importlib.util.find_spec, ("pyiceberg", "duckdb")))
+    for name in ("table", "revenue", *(["iceberg"] if has_iceberg else [])):
         said: list[str] = []
         pipeline = read_pipeline(str(EXAMPLES / "orders" / f"{name}.yaml"))
         runner = Runner(
@@ -141,6 +142,11 @@ def test_orders_are_in_the_table_once_and_revenue_goes_back_into_a_topic(
     found = rows(tmp_path / "table")
     assert sorted(row["id"] for row in found) == sorted(orders)
     assert {row["day"].isoformat() for row in found} == {"2026-01-01"}
+    if has_iceberg:
+        from tests.spark.iceberg.tables import rows_of
+
+        iceberg = rows_of(tmp_path / "lake", "shop.orders")
+        assert sorted(row["id"] for row in iceberg) == sorted(orders)
 
     watermark = max(order["at"] for order in sent) - timedelta(minutes=10)
     expected: dict[tuple[str, datetime], int] = defaultdict(int)
@@ -188,7 +194,7 @@ def test_a_declarative_pipeline_finds_the_source_by_its_name(
         },
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=800,
     )
     assert "Run is COMPLETED" in ran.stdout + ran.stderr, ran.stderr
     from pyarrow import parquet

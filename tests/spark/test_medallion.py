@@ -117,6 +117,7 @@ def load_with_topics(path: str, topic: str, bad: str) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_the_layers_as_pipelines_that_build_on_each_other(
     spark: "SparkSession", broker: BrokerProcess, lake: Path, tmp_path_factory: Any
 ) -> None:
@@ -160,7 +161,7 @@ class Recorder:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = []
-        for name in ("to_delta", "to_topic", "dead_letter", "to_parquet"):
+        for name in ("to_delta", "to_iceberg", "to_topic", "dead_letter", "to_parquet"):
             monkeypatch.setattr(suwi.spark, name, self._function(name))
 
     def _function(self, name: str) -> Callable[..., None]:

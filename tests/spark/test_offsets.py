@@ -5,8 +5,7 @@ import json
 import pytest
 
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
-from suwi.spark.data_loss import CheckpointMismatch
-from suwi.spark.offsets import beginning, from_json, to_json, with_beginning
+from suwi.spark.offsets import CheckpointMismatch, beginning, from_json, to_json, with_beginning
 
 OFFSETS = {
     TopicPartition("b", PartitionIndex(10)): Offset(5),

@@ -7,8 +7,7 @@ import pytest
 from suwi.client.addresses import Address
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
 from suwi.spark.offsets import EARLIEST, LATEST, AtTime, ByPartition, Everywhere
-from suwi.spark.option_kinds import Status, Use
-from suwi.spark.option_table import TABLE, find, uses
+from suwi.spark.option_table import TABLE, Status, Use, find, uses
 from suwi.spark.options import (
     Assigned,
     BadOption,
@@ -148,16 +147,16 @@ def test_topics_are_named_in_one_of_three_ways() -> None:
         ({"kafka.bootstrap.servers": "a:1", "subscribePattern": " "}, "subscribePattern is empty"),
         ({"subscribe": "a"}, "'kafka.bootstrap.servers' is missing"),
         ({**BASE, "kafka.bootstrap.servers": "a:x"}, "kafka.bootstrap.servers: "),
-        ({**BASE, "failOnDataLoss": "maybe"}, "failOnDataLoss=maybe: allowed: true, false"),
-        ({**BASE, "minPartitions": "0"}, "minPartitions=0: allowed: whole numbers from 1 on"),
-        ({**BASE, "maxOffsetsPerTrigger": "ten"}, "maxOffsetsPerTrigger=ten: allowed: whole"),
-        ({**BASE, "kafka.isolation.level": "none"}, "allowed: read_uncommitted, read_committed"),
+        ({**BASE, "failOnDataLoss": "maybe"}, "failOnDataLoss=maybe: allowed: true or false"),
+        ({**BASE, "minPartitions": "0"}, "minPartitions=0: allowed: a whole number from 1 on"),
+        ({**BASE, "maxOffsetsPerTrigger": "ten"}, "maxOffsetsPerTrigger=ten: allowed: a whole"),
+        ({**BASE, "kafka.isolation.level": "none"}, "allowed: one of read_uncommitted, "),
         ({**BASE, "maxTriggerDelay": "soon"}, "maxTriggerDelay=soon: allowed: like"),
         ({**BASE, "startingOffsets": "first"}, "startingOffsets: expected like"),
         ({**BASE, "startingOffsets": '{"a":{"0":-3}}'}, "-3 of a-0 is too small"),
         ({**BASE, "startingOffsets": '{"a":{"0":"1"}}'}, "startingOffsets: expected like"),
         ({**BASE, "startingTimestamp": "now"}, "startingTimestamp: expected milliseconds"),
-        ({**BASE, "startingOffsetsByTimestampStrategy": "first"}, "allowed: error, latest"),
+        ({**BASE, "startingOffsetsByTimestampStrategy": "first"}, "allowed: one of error, latest"),
         (
             {**BASE, "minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"},
             "minOffsetsPerTrigger=5 is more than maxOffsetsPerTrigger=4",

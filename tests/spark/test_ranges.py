@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
-from suwi.spark.ranges import OffsetRange, split_ranges
+from suwi.spark.planning import OffsetRange, split_ranges
 
 
 def whole(number: int, start: int, end: int) -> OffsetRange:

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSource
 from suwi.records.compression import Compression
 from suwi.records.record import Record
 from suwi.spark.releases import HAS_ADMISSION_CONTROL
+from suwi.spark.spark_session import register
 from tests.broker_process import BrokerProcess
 from tests.spark.topics import fill, make_topic
 
@@ -173,11 +174,37 @@ def test_columns_and_rows_chosen_by_options_hold_for_every_use_of_a_frame(
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
 
 
-def test_spark_finds_the_source_by_itself_where_the_package_is_installed() -> None:
-    import pyspark_suwi
+def test_a_wrong_option_is_named_by_load(spark: SparkSession, broker: BrokerProcess) -> None:
+    with pytest.raises(PySparkException, match="did you mean 'failOnDataLoss'"):
+        read_stream(spark, broker, subscribe="a", failOnDatLoss="false")
+    with pytest.raises(PySparkException, match="minPartitions=0: allowed"):
+        read(spark, broker, subscribe="a", minPartitions="0")
+    read(spark, broker, subscribe="a", endingOffsets="latest")
+    read_stream(spark, broker, subscribe="a", maxOffsetsPerTrigger="5")
 
-    assert pyspark_suwi.DefaultSource.name() == "suwi"
-    assert issubclass(pyspark_suwi.DefaultSource, DataSource)
+
+def test_spark_finds_the_formats_by_itself_where_the_package_is_installed() -> None:
+    import pyspark_suwi
+    import pyspark_suwi_delta
+    import pyspark_suwi_iceberg
+
+    for package, name in (
+        (pyspark_suwi, "suwi"),
+        (pyspark_suwi_delta, "suwi-delta"),
+        (pyspark_suwi_iceberg, "suwi-iceberg"),
+    ):
+        assert package.DefaultSource.name() == name
+        assert issubclass(package.DefaultSource, DataSource)
+
+
+def test_a_declarative_pipeline_which_forbids_registration_is_not_stopped_by_it(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PySparkException("[SESSION_MUTATION_IN_DECLARATIVE_PIPELINE] not allowed")
+
+    monkeypatch.setattr(type(spark.dataSource), "register", refuse)
+    register(spark)
 
 
 def test_nothing_heavy_is_loaded_before_it_is_used() -> None:

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 
 from suwi.model.errors import UnknownTopicOrPartition
 from suwi.spark import stream_reader as module
-from suwi.spark.data_loss import CheckpointMismatch, DataLoss
+from suwi.spark.offsets import CheckpointMismatch, DataLoss
 from suwi.spark.options import BadOption
 from suwi.spark.session import close_sessions
 from suwi.spark.stream_reader import HAS_ADMISSION_CONTROL, OldStreamReader

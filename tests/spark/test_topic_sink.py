@@ -215,7 +215,7 @@ def test_a_batch_that_is_saved_without_a_mode_is_refused_with_the_mode_to_use(
         ("'x' as value", {"topic": "t", "subscribe": "t"}, "'subscribe' is for reading"),
         ("'x' as value", {"topic": "t", "kafka.ack": "1"}, "did you mean 'kafka.acks'"),
         ("'x' as value", {"topic": "t", "kafka.acks": "2"}, "kafka.acks=2: allowed: all, 1, 0"),
-        ("'x' as value", {"topic": "t", "kafka.linger.ms": "soon"}, "whole numbers from 0 on"),
+        ("'x' as value", {"topic": "t", "kafka.linger.ms": "soon"}, "a whole number from 0 on"),
         ("'x' as value", {"topic": "t", "kafka.compression.type": "zip"}, "allowed: none, gzip"),
         ("'x' as value", {"topic": "t", "kafka.transactional.id": "me"}, "exactly once"),
         ("'x' as value, 't' as topic", {"transactionalIdPrefix": "p"}, "needs option 'topic'"),

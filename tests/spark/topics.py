@@ -7,8 +7,11 @@ from typing import Any
 from suwi.client.addresses import parse_addresses
 from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster
+from suwi.client.fetching import ReadSettings
+from suwi.client.offsets import LATEST, list_offsets
 from suwi.client.partition_sender import ProducerSettings
 from suwi.client.producer import Producer
+from suwi.client.reader import Reader
 from suwi.env import local_env
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
 from suwi.records.compression import Compression
@@ -77,9 +80,28 @@ def fill(
     _run(address, work)
 
 
-def _run(address: str, work: Any) -> None:
-    async def run() -> None:
-        async with Cluster(parse_addresses(address), random=local_env().random) as cluster:
-            await work(cluster)
+def committed_values(address: str, topic: str) -> list[str]:
+    """What those see who read committed records, sorted."""
 
-    asyncio.run(run())
+    async def work(cluster: Cluster) -> list[str]:
+        partitions = (await cluster.topic(topic)).partitions
+        places = [TopicPartition(topic, PartitionIndex(i)) for i in range(len(partitions))]
+        ends = await list_offsets(cluster, dict.fromkeys(places, LATEST), committed_only=True)
+        found: list[str] = []
+        settings = ReadSettings(committed_only=True)
+        async with Reader(cluster, dict.fromkeys(places, Offset(0)), settings) as reader:
+            while any(reader.positions[place] < ends[place].offset for place in places):
+                for fetched in await reader.read():
+                    found += [(record.value or b"").decode() for record in fetched.records]
+        return sorted(found)
+
+    values: list[str] = _run(address, work)
+    return values
+
+
+def _run(address: str, work: Any) -> Any:
+    async def run() -> Any:
+        async with Cluster(parse_addresses(address), random=local_env().random) as cluster:
+            return await work(cluster)
+
+    return asyncio.run(run())

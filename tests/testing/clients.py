@@ -2,21 +2,26 @@
 
 import threading
 import time
+import warnings
 from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-PATIENCE_S = 30.0
+with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+    # kafka-python reads its schemas with a call that is deprecated in Python 3.11.
+    from kafka import KafkaConsumer
+
+PATIENCE_S = 120.0
 
 
 def send(
-    bootstrap_servers: str, topic: str, *values: str, acks: str = "all", timeout_s: float = 20
+    bootstrap_servers: str, topic: str, *values: str, acks: str = "all", timeout_s: float = 100
 ) -> list[KafkaError]:
     """Send to partition 0, or to `topic:N`. Returns the errors of unacknowledged records."""
     return send_with(make_producer(bootstrap_servers, acks, timeout_s), topic, *values)
 
 
-def make_producer(bootstrap_servers: str, acks: str = "all", timeout_s: float = 20) -> Producer:
+def make_producer(bootstrap_servers: str, acks: str = "all", timeout_s: float = 100) -> Producer:
     return Producer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -70,6 +75,17 @@ def read(bootstrap_servers: str, topic: str, end: int) -> list[str]:
         return found
     finally:
         consumer.close()
+
+
+def subscribe(consumer: KafkaConsumer, topic: str) -> None:
+    """Join the group only when the topic is known.
+
+    Otherwise it assigns nothing and joins again when it hears of the topic. If a `poll` ends
+    between the two answers of that second join, kafka-python 3.0 takes it for done: it has no
+    partitions, sends no heartbeats, and stays so.
+    """
+    until(lambda: bool(consumer.partitions_for_topic(topic)))
+    consumer.subscribe([topic])
 
 
 def until(

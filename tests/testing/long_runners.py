@@ -24,7 +24,7 @@ with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
     import kafka
     from kafka.structs import TopicPartition as PythonTopicPartition
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 _AT_ONCE = 4
 _PAUSE_S = 0.01
 _IN_FLIGHT_MAX = 100

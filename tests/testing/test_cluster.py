@@ -14,10 +14,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from suwi.broker.broker import Broker
 from suwi.model.errors import TopicAlreadyExists
+from suwi.replica.leader_state import Shrinking
 from suwi.replica.log_manager import LogManager
 from suwi.testing import Cluster, NotInTime
 
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 def send(bootstrap_servers: str, topic: str, *values: str) -> None:
@@ -55,13 +56,20 @@ def test_three_brokers_replicate_records(cluster: Cluster) -> None:
     assert len(logs) == 1
 
 
+def wait_for_new_threads(old: set[threading.Thread]) -> None:
+    """Until they have ended: that of the metadata store does so by itself."""
+    for thread in set(threading.enumerate()) - old:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
 def test_no_files_are_left_behind() -> None:
     threads = set(threading.enumerate())
     with Cluster(brokers=2) as cluster:
         files = cluster.files(1)
         assert files.is_dir()
     assert not files.exists()
-    assert set(threading.enumerate()) == threads
+    wait_for_new_threads(threads)
 
 
 def test_several_clusters_run_side_by_side() -> None:
@@ -143,6 +151,24 @@ def test_the_error_after_a_timeout_describes_the_state(cluster: Cluster) -> None
         cluster.wait_until_healthy(timeout_s=0.05)
 
 
+def test_a_cluster_is_not_healthy_while_a_leader_is_about_to_change_an_isr() -> None:
+    async def main() -> None:
+        async with Cluster(brokers=2) as cluster:
+            topic = await cluster.create_topic("water")
+            send(cluster.bootstrap_servers, topic, "high")
+            await cluster.wait_until_healthy()
+            leader = await cluster.wait_leader(topic)
+            replica = cluster._brokers._replica(leader, topic, 0)
+            assert replica is not None
+            assert replica.leader_state is not None
+            members = replica.leader_state.isr.members
+            replica.leader_state.isr = Shrinking(members, members - {leader})
+            with pytest.raises(NotInTime, match="a fetch of every follower awaited"):
+                await cluster.wait_until_healthy(timeout_s=0.05)
+
+    asyncio.run(main())
+
+
 def test_invalid_calls_raise(cluster: Cluster) -> None:
     with pytest.raises(ValueError, match="there is no broker 4"):
         cluster.kill(4)
@@ -163,9 +189,7 @@ def test_a_cluster_that_cannot_start_raises_the_reason_and_leaves_no_files() -> 
         Cluster(settings={"num.partitions": "x"}),
     ):
         pass
-    for thread in set(threading.enumerate()) - threads:
-        thread.join(60)  # That of the metadata store ends by itself.
-    assert set(threading.enumerate()) == threads
+    wait_for_new_threads(threads)
 
 
 def test_a_broker_that_fails_to_stop_leaves_nothing_behind(
@@ -183,9 +207,7 @@ def test_a_broker_that_fails_to_stop_leaves_nothing_behind(
     with pytest.raises(RuntimeError, match="it does not stop"):
         cluster.stop()
     monkeypatch.undo()
-    for thread in set(threading.enumerate()) - threads:
-        thread.join(60)  # That of the metadata store ends by itself.
-    assert set(threading.enumerate()) == threads
+    wait_for_new_threads(threads)
     for port in ports:
         with socket.socket() as client, pytest.raises(ConnectionRefusedError):
             client.connect(("127.0.0.1", port))

@@ -99,7 +99,8 @@ def test_one_broker_notices_a_missing_segment_when_the_log_is_opened() -> None:
         first, end = int(gone.stem), int(after.stem)
         values = consume(cluster.bootstrap_servers, int(before.stem), first)
         assert values == VALUES[int(before.stem) : first], "records are not skipped silently"
-        assert f"orders-0 offsets {first}-{end - 1}: damaged batch" in problems(cluster)
+        place = f"orders-0 offsets {first}-{end - 1}: damaged batch"
+        until(lambda: place in problems(cluster), lambda: problems(cluster))
         assert consume(cluster.bootstrap_servers, end, len(VALUES)) == VALUES[end:]
 
 

@@ -23,7 +23,12 @@ def elect(cluster: Cluster, kind: ElectionType) -> int:
 
 def replicas_of(cluster: Cluster) -> tuple[int, ...]:
     """The replicas, after all are in sync; the first is the preferred leader."""
+    cluster.wait_until_healthy()
     return cluster.replicas(TOPIC)[cluster.wait_leader(TOPIC)].isr or ()
+
+
+def ends(cluster: Cluster) -> dict[int, int]:
+    return {broker: state.log_end for broker, state in cluster.replicas(TOPIC).items()}
 
 
 def test_a_preferred_election_makes_the_preferred_replica_leader() -> None:
@@ -63,10 +68,7 @@ def test_an_unclean_election_chooses_the_first_live_replica_however_short_its_lo
         cluster.kill(leader)
         for broker in (third, second):
             cluster.restart(broker)
-        assert {n: state.log_end for n, state in cluster.replicas(TOPIC).items()} == {
-            second: 1,
-            third: 3,
-        }
+        until(lambda: ends(cluster) == {second: 1, third: 3}, lambda: ends(cluster))
         # Until the controller notices the failure of the leader, no election is needed.
         until(lambda: elect(cluster, ElectionType.UNCLEAN) == KafkaError.NO_ERROR)
         assert cluster.wait_leader(TOPIC) == second
@@ -76,9 +78,5 @@ def test_an_unclean_election_chooses_the_first_live_replica_however_short_its_lo
         cluster.restart(leader)
         cluster.wait_until_healthy()
         assert cluster.wait_leader(TOPIC) == second
-        assert {n: state.log_end for n, state in cluster.replicas(TOPIC).items()} == {
-            leader: 2,
-            second: 2,
-            third: 2,
-        }
+        assert ends(cluster) == {leader: 2, second: 2, third: 2}
         assert read(cluster.bootstrap_servers, TOPIC, 2) == ["a", "g"]

@@ -11,6 +11,7 @@ SETTINGS = {
     "replica.high.watermark.checkpoint.interval.ms": 50,
     "leader.imbalance.check.interval.seconds": 1,
     "leader.imbalance.per.broker.percentage": 0,
+    "replica.lag.time.max.ms": 30_000,  # An acknowledged record is on all replicas that run.
 }
 
 

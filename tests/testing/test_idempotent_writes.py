@@ -13,7 +13,7 @@ from suwi.wire.versions import ApiKey
 from tests.testing.clients import read
 
 TOPIC = "once"
-SETTINGS = {"replica.lag.time.max.ms": 1_500}
+SETTINGS = {"replica.lag.time.max.ms": 4_000}
 PRODUCER_ID = 4_000
 VERSION = 9
 
@@ -47,12 +47,10 @@ async def _writer(cluster: AsyncCluster, leader: int, producer_id: int) -> Write
 
 def test_hazard_23_a_batch_that_was_appended_and_refused_does_not_hide_a_missing_one() -> None:
     async def run() -> None:
-        async with Cluster(brokers=2, settings=SETTINGS) as cluster:
-            await cluster.create_topic(
-                TOPIC, replication_factor=2, configs={"min.insync.replicas": "2"}
-            )
+        async with Cluster(brokers=3, settings=SETTINGS, session_timeout_s=60) as cluster:
+            await cluster.create_topic(TOPIC, configs={"min.insync.replicas": "3"})
             leader = await cluster.wait_leader(TOPIC)
-            (follower,) = set(cluster.brokers) - {leader}
+            follower, *_ = set(cluster.brokers) - {leader, await cluster.controller()}
             await cluster.wait_isr(TOPIC, 0, cluster.brokers)
             writer = await _writer(cluster, leader, PRODUCER_ID)
             assert await writer.send(0) == [ErrorCode.none]

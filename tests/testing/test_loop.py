@@ -16,7 +16,7 @@ from suwi.sim.network import SimTransport
 from suwi.testing.disk import Drive, DriveDisk
 from suwi.testing.loop import ClusterLoop
 
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 def run(main: Callable[[ClusterLoop], Coroutine[Any, Any, None]]) -> None:

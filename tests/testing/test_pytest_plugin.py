@@ -9,6 +9,8 @@ import pytest
 
 from tests.broker_process import SOURCE
 
+ROOT = Path(__file__).parents[2]
+
 TESTS = """
 import os
 import pytest
@@ -17,14 +19,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 def send(servers, topic, value):
     producer = Producer({"bootstrap.servers": servers, "acks": "all"})
     producer.produce(topic, value, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 def first(servers, topic):
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": "none", "enable.auto.commit": False}
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    value = consumer.poll(30).value()
+    value = consumer.poll(120).value()
     consumer.close()
     return value
 
@@ -58,6 +60,26 @@ def test_made_to_measure(suwi_cluster):
     assert suwi_cluster.brokers == (1,)
     send(suwi_cluster.bootstrap_servers, "orders", "x")
     assert suwi_cluster.replicas("orders", 6)
+
+prepared = []
+
+def prepare(cluster):
+    prepared.append(cluster)
+    cluster.create_topic("orders")
+    send(cluster.bootstrap_servers, "orders", "prepared")
+
+@pytest.mark.parametrize("value", ["one", "two"])
+@pytest.mark.suwi(prepare=prepare, brokers=2)
+def test_a_copy_of_ones_own(suwi_cluster, value):
+    assert suwi_cluster not in prepared and len(prepared) == 1
+    assert first(suwi_cluster.bootstrap_servers, "orders") == b"prepared"
+    send(suwi_cluster.bootstrap_servers, "orders", value)
+    suwi_cluster.kill(suwi_cluster.wait_leader("orders"))
+
+@pytest.mark.suwi(prepare=prepare, brokers=1)
+def test_other_options_are_prepared_separately(suwi_cluster):
+    assert first(suwi_cluster.bootstrap_servers, "orders") == b"prepared"
+    assert len(prepared) == 2
 """
 TEST_OF_A_WORKER = """
 from pathlib import Path
@@ -118,18 +140,26 @@ def test_two_concurrent_runs_are_independent(project: Path) -> None:
     """As with workers of pytest-xdist, which are processes."""
     running = [start(project, "-p", "no:cacheprovider") for _ in range(2)]
     for said in map(finish, running):
-        assert "6 passed" in said
+        assert "9 passed" in said
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_workers_of_xdist_have_their_own_clusters(project: Path) -> None:
     for name in ("test_orders.py", "test_the_same_orders.py"):  # one for each worker
         (project / name).write_text(TESTS + TEST_OF_A_WORKER)
     said = run(project, "-p", "xdist.plugin", "-n", "2", "--dist", "loadfile")
-    assert "14 passed" in said
+    assert "20 passed" in said
     servers = {path.name: path.read_text().split(",") for path in project.glob("gw*")}
     assert servers.keys() == {"gw0", "gw1"}
     assert set(servers["gw0"]).isdisjoint(servers["gw1"])
+
+
+def test_the_example_of_a_prepared_cluster_runs(project: Path) -> None:
+    blocks = (ROOT / "docs" / "testing.md").read_text().split("```python\n")
+    (example,) = [block.split("```")[0] for block in blocks if "prepare=" in block]
+    (project / "test_orders.py").write_text(example)
+    assert "2 passed" in run(project)
 
 
 def test_the_fixtures_are_listed_and_load_nothing_unused(project: Path) -> None:

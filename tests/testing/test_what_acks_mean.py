@@ -5,6 +5,7 @@ import warnings
 import pytest
 from confluent_kafka import KafkaError
 
+from suwi.controller import replication_control
 from suwi.metadata.cluster_events import RECORDS_LOST, UNCLEAN_ELECTION
 from suwi.testing import Cluster
 from tests.testing.clients import PATIENCE_S, make_producer, read, send, send_with, until
@@ -118,7 +119,7 @@ def test_records_appended_before_an_isr_shrink_are_not_acknowledged() -> None:
         controller = cluster.controller()
         assert controller is not None
         paused = others(cluster, leader, controller)[0]
-        producer = make_producer(cluster.bootstrap_servers, timeout_s=10)
+        producer = make_producer(cluster.bootstrap_servers, timeout_s=20)
         assert send_with(producer, TOPIC, "a") == []  # it is connected
         cluster.pause(paused)
         errors = send_with(producer, TOPIC, "b")
@@ -129,7 +130,7 @@ def test_records_appended_before_an_isr_shrink_are_not_acknowledged() -> None:
 
 
 def test_a_client_without_retries_learns_whether_its_record_was_appended() -> None:
-    with Cluster(brokers=3, session_timeout_s=10) as cluster:
+    with Cluster(brokers=3, session_timeout_s=60) as cluster:
         cluster.create_topic(TOPIC, configs={"min.insync.replicas": 3})
         leader = cluster.wait_leader(TOPIC)
         controller = cluster.controller()
@@ -159,10 +160,18 @@ def test_a_client_without_retries_learns_whether_its_record_was_appended() -> No
         assert read(cluster.bootstrap_servers, TOPIC, 2) == ["a", "b"]
 
 
+@pytest.fixture
+def _replicas_may_answer_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If they are asked what an unclean election loses."""
+    monkeypatch.setattr(replication_control, "_LOSSES_TIMEOUT_S", PATIENCE_S)
+
+
+@pytest.mark.usefixtures("_replicas_may_answer_late")
 def test_an_unclean_election_reports_the_lost_records() -> None:
     _elect_uncleanly(watermark_is_written=True)
 
 
+@pytest.mark.usefixtures("_replicas_may_answer_late")
 def test_a_leader_killed_before_its_checkpoint_reports_all_records_it_truncates() -> None:
     """It has only the checkpointed high watermark; any later record may be committed."""
     _elect_uncleanly(watermark_is_written=False)
@@ -177,6 +186,7 @@ def _elect_uncleanly(*, watermark_is_written: bool) -> None:
     }
     with Cluster(brokers=3, settings=settings) as cluster:
         cluster.create_topic(TOPIC, 3)
+        cluster.wait_until_healthy()
         # The controller leads it, so that it can shrink the ISR while it is cut off.
         controller = cluster.controller()
         led_by = {cluster.wait_leader(TOPIC, partition): partition for partition in range(3)}
@@ -186,6 +196,7 @@ def _elect_uncleanly(*, watermark_is_written: bool) -> None:
         _, behind, ahead = cluster.replicas(TOPIC, partition)[controller].isr or ()
 
         assert send(cluster.bootstrap_servers, topic, "a", "b") == []
+        until(lambda: {s.log_end for s in cluster.replicas(TOPIC, partition).values()} == {2})
         cluster.partition({controller}, {behind})
         assert send(cluster.bootstrap_servers, topic, "c", "d", "e") == []
         cluster.wait_isr(TOPIC, partition, {controller, ahead})

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from simulation.checkers.facts import Broken
 from simulation.shard_watch import ShardWatch
 from suwi.client.admin import Admin
 from suwi.client.connection import PeerConnection
 from suwi.client.transactions import TransactionalProducer
 from suwi.model.ids import NodeId, PartitionIndex, ProducerId, TopicPartition
 from suwi.sim import Simulation
+from suwi.sim.checkers.facts import Broken
 from suwi.sim.cluster import PORT, SimCluster
 from suwi.transaction.transaction_records import TransactionLogValue, TransactionState
 from suwi.wire.versions import ApiKey

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from suwi.env.slices import run_to_end
 from suwi.wire import codec
 from suwi.wire.errors import MalformedMessage, MalformedRequest, MalformedResponse
 from suwi.wire.leaders import CurrentLeader, NodeEndpoint
@@ -17,10 +18,10 @@ from suwi.wire.produce import (
     SLICE_ITEMS,
     PartitionProduced,
     ProduceParts,
+    ProduceRequest,
     RecordError,
     TopicProduced,
     decode_plain_request,
-    decode_produce_request,
     decode_produce_response,
     decode_small_request,
     decoding_produce_request,
@@ -45,6 +46,10 @@ _topics_asked = st.lists(
     ),
     max_size=3,
 )
+
+
+def decode_produce_request(version: int, body: memoryview, at: int = 0) -> ProduceRequest:
+    return run_to_end(decoding_produce_request(version, body, at))
 
 
 @pytest.mark.parametrize("version", _VERSIONS)

@@ -1,12 +1,20 @@
 """Checks of a running cluster: what `suwi status` counts as a problem, with causes, and more.
 
-`check_cluster` reads the state once; the functions of the table `_CHECKS` judge it.
+`check_cluster` reads the state once, `check_status` is given it; the functions of the table
+`_CHECKS` judge it.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from suwi.admin.cluster_health import HealthCriteria, problem_text, problems, read_health
+from suwi.admin.cluster_health import (
+    HealthCriteria,
+    access_differences,
+    problem_text,
+    problems,
+    read_health,
+)
 from suwi.admin.finding import ERROR, WARNING, Finding
 from suwi.admin.text import duration_text, size_text
 from suwi.client.admin import Admin
@@ -32,10 +40,17 @@ class Found(NamedTuple):
 
 async def check_cluster(cluster: Cluster, clock: Clock, criteria: HealthCriteria) -> list[Finding]:
     """Raises OSError if no broker responds."""
-    status = await read_health(cluster, clock, criteria)
-    topics = await cluster.topics()
+    return await check_status(cluster, await read_health(cluster, clock, criteria), criteria)
+
+
+async def check_status(
+    cluster: Cluster, status: ClusterStatus, criteria: HealthCriteria
+) -> list[Finding]:
+    """The findings for a state that was just read."""
+    topics = await cluster.topics(age_s_max=math.inf)  # as they were for this state
     short = {(p.topic, p.partition) for p in status.under_replicated[:_EXPLAINED_MAX]}
-    affected = [topic for topic in topics if topic.name in {name for name, _ in short}]
+    names = {name for name, _ in short}
+    affected = [topic for topic in topics if topic.name in names]
     described = await describe_replicas(cluster, affected) if affected else []
     values = await Admin(cluster).topic_settings([t.name for t in topics], "min.insync.replicas")
     found = Found(
@@ -119,6 +134,11 @@ def _versions(found: Found) -> Iterator[Finding]:
         )
 
 
+def _access(found: Found) -> Iterator[Finding]:
+    for text in access_differences(found.status):
+        yield Finding(ERROR, _CLUSTER, text, "finish the change, one broker at a time")
+
+
 def _replication(found: Found) -> Iterator[Finding]:
     brokers = sum(broker.state == ALIVE for broker in found.status.brokers)
     for topic in found.topics:
@@ -170,4 +190,4 @@ def _unknown(found: Found) -> Iterator[Finding]:
         yield Finding(WARNING, _CLUSTER, f"not known: {text}", "check that broker")
 
 
-_CHECKS = (_causes, _clocks, _versions, _replication, _disks, _losses, _unknown)
+_CHECKS = (_causes, _clocks, _versions, _access, _replication, _disks, _losses, _unknown)

@@ -64,6 +64,17 @@ def problems(status: ClusterStatus, criteria: HealthCriteria) -> list[str]:
     return found
 
 
+def access_differences(status: ClusterStatus) -> Iterator[str]:
+    """Settings in which brokers differ, and so in who may do what. No problem of health: they
+    differ while a cluster is restarted broker by broker to change them."""
+    told = [(broker.node, broker.access) for broker in status.brokers if broker.access is not None]
+    for name in sorted({name for _, access in told for name in access}):
+        values = {node: access.get(name, "") for node, access in told}
+        if len(set(values.values())) > 1:
+            each = ", ".join(f"broker {node}: {value!r}" for node, value in sorted(values.items()))
+            yield f"brokers differ in {name}, and so in who may do what: {each}"
+
+
 def _broker_problems(broker: BrokerStatus) -> Iterator[str]:
     if broker.state != ALIVE:
         because = "" if broker.problem is None else f": {broker.problem}"

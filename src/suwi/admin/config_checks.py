@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from suwi.admin.finding import ERROR, WARNING, Finding
 from suwi.admin.server_properties import Setting, from_file, parse_settings
-from suwi.env import Disk, Env
+from suwi.env import Env
 from suwi.metadata.zookeeper_settings import zookeeper_settings
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
@@ -31,10 +31,6 @@ class Given(NamedTuple):
     config: BrokerConfig
     ignored: tuple[str, ...]
     listeners: Sequence[ListenerSpec]
-
-    @property
-    def disk(self) -> Disk:
-        return self.env.disk
 
     @property
     def is_cluster(self) -> bool:
@@ -157,9 +153,9 @@ def _data_directories(given: Given) -> Iterator[Finding]:
                 "use a directory that survives a restart, such as /var/lib/suwi",
             )
         parent = absolute
-        while not given.disk.exists(parent):
+        while not given.env.disk.exists(parent):
             parent = os.path.dirname(parent)
-        if not (given.disk.is_dir(parent) and os.access(parent, os.W_OK | os.X_OK)):
+        if not (given.env.disk.is_dir(parent) and os.access(parent, os.W_OK | os.X_OK)):
             yield given.error(
                 f"log.dirs: this user cannot write to {parent}",
                 f"run the check as the broker's user, or chown {absolute} to it",
@@ -177,7 +173,7 @@ def _open_files(given: Given) -> Iterator[Finding]:
 
 def _secrets(given: Given) -> Iterator[Finding]:
     has_secret = any(word in key for key in given.config.given for word in _SECRETS)
-    if has_secret and given.disk.is_open_to_others(given.path):
+    if has_secret and given.env.disk.is_open_to_others(given.path):
         yield given.warning("other users can read the passwords in it", "chmod 640")
 
 

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from suwi.admin.event_text import event_text
 from suwi.admin.failure import Failure
 from suwi.admin.text import printable, time_text
-from suwi.admin.topic_descriptions import existing_topic
-from suwi.client.admin import Admin, Resource, ResourceType
+from suwi.admin.topic_descriptions import existing_topic, visible_configs
 from suwi.client.cluster import Cluster, Place
 from suwi.client.cluster_status import describe_events
 from suwi.client.connection import ConnectionLost
@@ -31,7 +32,10 @@ from suwi.records.record import MarkerType, iter_records, read_marker
 from suwi.wire.fetch_response import FetchedPartition
 
 _OFFSETS_MAX = 100
+_GAP_READS_MAX = 25
 _SCANNED_MAX = 32  # fetches of a mebibyte, to find the end of a transaction
+_SCAN_BYTES = 1024 * 1024
+_ONE_BATCH_BYTES = 64 * 1024  # a leader returns the first batch whole, however large it is
 
 
 class What(StrEnum):
@@ -62,6 +66,20 @@ async def explain_offsets(
     return [await explainer.explain(offset) for offset in dict.fromkeys(offsets)]
 
 
+async def explain_gap(
+    cluster: Cluster, topic: str, index: int, first: int, end: int
+) -> tuple[list[tuple[dict[str, Any], int]], int]:
+    """What the offsets from `first` to before `end` are, as `explain_offsets` has it: the fields of
+    the first and the last offset of each part that is the same; and up to where they are explained.
+
+    For offsets without a record, or with records of transactions only. Raises `Failure`.
+    """
+    (await existing_topic(cluster, topic)).partition(index)
+    explainer = _Explainer(cluster, TopicPartition(topic, PartitionIndex(index)))
+    await explainer.load()
+    return await explainer.explain_gap(first, end)
+
+
 class _Explainer:
     """The facts about one partition."""
 
@@ -83,15 +101,19 @@ class _Explainer:
         self._stable = await self._listed(LATEST, committed_only=True)
         self._high_watermark = await self._listed(LATEST)
         topic = await cluster.topic(partition.topic)
-        replicas = (await describe_replicas(cluster, [topic]))[partition.partition]
+        (replicas,) = await describe_replicas(cluster, [topic], partition.partition)
         leader = replicas.states.get(replicas.partition.leader)
         self._log_end = None if leader is None else leader["log_end"]
-        entries = await Admin(cluster).describe_configs(Resource(ResourceType.TOPIC, topic.name))
+        entries = await visible_configs(cluster, topic.name)
         self._configs = {entry.name: entry.value or "" for entry in entries}
         try:
             recorded = await describe_events(cluster)
         except ConnectionLost:
             return
+        except BrokerError as error:
+            if error.code is not ErrorCode.cluster_authorization_failed:
+                raise
+            return  # Losses are told to those who may describe the cluster.
         self._events = [e for e in recorded if e["facts"].get("partition") == str(partition)]
 
     async def _listed(self, time: int, *, committed_only: bool = False) -> Offset:
@@ -145,6 +167,39 @@ class _Explainer:
         policy = self._configs.get("cleanup.policy", "")
         return {"what": What.COMPACTED, "cleanup_policy": policy}
 
+    async def explain_gap(
+        self, first: int, end: int
+    ) -> tuple[list[tuple[dict[str, Any], int]], int]:
+        parts: list[tuple[dict[str, Any], int]] = []
+        at = first
+        for _ in range(_GAP_READS_MAX):
+            if at >= end:
+                break
+            fields, part_end = await self._explain_part(at)
+            at = max(at + 1, min(part_end, end))
+            if parts and _is_same(parts[-1][0], fields):
+                fields, _ = parts.pop()
+            parts.append((fields, at - 1))
+        return parts, at
+
+    async def _explain_part(self, offset: int) -> tuple[dict[str, Any], int]:
+        """What an offset is, and the end of the offsets of which the same is true."""
+        fields = await self.explain(offset)
+        if offset < self._start:
+            return fields, self._start
+        if offset >= self._high_watermark:
+            return fields, offset + 1
+        for data, header in _batches(await self._fetch(offset, committed_only=False)):
+            if header.last_offset < offset:
+                continue
+            offsets = [r.offset for r in iter_records(data, header) if r.offset >= offset]
+            if fields["what"] == What.RECORD:
+                return fields, header.next_offset
+            if fields["what"] == What.MARKER:
+                return fields, offset + 1
+            return fields, min(offsets, default=header.next_offset)
+        return fields, self._high_watermark
+
     async def _of_batch(self, offset: int, header: BatchHeader) -> dict[str, Any]:
         facts: dict[str, Any] = {"leader_epoch": header.partition_leader_epoch}
         if header.producer_id >= 0:
@@ -190,7 +245,8 @@ class _Explainer:
         for _ in range(_SCANNED_MAX):
             if position >= self._high_watermark:
                 break
-            for data, header in _batches(await self._fetch(position, committed_only=False)):
+            fetched = await self._fetch(position, committed_only=False, bytes_max=_SCAN_BYTES)
+            for data, header in _batches(fetched):
                 if header.is_control and header.producer_id == begun.producer_id:
                     marker = read_marker(data, header)
                     if marker is not None:
@@ -199,9 +255,13 @@ class _Explainer:
                 position = max(position, header.next_offset)
         return Transaction.UNKNOWN
 
-    async def _fetch(self, offset: int, *, committed_only: bool) -> FetchedPartition:
+    async def _fetch(
+        self, offset: int, *, committed_only: bool, bytes_max: int = _ONE_BATCH_BYTES
+    ) -> FetchedPartition:
         partition = self._partition
-        settings = ReadSettings(max_wait_ms=0, committed_only=committed_only)
+        settings = ReadSettings(
+            max_wait_ms=0, committed_only=committed_only, partition_bytes_max=bytes_max
+        )
 
         async def ask(
             _: VersionedConnection, led: dict[TopicPartition, Place]
@@ -222,6 +282,16 @@ def _batches(fetched: FetchedPartition) -> list[tuple[memoryview, BatchHeader]]:
     assert isinstance(records, bytes | memoryview)
     view = memoryview(records)
     return [(view[at : at + header.size_bytes], header) for at, header in batches(view)]
+
+
+def _is_same(fields: dict[str, Any], others: dict[str, Any]) -> bool:
+    """Whether two offsets have one explanation; each marker has its own."""
+    own = ("offset", "timestamp", "leader_epoch")
+    return fields["what"] != What.MARKER and all(
+        fields.get(key) == others.get(key)
+        for key in fields.keys() | others.keys()
+        if key not in own
+    )
 
 
 def _lost(event: dict[str, Any], offset: int) -> bool:

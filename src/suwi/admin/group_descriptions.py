@@ -1,7 +1,7 @@
 """Consumer groups: their members, who reads which partition, and how far each is behind."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from suwi.admin.failure import Failure
 from suwi.admin.topic_descriptions import existing_topic
@@ -9,6 +9,7 @@ from suwi.client.cluster import Cluster
 from suwi.client.group_lag import Lag, find_lags
 from suwi.client.groups import (
     GroupDescription,
+    GroupHistory,
     GroupMember,
     committed_offsets,
     describe_group,
@@ -97,23 +98,14 @@ async def _with_lag(cluster: Cluster, group: GroupDescription, now_ms: int) -> G
         partition: committed.get(partition) for partition in sorted({*committed, *owners})
     }
     lags = await find_lags(cluster, wanted)
-    return GroupWithLag(
-        group.name,
-        group.state,
-        group.type,
-        group.protocol_type,
-        group.protocol,
-        group.coordinator,
-        [
-            MemberDescription(m.id, m.instance_id, m.client_id, m.host, m.partitions)
-            for m in group.members
-        ],
-        [
-            _partition(partition, lag, owners.get(partition), now_ms)
-            for partition, lag in lags.items()
-        ],
-        sum(lag.records or 0 for lag in lags.values()),
-    )
+    members = [
+        MemberDescription(m.id, m.instance_id, m.client_id, m.host, m.partitions)
+        for m in group.members
+    ]
+    partitions = [_partition(tp, lag, owners.get(tp), now_ms) for tp, lag in lags.items()]
+    about = group.name, group.state, group.type, group.protocol_type, group.protocol
+    behind = sum(lag.records or 0 for lag in lags.values())
+    return GroupWithLag(*about, group.coordinator, members, partitions, behind)
 
 
 def _partition(
@@ -124,19 +116,24 @@ def _partition(
         age_ms = 0
     elif lag.first_unread_ms is not None:
         age_ms = max(0, now_ms - lag.first_unread_ms)
-    return PartitionLag(
-        *partition,
-        lag.committed,
-        lag.start,
-        lag.end,
-        lag.records,
-        age_ms,
-        owner.id if owner else None,
-        owner.client_id if owner else None,
-        owner.host if owner else None,
-        owner.instance_id if owner else None,
-        lag.problem,
-    )
+    who: tuple[str | None, str | None, str | None, str | None] = None, None, None, None
+    if owner is not None:
+        who = owner.id, owner.client_id, owner.host, owner.instance_id
+    offsets = lag.committed, lag.start, lag.end
+    return PartitionLag(*partition, *offsets, lag.records, age_ms, *who, lag.problem)
+
+
+COORDINATOR_MOVED = "coordinator moved"
+
+
+def history_entries(history: GroupHistory) -> list[dict[str, Any]]:
+    """Rebalances and moves of the coordinator, the oldest first."""
+    entries = [{"at_ms": rebalance["began_ms"], **rebalance} for rebalance in history.rebalances]
+    entries += [
+        {"at_ms": move["at_ms"], "trigger": COORDINATOR_MOVED, "to_broker": history.coordinator}
+        for move in history.moves
+    ]
+    return sorted(entries, key=lambda entry: int(entry["at_ms"]))
 
 
 # -- parts of what a group reads -------------------------------------------------------------------

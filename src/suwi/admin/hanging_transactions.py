@@ -72,8 +72,7 @@ def _hanging(found: OpenTransaction) -> HangingTransaction:
     return HangingTransaction(
         *found.partition,
         producer.open_from,
-        producer.producer.producer_id,
-        producer.producer.epoch,
+        *producer.producer,
         producer.coordinator_epoch,
         producer.last_timestamp,
         None,
@@ -95,8 +94,7 @@ def _stuck(found: StuckTransaction, unread: Mapping[TopicPartition, str]) -> Han
         partition.topic if partition is not None else None,
         partition.partition if partition is not None else None,
         producer.open_from if producer is not None else None,
-        decided.producer.producer_id,
-        decided.producer.epoch,
+        *decided.producer,
         producer.coordinator_epoch if producer is not None else None,
         producer.last_timestamp if producer is not None else None,
         decided.transactional_id,
@@ -105,10 +103,10 @@ def _stuck(found: StuckTransaction, unread: Mapping[TopicPartition, str]) -> Han
     )
 
 
-async def abort_hanging_transaction(
+async def find_open_transaction(
     cluster: Cluster, topic: str, index: int, start_offset: int
 ) -> OpenTransaction:
-    """End the transaction that begins at this offset of a partition. Raises `Failure`."""
+    """The transaction that begins at this offset of a partition. Raises `Failure`."""
     (await existing_topic(cluster, topic)).partition(index)
     partition = TopicPartition(topic, PartitionIndex(index))
     producers = (await producers_of(cluster, [partition]))[partition]
@@ -117,12 +115,16 @@ async def abort_hanging_transaction(
     found = [producer for producer in producers if producer.open_from == start_offset]
     if not found:
         raise Failure(f"no open transaction of {partition} begins at offset {start_offset}")
-    transaction = OpenTransaction(partition, found[0])
+    return OpenTransaction(partition, found[0])
+
+
+async def abort_hanging_transaction(cluster: Cluster, transaction: OpenTransaction) -> None:
+    """End a transaction in one partition. Raises `Failure`."""
     try:
         await write_abort_marker(cluster, transaction)
     except InvalidTxnState:
         raise Failure(
-            f"the transaction of {partition} that begins at offset {start_offset} does not "
-            "hang: a coordinator knows it, and ends it; see suwi transactions list"
+            f"the transaction of {transaction.partition} that begins at offset "
+            f"{transaction.producer.open_from} does not hang: a coordinator knows it, and ends it; "
+            "see suwi transactions list"
         ) from None
-    return transaction

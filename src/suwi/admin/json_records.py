@@ -1,6 +1,7 @@
 """Records as JSON: the format of `consume --json` and `produce --json`.
 
 Bytes that are UTF-8 are strings; others are in base 64, in a field with the suffix `_base64`.
+With a decoder a field is what it found: of JSON, Avro and Protobuf the values themselves.
 """
 
 import base64
@@ -8,6 +9,7 @@ import binascii
 import json
 from typing import Any, NamedTuple
 
+from suwi.decoders.decoder import Decoder, as_json
 from suwi.records.record import Headers, Record
 
 
@@ -23,20 +25,36 @@ class GivenRecord(NamedTuple):
     timestamp: int | None
 
 
-def record_fields(topic: str, partition: int, record: Record) -> dict[str, Any]:
+def record_fields(
+    topic: str,
+    partition: int,
+    record: Record,
+    key_decoder: Decoder | None = None,
+    value_decoder: Decoder | None = None,
+) -> dict[str, Any]:
     return {
         "topic": topic,
         "partition": partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        **_field("key", record.key),
-        **_field("value", record.value),
+        **_decoded_field("key", record.key, key_decoder),
+        **_decoded_field("value", record.value, value_decoder),
         "headers": [
-            {"name": name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")}
-            | _field("value", value)
+            _field("name", name.encode("utf-8", "surrogateescape")) | _field("value", value)
             for name, value in record.headers
         ],
     }
+
+
+def _decoded_field(name: str, data: bytes | None, decoder: Decoder | None) -> dict[str, Any]:
+    if decoder is None:
+        return _field(name, data)
+    found = decoder.decode(data)
+    more = {"schema": found.schema, "problem": found.problem}
+    fields = {f"{name}_{what}": text for what, text in more.items() if text}
+    if found.read_as == "bytes":
+        return _field(name, data) | fields
+    return {name: as_json(found.value)} | fields
 
 
 def _field(name: str, data: bytes | None) -> dict[str, str | None]:
@@ -90,9 +108,10 @@ def _headers(found: Any) -> Headers:
         raise BadLine('headers are an object, or a list of {"name": "n", "value": "v"}')
     headers = []
     for header in found:
-        if not (isinstance(header, dict) and isinstance(header.get("name"), str)):
+        name = _bytes(header, "name") if isinstance(header, dict) else None
+        if name is None:
             raise BadLine('a header is {"name": "n", "value": "v"}')
-        headers.append((header["name"], _bytes(header, "value")))
+        headers.append((name.decode("utf-8", "surrogateescape"), _bytes(header, "value")))
     return tuple(headers)
 
 

@@ -3,13 +3,14 @@
 A group that has members is refused: they would commit their own offsets over the new ones.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
 from suwi.admin.failure import Failure
 from suwi.admin.group_descriptions import Scope, partitions_in
-from suwi.admin.text import count_text, names_text, printable
+from suwi.admin.text import count_text, names_text, parse_duration_ms, parse_time_ms, printable
 from suwi.client.cluster import Cluster
 from suwi.client.group_offsets import commit_offsets
 from suwi.client.groups import GroupDescription, committed_offsets, describe_group
@@ -39,6 +40,30 @@ class Reset(NamedTuple):
     number: int = 0
     """The offset, the number of records, or the time in milliseconds."""
     offsets: Mapping[TopicPartition, Offset] = {}
+
+
+def parse_reset(option: str, value: str, now_ms: int) -> Reset:
+    """An option of `suwi groups reset`, such as --to-offset, and its value. Raises `Failure`."""
+    match option:
+        case "--to-offset" | "--shift-by":
+            if not re.fullmatch(r"-?[0-9]{1,18}", value) or (
+                option == "--to-offset" and "-" in value
+            ):
+                raise Failure(f"{value!r} is not a number")
+            return Reset(Goal.OFFSET if option == "--to-offset" else Goal.SHIFT, int(value))
+        case "--to-datetime":
+            time_ms = parse_time_ms(value)
+            if time_ms is None:
+                raise Failure(
+                    f"{value!r}: give it as 2026-01-31T12:00:00.000, in UTC, or with +02:00"
+                )
+            return Reset(Goal.TIME, time_ms)
+        case "--by-duration":
+            duration_ms = parse_duration_ms(value)
+            if duration_ms is None:
+                raise Failure(f"{value!r}: give it as 90m, 2h, 1d, or in Kafka's form: P1DT2H30M")
+            return Reset(Goal.TIME, max(0, now_ms - duration_ms))
+    return Reset(Goal(option.removeprefix("--to-")))
 
 
 class OffsetChange(NamedTuple):

@@ -6,7 +6,7 @@ controller carries the reassignments out, also if nobody waits for them any more
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from suwi.admin.failure import Failure
 from suwi.admin.text import count_text, names_text
@@ -16,11 +16,12 @@ from suwi.client.cluster import Cluster, TopicInfo
 from suwi.client.retry import Retry
 from suwi.metadata.placement import Site, extend
 from suwi.model.errors import InvalidReplicationFactor, NotController, UnknownTopicOrPartition
-from suwi.model.ids import NodeId, TopicPartition
+from suwi.model.ids import NodeId, PartitionIndex, TopicPartition
 
 _POLL_S = 0.5
 
 Replicas = dict[TopicPartition, tuple[NodeId, ...]]
+Target = tuple[NodeId, ...] | None
 Tell = Callable[[str], None]
 """Gets a line whenever there is progress."""
 
@@ -30,7 +31,7 @@ async def drain(cluster: Cluster, node: int, tell: Tell) -> int:
     broker has no replicas left."""
     leaving = NodeId(node)
     moved: set[TopicPartition] = set()
-    while targets := await _without(cluster, Admin(cluster), leaving):
+    while targets := await plan_drain(cluster, node):
         moved |= targets.keys()
         await move(cluster, targets, tell)
     if not moved and leaving not in cluster.brokers:
@@ -38,8 +39,9 @@ async def drain(cluster: Cluster, node: int, tell: Tell) -> int:
     return len(moved)
 
 
-async def _without(cluster: Cluster, admin: Admin, leaving: NodeId) -> Replicas:
-    """New replicas for every partition that has, or is to get, one on this broker."""
+async def plan_drain(cluster: Cluster, node: int) -> Replicas:
+    """The new replicas of every partition that has, or is to get, one on this broker."""
+    admin, leaving = Admin(cluster), NodeId(node)
     topics = await cluster.topics()
     placed = {TopicPartition(t.name, p.index): p.replicas for t in topics for p in t.partitions}
     assigned = await _assigned(admin, topics)
@@ -53,12 +55,44 @@ async def _without(cluster: Cluster, admin: Admin, leaving: NodeId) -> Replicas:
         try:
             targets[partition] = extend(remaining, staying, len(replicas), loads)
         except InvalidReplicationFactor:
-            raise Failure(
-                f"{partition} has {len(replicas)} replicas, and too few other brokers are "
-                f"running: add a broker, or lower its replication factor with "
+            lower = (
+                f", or lower its replication factor with "
                 f"`suwi topics alter {partition.topic} --replication-factor {len(others)}`"
+            )
+            raise Failure(
+                f"{partition} has {count_text(len(replicas), 'replica')}, and too few other "
+                f"brokers are running: add a broker{lower if others else ''}"
             ) from None
     return targets
+
+
+async def plan_move(cluster: Cluster, name: str, index: int, nodes: Sequence[int]) -> Replicas:
+    """One partition with these replicas, the preferred leader first."""
+    partition = TopicPartition(name, (await existing_topic(cluster, name)).partition(index).index)
+    target = tuple(NodeId(node) for node in nodes)
+    live = {site.node for site in await _sites(cluster, Admin(cluster))}
+    if not target or len(set(target)) < len(target):
+        raise Failure("name each broker that is to have a replica once")
+    for node in target:
+        if node not in live:
+            running = ", ".join(map(str, sorted(live)))
+            raise Failure(f"broker {node} is not running; running brokers: {running}")
+    return {partition: target}
+
+
+async def plan_cancel(cluster: Cluster, name: str, index: int) -> dict[TopicPartition, Target]:
+    """Raises `Failure` if the partition is not being reassigned."""
+    partition = TopicPartition(name, PartitionIndex(index))
+    if partition not in await Admin(cluster).reassignments():
+        raise Failure(f"{partition} is not being reassigned")
+    return {partition: None}
+
+
+async def start_moving(cluster: Cluster, targets: Mapping[TopicPartition, Target]) -> None:
+    """Begin reassignments, or cancel them where the target is None. Raises `Failure`."""
+    for partition, error in (await Admin(cluster).reassign(targets)).items():
+        if error is not None and not isinstance(error, UnknownTopicOrPartition):
+            raise Failure(f"{partition}: {error.message}")
 
 
 def kept_of_live(replicas: Sequence[NodeId], live: Collection[NodeId], factor: int) -> list[NodeId]:
@@ -129,10 +163,7 @@ async def move(cluster: Cluster, targets: Replicas, tell: Tell) -> bool:
     """Returns True when all reassignments are complete, False if other brokers are live than
     before: there may be better targets then. Tells how many are complete, and which brokers the
     others wait for."""
-    results = await Admin(cluster).reassign(targets)
-    for partition, error in results.items():
-        if error is not None and not isinstance(error, UnknownTopicOrPartition):
-            raise Failure(f"{partition}: {error.message}")
+    await start_moving(cluster, targets)
     tell(f"moving {count_text(len(targets), 'partition')}; Ctrl-C ends this command, not the move")
     _, live = await _progress(cluster)
     left, waiting = list(targets), ""

@@ -55,13 +55,12 @@ def parse_properties(text: str) -> dict[str, str]:
     for line in _logical_lines(text):
         found = _KEY_AND_VALUE.match(line)
         assert found is not None  # every part of the pattern may be empty
-        key, value = (_ESCAPED.sub(_unescaped, part) for part in found.groups())
+        key, value = (
+            _ESCAPED.sub(lambda escaped: _ESCAPES.get(escaped[1], escaped[1]), part)
+            for part in found.groups()
+        )
         properties[key] = value
     return properties
-
-
-def _unescaped(escaped: re.Match[str]) -> str:
-    return _ESCAPES.get(escaped[1], escaped[1])
 
 
 def _logical_lines(text: str) -> Iterator[str]:

@@ -86,8 +86,13 @@ def parse_time_ms(text: str) -> int | None:
     return max(0, round(time.timestamp() * 1000))
 
 
+_DURATION_CHARACTERS_MAX = 40
+
+
 def parse_duration_ms(text: str) -> int | None:
     """90m, 2h, 1d, or Kafka's PT1H30M."""
+    if len(text) > _DURATION_CHARACTERS_MAX:
+        return None
     short = _SHORT_DURATION.fullmatch(text)
     if short is not None:
         return int(short[1]) * _UNITS_MS[short[2]]

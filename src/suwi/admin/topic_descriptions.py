@@ -4,8 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from kio.schema.errors import ErrorCode
+
 from suwi.admin.failure import Failure
-from suwi.client.admin import Admin, ConfigSource, ReplicaSize, Resource, ResourceType
+from suwi.admin.missing_members import MissingMember, missing_members
+from suwi.client.admin import Admin, ConfigEntry, ConfigSource, ReplicaSize, Resource, ResourceType
 from suwi.client.cluster import Cluster, PartitionInfo, TopicInfo
 from suwi.client.offsets import EARLIEST, LATEST, FoundOffset, find_offsets
 from suwi.client.replicas import PartitionReplicas, describe_replicas
@@ -51,6 +54,8 @@ class TopicDescription(NamedTuple):
     configs: Mapping[str, str | None]
     """The topic's own settings."""
     partitions: Sequence[PartitionDescription]
+    missing: Sequence[MissingMember]
+    """Replicas that are not in sync; empty also where they were not asked for."""
 
 
 class ReplicaDescriptions(NamedTuple):
@@ -107,17 +112,37 @@ def id_text(topic_id: UUID) -> str | None:
 
 
 async def describe_topics(cluster: Cluster, names: Sequence[str]) -> list[TopicDescription]:
-    """Without names: all topics except internal ones."""
+    """Without names: all topics except internal ones, and not since when replicas are missing."""
     topics = await _topics(cluster, names)
     partitions = {topic.name: [p.index for p in topic.partitions] for topic in topics}
     sizes = await Admin(cluster).replica_sizes(partitions) if topics else {}
-    return [await _describe(cluster, topic, sizes) for topic in topics]
+    return [
+        await _describe(
+            cluster, topic, sizes, await missing_members(cluster, topic) if names else ()
+        )
+        for topic in topics
+    ]
+
+
+async def visible_configs(
+    cluster: Cluster, topic: str, *, docs: bool = False
+) -> Sequence[ConfigEntry]:
+    """The settings of a topic; none for whoever may see it, but not them."""
+    try:
+        return await Admin(cluster).describe_configs(Resource(ResourceType.TOPIC, topic), docs=docs)
+    except BrokerError as error:
+        if error.code is not ErrorCode.topic_authorization_failed:
+            raise
+        return ()
 
 
 async def _describe(
-    cluster: Cluster, topic: TopicInfo, sizes: Mapping[TopicPartition, Sequence[ReplicaSize]]
+    cluster: Cluster,
+    topic: TopicInfo,
+    sizes: Mapping[TopicPartition, Sequence[ReplicaSize]],
+    missing: Sequence[MissingMember],
 ) -> TopicDescription:
-    configs = await Admin(cluster).describe_configs(Resource(ResourceType.TOPIC, topic.name))
+    configs = await visible_configs(cluster, topic.name)
     led = [
         TopicPartition(topic.name, partition.index)
         for partition in topic.partitions
@@ -146,7 +171,7 @@ async def _describe(
             )
         )
     own = {c.name: c.value for c in configs if c.source == ConfigSource.TOPIC}
-    return TopicDescription(*summary(topic), own, partitions)
+    return TopicDescription(*summary(topic), own, partitions, missing)
 
 
 def _leader(partition: PartitionInfo) -> int | None:

@@ -30,9 +30,10 @@ from suwi.controller.failure_detector import FailureDetector
 from suwi.controller.registration import BrokerIncarnation, Origin, OwnRegistration
 from suwi.controller.replica_state_query import query_replica_states
 from suwi.env import Env
-from suwi.env.problems import Problems
+from suwi.env.problems import Problems, because
 from suwi.env.tasks import TaskFailure, Tasks
 from suwi.group.group_coordinator import GroupCoordinator
+from suwi.handlers.audit_log import AuditLog
 from suwi.handlers.forwarding import Forwarding
 from suwi.handlers.peer_handshake import PeerHandshake
 from suwi.log.checkpoints import Identity
@@ -40,20 +41,16 @@ from suwi.log.file_cache import FileCache, raise_open_file_limit
 from suwi.log.log_directories import LogDirectories
 from suwi.log.names import CLEAN_SHUTDOWN
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
-from suwi.metadata.image import (
-    PEER_SECRET,
-    SCRAM_DECOYS,
-    BrokerInfo,
-    ClusterImage,
-    Endpoint,
-)
+from suwi.metadata.image import PEER_SECRET, SCRAM_DECOYS, BrokerInfo, ClusterImage
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.metadata_position import MetadataPosition
+from suwi.metadata.partition_history import PartitionHistory
 from suwi.metadata.store import MetadataStore, until_available
 from suwi.model.broker_config import BrokerConfig, rack_of
 from suwi.model.features import SUPPORTED
 from suwi.model.ids import NodeId
 from suwi.model.listener_config import parse_listeners
+from suwi.net.client_quota_manager import ClientQuotaManager
 from suwi.net.dispatch import Dispatcher
 from suwi.net.listener import Listener
 from suwi.net.stats import Measured, NetStats
@@ -65,8 +62,9 @@ from suwi.replica.peers import Peers, SuspectedBrokers
 from suwi.replica.replica_fetcher import ReplicaFetcher
 from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.security.authorizer import Authorizer
 from suwi.security.peer_proof import PeerProver
-from suwi.security.scram import Decoys
+from suwi.security.scram import MECHANISMS, Decoys
 from suwi.transaction.marker_appender import TxnMarkers
 from suwi.transaction.transaction_coordinator import TransactionCoordinator
 from suwi.transaction.transaction_verifier import TransactionVerifier
@@ -106,6 +104,7 @@ class Broker:
         self.node_id = NodeId(config.node_id)
         self.cluster_id = ""
         self.problems = Problems(env.clock)
+        self.partition_history = PartitionHistory(env.clock)
         self.tasks = Tasks(self._on_fatal, self.problems)
         self.failure: TaskFailure | None = None
         """The reason why the broker stopped by itself."""
@@ -120,6 +119,9 @@ class Broker:
         self._inter_broker_listener = find_inter_broker_listener(config, self._specs)
         self._dynamic = DynamicBrokerConfig(config)
         self._follower = MetadataFollower(store, self.tasks)
+        self._authorizer = self._make_authorizer()
+        self._quotas = ClientQuotaManager()
+        self._audit = self._make_audit_log()
         open_files_max = raise_open_file_limit() // brokers_in_process
         self._make_peers()
         self._make_replicas(FileCache(env.disk, int(open_files_max * _OPEN_FILES_FOR_LOGS)))
@@ -127,11 +129,29 @@ class Broker:
         self._make_socket_server(int(open_files_max * _OPEN_FILES_FOR_CONNECTIONS))
         self._make_coordinators()
         if brokers_in_process > 1 or store.is_shared:
-            check_peers_can_log_in(config, self._inter_broker_listener)
+            check_peers_can_log_in(config, self._inter_broker_listener, env.disk)
         self._failed = asyncio.Event()
         self._starting: asyncio.Task[Any] | None = None
         self._stopping: asyncio.Task[bool] | None = None
         self._subscribe()
+
+    def _make_authorizer(self) -> Authorizer | None:
+        if not self.config.authorizer_class_name:
+            return None
+        return Authorizer(
+            lambda: self._follower.image.acls,
+            [user.strip() for user in self.config.super_users.split(";")],
+            allows_without_rules=self.config.allow_everyone_if_no_acl_found,
+        )
+
+    def _make_audit_log(self) -> AuditLog | None:
+        if not self.config.audit_log_dir:
+            return None
+        path = f"{self.config.audit_log_dir}/audit-{self.node_id}"
+        audit = AuditLog(self._env, path, self.problems)
+        if self._authorizer is not None:
+            self._authorizer.on_refusal = audit.refused
+        return audit
 
     def _make_peers(self) -> None:
         self._prover = PeerProver(self.node_id, self._env.random)
@@ -186,23 +206,39 @@ class Broker:
         self._failure_detector = FailureDetector(
             self.node_id, store, self.peers, follower, self.controller_election, tasks
         )
-        self._forwarding = Forwarding(self.controller_election, self.peers, follower)
+        self._forwarding = Forwarding(
+            self.controller_election, self.peers, follower, self._quotas, self._audit
+        )
 
     def _make_socket_server(self, descriptors_max: int) -> None:
         config, problems = self.config, self.problems
         self._scram_users = ScramUsers(self._follower)
-        peer = peer_log_in(config, self._inter_broker_listener)
+        peer = peer_log_in(config, self._inter_broker_listener, self._env.disk)
         security = [
             ListenerSecurity.of(
                 spec,
                 config,
                 self._env,
                 self._scram_users,
+                problems,
                 peer if spec is self._inter_broker_listener else None,
             )
             for spec in self._specs
         ]
-        self._socket_server = SocketServer(config, self._specs, security, descriptors_max, problems)
+        self._token_keys = [each.token_keys for each in security if each.token_keys is not None]
+        self._brokers_user = None
+        if peer is not None and peer.mechanism in MECHANISMS:
+            self._brokers_user = peer.principal.name
+        self._socket_server = SocketServer(
+            config,
+            self._specs,
+            security,
+            descriptors_max,
+            problems,
+            self._quotas,
+            self._inter_broker_listener,
+            self._audit.log_in_failed if self._audit is not None else lambda _: None,
+        )
 
     def _make_coordinators(self) -> None:
         brokers_max = None if self._store.is_shared else self._brokers_in_process
@@ -238,6 +274,7 @@ class Broker:
         self._follower.subscribe(self._dynamic.apply_image)
         self._follower.subscribe(self._apply_limits)
         self._follower.subscribe(self.replicas.apply_image)
+        self._follower.subscribe(self.partition_history.apply_image)
         self._follower.subscribe(self.groups.apply_image)
         self._follower.subscribe(self.transactions.apply_image)
         self._follower.subscribe(self._failure_detector.apply_image)
@@ -250,14 +287,10 @@ class Broker:
     def listeners(self) -> list[Listener]:
         return self._socket_server.listeners
 
-    @property
-    def endpoints(self) -> list[Endpoint]:
-        """The advertised endpoints."""
-        return self._socket_server.endpoints
-
     def _registration(self) -> OwnRegistration:
         rack = rack_of(self.config.broker_rack, self.node_id)
-        broker = BrokerInfo(self.node_id, tuple(self.endpoints), rack or None, features=SUPPORTED)
+        endpoints = tuple(self._socket_server.endpoints)
+        broker = BrokerInfo(self.node_id, endpoints, rack or None, features=SUPPORTED)
         return OwnRegistration(broker, self.directories.lost_power, self._origin)
 
     # -- starting ------------------------------------------------------------------------------
@@ -297,7 +330,10 @@ class Broker:
         ).load()
         for directory in self.directories.usable():
             directory.begin()
-        dispatcher = Dispatcher(self._apis().handlers())
+        if self._audit is not None:
+            await self._audit.start(self.tasks)
+        await asyncio.gather(*(keys.start(self.tasks) for keys in self._token_keys))
+        dispatcher = Dispatcher(self._apis().handlers(), self._authorizer, self._quotas)
         await self._socket_server.start(
             Measured(dispatcher, self._stats) if self._stats else dispatcher
         )
@@ -353,6 +389,7 @@ class Broker:
     def _apply_limits(self, old: ClusterImage, new: ClusterImage) -> None:
         if new.broker_configs != old.broker_configs:
             self._socket_server.apply_config(self._dynamic.current)
+        self._quotas.apply(new.client_quotas)
 
     async def _adopt(self) -> None:
         from suwi.broker.kafka_adoption import adopt  # Rarely used; keeps start-up fast.
@@ -383,6 +420,11 @@ class Broker:
             self._incarnation,
             lambda: self._lifecycle.session_state,
             self.problems,
+            self.partition_history,
+            self._authorizer,
+            self._audit,
+            self._quotas,
+            self._brokers_user,
         )
 
     def _incarnation(self) -> BrokerIncarnation:
@@ -397,10 +439,7 @@ class Broker:
         if self.failure is not None:
             return
         self.failure = failure
-        log.critical(
-            "broker stopping after a failure",
-            extra={"broker": self.node_id, "reason": str(failure)},
-        )
+        log.critical("broker stopping after a failure", extra=because(failure, broker=self.node_id))
         if self._starting is not None:
             self._starting.cancel()
         else:
@@ -479,6 +518,10 @@ class Broker:
         self._metadata_position.write()
         for listener in self.listeners:
             await listener.stop()
+        for keys in self._token_keys:
+            await keys.stop()
+        if self._audit is not None:
+            await self._audit.stop()
         await self._loss_reports.stop()
         await self._forwarding.stop()
         await self.controller_election.stop()

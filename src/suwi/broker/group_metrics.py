@@ -6,7 +6,7 @@ have ten thousand groups, and a scrape must not wait for them.
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -52,7 +52,8 @@ class GroupFigures:
         self._states: Counter[str] = Counter()
         self._members = 0
         self._left_out = 0
-        self._text = b""
+        self.text = b""
+        """The series of single groups, in the format of Prometheus."""
         self._made_s: float | None = None
         self._making = asyncio.Lock()
 
@@ -69,63 +70,50 @@ class GroupFigures:
             for _ in gathered.gather(self._broker, ends):
                 await asyncio.sleep(0)
             self._states, self._members = gathered.states, gathered.members
-            self._text, self._left_out = gathered.text()
+            self.text, self._left_out = gathered.text()
             self._made_s = loop.time()
 
-    def text(self) -> bytes:
-        """The series of single groups, in the format of Prometheus."""
-        return self._text
-
     def collect(self) -> Iterator[Metric]:
-        groups = GaugeMetricFamily(
-            "suwi_groups", "Consumer groups that this broker coordinates.", labels=["state"]
-        )
-        usual = {state.value: 0 for state in ClassicState if state is not ClassicState.DEAD}
-        for state, count in (usual | self._states).items():
-            groups.add_metric([state], count)
-        yield groups
-        yield GaugeMetricFamily(
-            "suwi_group_members_all", "Members of all groups coordinated here.", self._members
-        )
-        yield GaugeMetricFamily(
-            "suwi_group_series_left_out",
-            f"Series of suwi_group_lag and suwi_group_members beyond the {SERIES_MAX} largest.",
-            self._left_out,
-        )
-        yield from self._counters()
-
-    def _counters(self) -> Iterator[Metric]:
         stats, runtime = self._broker.groups.stats, self._broker.groups.runtime
-        rebalances = CounterMetricFamily(
-            "suwi_group_rebalances", "Rebalances of groups coordinated here.", labels=["trigger"]
-        )
-        for trigger in Trigger:
-            if trigger is not Trigger.COORDINATOR_MOVED:  # An event, not a rebalance.
-                rebalances.add_metric([trigger.value], stats.rebalances[trigger])
-        yield rebalances
-        yield CounterMetricFamily(
-            "suwi_group_offsets_committed", "Offsets committed here.", stats.offsets_committed
-        )
-        shards = GaugeMetricFamily(
-            "suwi_group_coordinator_shards",
-            "Replicas of partitions of __consumer_offsets here; active: its groups are served.",
-            labels=["status"],
-        )
+        usual = {state.value: 0 for state in ClassicState if state is not ClassicState.DEAD}
+        groups = [([state], count) for state, count in (usual | self._states).items()]
+        doc = "Consumer groups that this broker coordinates."
+        yield labelled(GaugeMetricFamily, "suwi_groups", doc, "state", groups)
+        doc = "Members of all groups coordinated here."
+        yield GaugeMetricFamily("suwi_group_members_all", doc, self._members)
+        doc = f"Series of suwi_group_lag and suwi_group_members beyond the {SERIES_MAX} largest."
+        yield GaugeMetricFamily("suwi_group_series_left_out", doc, self._left_out)
+        rebalances = [
+            ([trigger.value], stats.rebalances[trigger])
+            for trigger in Trigger
+            if trigger is not Trigger.COORDINATOR_MOVED  # An event, not a rebalance.
+        ]
+        doc = "Rebalances of groups coordinated here."
+        yield labelled(CounterMetricFamily, "suwi_group_rebalances", doc, "trigger", rebalances)
+        doc = "Offsets committed here."
+        yield CounterMetricFamily("suwi_group_offsets_committed", doc, stats.offsets_committed)
         by_status = Counter(shard.status for shard in runtime)
-        for status in Status:
-            if status is not Status.CLOSED:
-                shards.add_metric([status.value], by_status[status])
-        yield shards
-        yield CounterMetricFamily(
-            "suwi_group_coordinator_loads",
-            "How often the whole log of a partition of __consumer_offsets was read.",
-            runtime.loads,
-        )
-        yield CounterMetricFamily(
-            "suwi_group_coordinator_failures",
-            "Partitions of __consumer_offsets taken out of service after an error.",
-            stats.shard_failures,
-        )
+        shards = [([s.value], by_status[s]) for s in Status if s is not Status.CLOSED]
+        doc = "Replicas of partitions of __consumer_offsets here; active: its groups are served."
+        yield labelled(GaugeMetricFamily, "suwi_group_coordinator_shards", doc, "status", shards)
+        doc = "How often the whole log of a partition of __consumer_offsets was read."
+        yield CounterMetricFamily("suwi_group_coordinator_loads", doc, runtime.loads)
+        doc = "Partitions of __consumer_offsets taken out of service after an error."
+        yield CounterMetricFamily("suwi_group_coordinator_failures", doc, stats.shard_failures)
+
+
+def labelled(
+    family: type[CounterMetricFamily] | type[GaugeMetricFamily],
+    name: str,
+    doc: str,
+    labels: str,
+    series: Iterable[tuple[Sequence[str], float]],
+) -> Metric:
+    """A metric with a series for each combination of labels."""
+    metric = family(name, doc, labels=labels.split())
+    for values, number in series:
+        metric.add_metric(values, number)
+    return metric
 
 
 class _Gathered:

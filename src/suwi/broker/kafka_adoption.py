@@ -66,7 +66,8 @@ async def adopt(
         unknown = [
             tp
             for tp in directory.found_partitions()
-            if tp.topic not in known and _is_of_use(tp.topic)
+            if tp.topic not in known
+            and (tp.topic in _COORDINATOR_TOPICS or not tp.topic.startswith(_INTERNAL_PREFIX))
         ]
         if unknown:
             directory.checkpoints.expect_gaps(unknown)
@@ -102,10 +103,6 @@ async def adopt(
             "topic adopted",
             extra={"topic": name, "partitions": len(topic.partitions), "configs": config},
         )
-
-
-def _is_of_use(topic: str) -> bool:
-    return topic in _COORDINATOR_TOPICS or not topic.startswith(_INTERNAL_PREFIX)
 
 
 def _common_topic_id(name: str, partitions: dict[int, LogDirectory]) -> TopicId | None:

@@ -4,12 +4,16 @@
 """
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from suwi.env import Disk, Env
+from suwi.env.problems import Problems
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
 from suwi.model.listener_config import ListenerSpec
@@ -19,7 +23,11 @@ from suwi.net.limits import Limits
 from suwi.net.sasl_gate import SaslGate
 from suwi.replica.peers import HasImage
 from suwi.security.jaas import BadJaas, parse_jaas
+from suwi.security.jwt_validator import BadKeys, JwtRules, JwtValidator
+from suwi.security.mechanism import ServerMechanism
+from suwi.security.oauthbearer import OAUTHBEARER, OAuthBearerServer
 from suwi.security.plain import PLAIN, PlainServer, PlainUsers
+from suwi.security.refreshing_jwks import JwksSource, RefreshingJwks
 from suwi.security.sasl_session import MechanismRules, PeerLogIn, SaslRules
 from suwi.security.scram import (
     MECHANISMS,
@@ -32,8 +40,11 @@ from suwi.security.scram import (
 )
 from suwi.security.tls import BadTls, RenewedContext, Store, TlsSettings
 
+log = logging.getLogger(__name__)
+
 _PLAIN_MODULE = "PlainLoginModule"
 _KEY_BYTES = 32
+_JWKS_KEY = "sasl.oauthbearer.jwks.endpoint.url"
 
 
 @dataclass(slots=True)
@@ -56,6 +67,8 @@ class ListenerSecurity(NamedTuple):
     tls: RenewedContext | None
     sasl: SaslRules | None
     unauthenticated_bytes_max: int
+    token_keys: RefreshingJwks | None = None
+    """Of OAUTHBEARER; to be started before the listener."""
 
     @classmethod
     def of(
@@ -64,14 +77,19 @@ class ListenerSecurity(NamedTuple):
         config: BrokerConfig,
         env: Env,
         users: ScramUsers,
+        problems: Problems,
         peer: PeerLogIn | None = None,
     ) -> "ListenerSecurity":
         """`peer`: how other brokers log in to this listener. Raises `BadConfig`."""
         settings = config.security_of(spec.name)
+        keys = None
+        if spec.uses_sasl and OAUTHBEARER in settings.sasl_enabled_mechanisms:
+            keys = _token_keys(spec, config, env, problems)
         return cls(
             _tls(spec, settings, config, env.disk) if spec.uses_tls else None,
-            _sasl(spec, settings, config, env, users, peer) if spec.uses_sasl else None,
+            _sasl(spec, settings, config, env, users, keys, peer) if spec.uses_sasl else None,
             settings.sasl_server_max_receive_size,
+            keys,
         )
 
     def guard(self, dispatch: Dispatch) -> Dispatch:
@@ -124,6 +142,7 @@ def _sasl(
     config: BrokerConfig,
     env: Env,
     users: ScramUsers,
+    keys: RefreshingJwks | None,
     peer: PeerLogIn | None,
 ) -> SaslRules:
     if not settings.sasl_enabled_mechanisms:
@@ -132,15 +151,65 @@ def _sasl(
             "sasl.enabled.mechanisms=SCRAM-SHA-512"
         )
     rules = {}
+    start: Callable[[], ServerMechanism]
     for name in settings.sasl_enabled_mechanisms:
         own = config.security_of(spec.name, name)
-        start = (
-            partial(PlainServer, _plain_users(spec, config, env))
-            if name == PLAIN
-            else partial(_start_scram, MECHANISMS[name], users, env)
-        )
+        if name == PLAIN:
+            start = partial(PlainServer, _plain_users(spec, config, env))
+        elif name == OAUTHBEARER:
+            assert keys is not None
+            validator = JwtValidator(_jwt_rules(spec, own), keys.find, env.clock)
+            start = partial(OAuthBearerServer, validator.validate)
+        else:
+            start = partial(_start_scram, MECHANISMS[name], users, env)
         rules[name] = MechanismRules(start, own.connections_max_reauth_ms)
     return SaslRules(rules, settings.connection_failed_authentication_delay_ms, peer)
+
+
+def _token_keys(
+    spec: ListenerSpec, config: BrokerConfig, env: Env, problems: Problems
+) -> RefreshingJwks:
+    if find_spec("jwt") is None or find_spec("cryptography") is None:
+        raise BadConfig("OAUTHBEARER needs more packages: pip install 'suwi[oauth]'")
+    own = config.security_of(spec.name, OAUTHBEARER)
+    url = own.sasl_oauthbearer_jwks_endpoint_url
+    parts = urlsplit(url)
+    is_usable = parts.path if parts.scheme == "file" else parts.scheme in ("http", "https")
+    if not is_usable or parts.username is not None:
+        raise BadConfig(
+            f"listener {spec.name}: OAUTHBEARER needs the keys of the tokens' issuer; set "
+            f"{_JWKS_KEY} to file:///… or https://…, without a user"
+        )
+    if parts.scheme != "file" and url not in config.sasl_oauthbearer_allowed_urls:
+        raise BadConfig(
+            f"{_JWKS_KEY}={url} is not allowed: list it in "
+            "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+        )
+    source = JwksSource(
+        url,
+        own.sasl_oauthbearer_jwks_endpoint_refresh_ms,
+        own.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms,
+        own.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms,
+    )
+    try:
+        return RefreshingJwks(source, spec.name, env.disk, problems)
+    except (BadKeys, OSError) as error:
+        raise BadConfig(f"{_JWKS_KEY}={url}: {error}") from None
+
+
+def _jwt_rules(spec: ListenerSpec, settings: SecurityConfig) -> JwtRules:
+    rules = JwtRules(
+        settings.sasl_oauthbearer_expected_issuer,
+        settings.sasl_oauthbearer_expected_audience,
+        settings.sasl_oauthbearer_expected_scope,
+        settings.sasl_oauthbearer_sub_claim_name,
+        settings.sasl_oauthbearer_scope_claim_name,
+        settings.sasl_oauthbearer_clock_skew_seconds,
+    )
+    if not rules.audiences:
+        fields = {"listener": spec.name, "do": "set sasl.oauthbearer.expected.audience"}
+        log.warning("tokens for every audience are accepted", extra=fields)
+    return rules
 
 
 def _start_scram(mechanism: ScramMechanism, users: ScramUsers, env: Env) -> ScramServer:

@@ -11,18 +11,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import CounterMetricFamily as Counter
+from prometheus_client.core import GaugeMetricFamily as Gauge
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from suwi import __version__
-from suwi.broker.group_metrics import GroupFigures
+from suwi.broker.group_metrics import GroupFigures, labelled
 from suwi.env.tasks import RESTART
 from suwi.handlers.slices import SLICE_PARTITIONS
 from suwi.net.stats import BUCKETS_S, NetStats
@@ -151,35 +148,28 @@ class BrokerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._build()
-        yield from self._problems()
-        yield from self._requests()
+        yield self._requests()
         yield from self._network()
         yield from self._logs()
+        yield from self._transactions()
         yield from self._replication()
         yield from self._cluster()
         yield from self.groups.collect()
 
     def _build(self) -> Iterator[Metric]:
-        info = GaugeMetricFamily("suwi_info", "The broker itself.", labels=["version", "node"])
-        info.add_metric([__version__, str(self._broker.node_id)], 1)
-        yield info
-        yield GaugeMetricFamily(
-            "suwi_event_loop_lag_seconds", "How late the loop was last.", value=self._lag.last_s
-        )
-        yield GaugeMetricFamily(
-            "suwi_event_loop_lag_max_seconds", "How late it was at most.", value=self._lag.max_s
-        )
+        broker = self._broker
+        about = [([__version__, str(broker.node_id)], 1)]
+        yield labelled(Gauge, "suwi_info", "The broker itself.", "version node", about)
+        yield Gauge("suwi_event_loop_lag_seconds", "How late the loop was last.", self._lag.last_s)
+        yield Gauge("suwi_event_loop_lag_max_seconds", "How late it was at most.", self._lag.max_s)
+        failures = [([task], count) for task, count in sorted(broker.tasks.failures.items())]
+        doc = "Unexpected errors in background tasks."
+        yield labelled(Counter, "suwi_task_failures", doc, "task", failures)
+        problems = [([kind], count) for kind, count in broker.problems.counts().items()]
+        doc = "What is wrong with the broker now, by kind; `suwi doctor` says what to do."
+        yield labelled(Gauge, "suwi_problems", doc, "kind", problems)
 
-        failures = CounterMetricFamily(
-            "suwi_task_failures",
-            "Unexpected errors in background tasks.",
-            labels=["task"],
-        )
-        for task, count in sorted(self._broker.tasks.failures.items()):
-            failures.add_metric([task], count)
-        yield failures
-
-    def _requests(self) -> Iterator[Metric]:
+    def _requests(self) -> Metric:
         family = HistogramMetricFamily(
             "suwi_request_duration_seconds",
             "From a request's arrival until its reply is ready.",
@@ -192,156 +182,81 @@ class BrokerCollector(Collector):
                 buckets.append((bound, cumulative))
             name = APIS[api_key].name if api_key in APIS else str(api_key)
             family.add_metric([name], buckets, stats.total_s)
-        yield family
+        return family
 
     def _network(self) -> Iterator[Metric]:
-        stats = self._stats
-        yield CounterMetricFamily(
-            "suwi_received_bytes", "Bytes of requests.", value=stats.received_bytes
-        )
-        yield CounterMetricFamily("suwi_sent_bytes", "Bytes of replies.", value=stats.sent_bytes)
-        connections = GaugeMetricFamily(
-            "suwi_connections", "Open connections.", labels=["listener"]
-        )
-        for listener in self._broker.listeners:
-            connections.add_metric([listener.name], len(listener.connections))
-        yield connections
-        failed = CounterMetricFamily(
-            "suwi_failed_authentications",
-            "Failed authentications; TLS: in the handshake, PEER: as another broker.",
-            labels=["listener", "mechanism"],
-        )
-        for listener in self._broker.listeners:
-            for mechanism, count in listener.failed_authentications.by_mechanism.items():
-                failed.add_metric([listener.name, mechanism], count)
-        yield failed
+        stats, listeners = self._stats, self._broker.listeners
+        yield Counter("suwi_received_bytes", "Bytes of requests.", stats.received_bytes)
+        yield Counter("suwi_sent_bytes", "Bytes of replies.", stats.sent_bytes)
+        open_ = [([each.name], len(each.connections)) for each in listeners]
+        yield labelled(Gauge, "suwi_connections", "Open connections.", "listener", open_)
+        failed = [
+            ([each.name, mechanism], count)
+            for each in listeners
+            for mechanism, count in each.failed_authentications.by_mechanism.items()
+        ]
+        doc = "Failed authentications; TLS: in the handshake, PEER: as another broker."
+        yield labelled(Counter, "suwi_failed_authentications", doc, "listener mechanism", failed)
 
     def _replication(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily(
-            "suwi_under_replicated_partitions",
-            "Partitions led here with replicas that are not in sync.",
-            self.figures.under_replicated,
-        )
-        yield GaugeMetricFamily(
-            "suwi_under_min_isr_partitions",
-            "Partitions led here with fewer in-sync replicas than min.insync.replicas.",
-            self.figures.under_min_isr,
-        )
-        stats = self._broker.replicas.stats
-        yield CounterMetricFamily(
-            "suwi_isr_shrinks", "How often a replica left the ISR.", stats.isr_shrinks
-        )
-        yield CounterMetricFamily(
-            "suwi_isr_expands", "How often a replica joined the ISR.", stats.isr_expands
-        )
+        figures, stats = self.figures, self._broker.replicas.stats
+        doc = "Partitions led here with replicas that are not in sync."
+        yield Gauge("suwi_under_replicated_partitions", doc, figures.under_replicated)
+        doc = "Partitions led here with fewer in-sync replicas than min.insync.replicas."
+        yield Gauge("suwi_under_min_isr_partitions", doc, figures.under_min_isr)
+        yield Counter("suwi_isr_shrinks", "How often a replica left the ISR.", stats.isr_shrinks)
+        yield Counter("suwi_isr_expands", "How often a replica joined the ISR.", stats.isr_expands)
 
     def _cluster(self) -> Iterator[Metric]:
-        broker, image = self._broker, self._broker.replicas.image
-        yield GaugeMetricFamily(
-            "suwi_active_controller",
-            "1 while this broker is the controller.",
-            value=int(broker.controller_election.is_active_controller),
-        )
-        elections = CounterMetricFamily(
-            "suwi_leader_elections",
+        election, image = self._broker.controller_election, self._broker.replicas.image
+        doc = "1 while this broker is the controller."
+        yield Gauge("suwi_active_controller", doc, int(election.is_active_controller))
+        doc = (
             "Leaders that this broker elected as the controller; suspect: all replicas had an "
-            "unclean shutdown.",
-            labels=["kind"],
+            "unclean shutdown."
         )
-        counts = broker.controller_election.elections
-        elections.add_metric(["clean"], counts.clean)
-        elections.add_metric(["suspect"], counts.suspect)
-        elections.add_metric(["unclean"], counts.unclean)
-        yield elections
-        yield GaugeMetricFamily(
-            "suwi_live_brokers",
-            "Unfenced brokers in this broker's metadata image.",
-            value=len(image.unfenced_brokers),
-        )
-        yield GaugeMetricFamily(
-            "suwi_offline_partitions",
-            "Partitions of the cluster without a leader.",
-            self.figures.leaderless,
-        )
+        elections = [
+            ([kind], getattr(election.elections, kind)) for kind in ("clean", "suspect", "unclean")
+        ]
+        yield labelled(Counter, "suwi_leader_elections", doc, "kind", elections)
+        doc = "Unfenced brokers in this broker's metadata image."
+        yield Gauge("suwi_live_brokers", doc, len(image.unfenced_brokers))
+        doc = "Partitions of the cluster without a leader."
+        yield Gauge("suwi_offline_partitions", doc, self.figures.leaderless)
 
     def _logs(self) -> Iterator[Metric]:
-        replicas = self._broker.replicas
-        yield GaugeMetricFamily(
-            "suwi_failed_partitions",
-            "Replicas on this broker that are offline after an unexpected error.",
-            value=len(replicas.failed),
-        )
-        yield GaugeMetricFamily("suwi_partitions", "Partitions led here.", len(replicas.led()))
-        yield GaugeMetricFamily("suwi_replicas", "Replicas here, leading or not.", len(replicas))
-        yield GaugeMetricFamily(
-            "suwi_offline_replicas",
-            "Replicas on this broker whose log cannot be opened.",
-            self.figures.offline_replicas,
-        )
-        offline = [d for d in self._broker.directories if d.state.offline_because is not None]
-        yield GaugeMetricFamily(
-            "suwi_offline_log_directories", "Offline log directories.", value=len(offline)
-        )
-        yield from self._full_disks()
-        yield from self._transactions()
-        yield GaugeMetricFamily(
-            "suwi_uncleanable_partitions",
-            "Partitions that the log cleaner skips because compacting them failed.",
-            value=len(self._broker.log_manager.log_cleaner.uncleanable),
-        )
-        scrubber = self._broker.log_manager.log_scrubber
-        yield CounterMetricFamily(
-            "suwi_scrubbed_bytes", "Bytes of closed segments checked.", scrubber.scrubbed_bytes
-        )
-        yield CounterMetricFamily(
-            "suwi_damaged_batches",
-            "Damaged parts of segments that the log scrubber found.",
-            scrubber.damages_found,
-        )
+        replicas, directories = self._broker.replicas, self._broker.directories
+        doc = "Replicas on this broker that are offline after an unexpected error."
+        yield Gauge("suwi_failed_partitions", doc, len(replicas.failed))
+        yield Gauge("suwi_partitions", "Partitions led here.", len(replicas.led()))
+        yield Gauge("suwi_replicas", "Replicas here, leading or not.", len(replicas))
+        doc = "Replicas on this broker whose log cannot be opened."
+        yield Gauge("suwi_offline_replicas", doc, self.figures.offline_replicas)
+        offline = [each for each in directories if each.state.offline_because is not None]
+        yield Gauge("suwi_offline_log_directories", "Offline log directories.", len(offline))
+        full = [([each.path], int(each.state.is_full)) for each in directories]
+        doc = "1 from a write that failed on a full disk until the next successful write."
+        yield labelled(Gauge, "suwi_log_directory_full", doc, "directory", full)
+        errors = [([each.path], each.state.full_errors) for each in directories]
+        doc = "Writes that failed because the disk was full."
+        yield labelled(Counter, "suwi_log_directory_full_errors", doc, "directory", errors)
+        manager = self._broker.log_manager
+        doc = "Partitions that the log cleaner skips because compacting them failed."
+        yield Gauge("suwi_uncleanable_partitions", doc, len(manager.log_cleaner.uncleanable))
+        scrubbed_bytes = manager.log_scrubber.scrubbed_bytes
+        yield Counter("suwi_scrubbed_bytes", "Bytes of closed segments checked.", scrubbed_bytes)
+        doc = "Damaged parts of segments that the log scrubber found."
+        yield Counter("suwi_damaged_batches", doc, manager.log_scrubber.damages_found)
 
     def _transactions(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily(
-            "suwi_partition_open_transactions",
-            "Open transactions in partitions led here; one counts in each of its partitions.",
-            value=self.figures.open_transactions,
-        )
         coordinator = self._broker.transactions
-        yield GaugeMetricFamily(
-            "suwi_open_transactions",
-            "Open transactions that this broker coordinates.",
-            value=coordinator.open_transactions,
-        )
-        yield GaugeMetricFamily(
-            "suwi_oldest_open_transaction_seconds",
-            "For how long the oldest of them has been open.",
-            value=coordinator.oldest_open_ms / 1000,
-        )
-
-    def _problems(self) -> Iterator[Metric]:
-        problems = GaugeMetricFamily(
-            "suwi_problems",
-            "What is wrong with the broker now, by kind; `suwi doctor` says what to do.",
-            labels=["kind"],
-        )
-        for kind, count in self._broker.problems.counts().items():
-            problems.add_metric([kind], count)
-        yield problems
-
-    def _full_disks(self) -> Iterator[Metric]:
-        full = GaugeMetricFamily(
-            "suwi_log_directory_full",
-            "1 from a write that failed on a full disk until the next successful write.",
-            labels=["directory"],
-        )
-        errors = CounterMetricFamily(
-            "suwi_log_directory_full_errors",
-            "Writes that failed because the disk was full.",
-            labels=["directory"],
-        )
-        for directory in self._broker.directories:
-            full.add_metric([directory.path], int(directory.state.is_full))
-            errors.add_metric([directory.path], directory.state.full_errors)
-        yield from (full, errors)
+        doc = "Open transactions in partitions led here; one counts in each of its partitions."
+        yield Gauge("suwi_partition_open_transactions", doc, self.figures.open_transactions)
+        doc = "Open transactions that this broker coordinates."
+        yield Gauge("suwi_open_transactions", doc, coordinator.open_transactions)
+        doc = "For how long the oldest of them has been open."
+        open_s = coordinator.oldest_open_ms / 1000
+        yield Gauge("suwi_oldest_open_transaction_seconds", doc, open_s)
 
 
 class MetricsServer:
@@ -409,7 +324,7 @@ class MetricsServer:
         loop = asyncio.get_running_loop()
         process_metrics = await loop.run_in_executor(None, generate_latest, self._process_registry)
         self._collector.figures = figures
-        return generate_latest(self._registry) + process_metrics + figures.text() + groups.text()
+        return generate_latest(self._registry) + process_metrics + figures.text() + groups.text
 
 
 def _response(status: str, body: bytes, content_type: str) -> bytes:

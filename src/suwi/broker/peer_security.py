@@ -1,9 +1,10 @@
 """Authentication between brokers on the inter-broker listener.
 
-On a SASL listener brokers log in as a user (`sasl.mechanism.inter.broker.protocol`). On any other
-listener they prove that they know a secret from the metadata store: see `security.peer_proof`. A
-TLS certificate does not identify a broker: each broker may have a different name in its
-certificate, and client certificates may not be required.
+On a SASL listener brokers log in as a user (`sasl.mechanism.inter.broker.protocol`): the one whose
+password they have, or whom their token is for. On any other listener they prove that they know a
+secret from the metadata store: see `security.peer_proof`. A TLS certificate does not identify a
+broker: each broker may have a different name in its certificate, and client certificates may not
+be required.
 """
 
 from contextlib import suppress
@@ -16,7 +17,7 @@ from suwi.client.security import (
     read_client_security,
     read_sasl_login,
 )
-from suwi.env import Env
+from suwi.env import Disk, Env
 from suwi.metadata.image import Endpoint
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig
@@ -24,13 +25,16 @@ from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId
 from suwi.model.listener_config import ListenerSpec
 from suwi.replica.peers import Connect, Prove
+from suwi.security.jwt_validator import BadToken, user_of_own_token
 from suwi.security.mechanism import Refused
+from suwi.security.oauthbearer import OAUTHBEARER
 from suwi.security.peer_proof import PeerProver
 from suwi.security.principal import user
 from suwi.security.sasl_session import PeerLogIn
 from suwi.wire.versions import ApiKey
 
 _MECHANISM_KEY = "sasl.mechanism.inter.broker.protocol"
+_TOKEN_KEY = "sasl.oauthbearer.token.endpoint.url"
 
 
 def find_inter_broker_listener(config: BrokerConfig, specs: list[ListenerSpec]) -> ListenerSpec:
@@ -48,23 +52,42 @@ def find_inter_broker_listener(config: BrokerConfig, specs: list[ListenerSpec]) 
         if name in ("", spec.name) and protocol in ("", spec.protocol):
             return spec
     wanted = f"inter.broker.listener.name={name}" if name else f"the protocol {protocol}"
-    raise BadConfig(f"no listener matches {wanted}; the listeners are {_names(specs)}")
+    names = ", ".join(f"{spec.name} ({spec.protocol})" for spec in specs)
+    raise BadConfig(f"no listener matches {wanted}; the listeners are {names}")
 
 
-def _names(specs: list[ListenerSpec]) -> str:
-    return ", ".join(f"{spec.name} ({spec.protocol})" for spec in specs)
-
-
-def peer_log_in(config: BrokerConfig, spec: ListenerSpec) -> PeerLogIn | None:
+def peer_log_in(config: BrokerConfig, spec: ListenerSpec, disk: Disk) -> PeerLogIn | None:
     """How brokers log in to the inter-broker listener; None if they do not or cannot."""
     with suppress(BadConfig):
-        log_in = read_sasl_login(_client_properties(config, spec)) if spec.uses_sasl else None
-        if isinstance(log_in, PasswordLogin):
-            return PeerLogIn(log_in.mechanism, user(log_in.user))
+        return _read_log_in(config, spec, disk) if spec.uses_sasl else None
     return None
 
 
-def check_peers_can_log_in(config: BrokerConfig, spec: ListenerSpec) -> None:
+def _read_log_in(config: BrokerConfig, spec: ListenerSpec, disk: Disk) -> PeerLogIn:
+    """Raises `BadConfig`."""
+    if config.sasl_mechanism_inter_broker_protocol == OAUTHBEARER:
+        return PeerLogIn(OAUTHBEARER, user(_token_user(config, spec, disk)))
+    log_in = read_sasl_login(_client_properties(config, spec))
+    assert isinstance(log_in, PasswordLogin)
+    return PeerLogIn(log_in.mechanism, user(log_in.user))
+
+
+def _token_user(config: BrokerConfig, spec: ListenerSpec, disk: Disk) -> str:
+    from suwi.client.tokens import FileTokens, NoToken, read_tokens  # imports urllib, which is slow
+
+    own = config.security_of(spec.name, OAUTHBEARER)
+    url = own.sasl_oauthbearer_token_endpoint_url
+    if not url.startswith("file:"):
+        raise BadConfig(f"{_TOKEN_KEY}={url}: brokers have their token in a file; give file:///…")
+    tokens = read_tokens({_TOKEN_KEY: url}, {})
+    assert isinstance(tokens, FileTokens)
+    try:
+        return user_of_own_token(tokens.read(disk), own.sasl_oauthbearer_sub_claim_name)
+    except (NoToken, BadToken) as error:
+        raise BadConfig(f"{_TOKEN_KEY}={url}: {error}") from None
+
+
+def check_peers_can_log_in(config: BrokerConfig, spec: ListenerSpec, disk: Disk) -> None:
     """Raises `BadConfig` if brokers cannot log in to each other. For clusters, not one broker."""
     if not spec.uses_sasl:
         return
@@ -74,11 +97,9 @@ def check_peers_can_log_in(config: BrokerConfig, spec: ListenerSpec) -> None:
             f"and user and password in listener.name.{spec.name.lower()}.MECHANISM.sasl.jaas.config"
         )
     try:
-        log_in = read_sasl_login(_client_properties(config, spec))
+        _read_log_in(config, spec, disk)
     except BadConfig as error:
         raise BadConfig(f"listener {spec.name}: brokers cannot log in: {error}") from None
-    if not isinstance(log_in, PasswordLogin):
-        raise BadConfig(f"{_MECHANISM_KEY}: brokers cannot log in with a token")
 
 
 def connect_to_peers(config: BrokerConfig, spec: ListenerSpec, env: Env) -> Connect:
@@ -144,5 +165,8 @@ def _client_properties(config: BrokerConfig, spec: ListenerSpec) -> dict[str, st
         mechanism = config.sasl_mechanism_inter_broker_protocol
         own = config.security_of(spec.name, mechanism)
         properties["sasl.mechanism"] = mechanism
-        properties["sasl.jaas.config"] = own.sasl_jaas_config.secret
+        if mechanism == OAUTHBEARER:
+            properties[_TOKEN_KEY] = own.sasl_oauthbearer_token_endpoint_url
+        else:
+            properties["sasl.jaas.config"] = own.sasl_jaas_config.secret
     return properties

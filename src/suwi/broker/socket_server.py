@@ -6,7 +6,7 @@ Invariant: all listeners share one connection budget, whose limits follow the co
 
 import errno
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from suwi.broker.listener_security import ListenerSecurity
@@ -14,9 +14,10 @@ from suwi.env.problems import ProblemKind, Problems
 from suwi.metadata.image import Endpoint
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.listener_config import ListenerSpec
+from suwi.net.client_quota_manager import ClientQuotaManager
 from suwi.net.connection import Dispatch
 from suwi.net.limits import Limits
-from suwi.net.listener import Budget, Listener
+from suwi.net.listener import Budget, FailedLogIn, Listener
 from suwi.net.start_gate import StartGate
 
 
@@ -28,8 +29,12 @@ class SocketServer:
         security: Sequence[ListenerSecurity],
         descriptors_max: int,
         problems: Problems,
+        quotas: ClientQuotaManager,
+        inter_broker_listener: ListenerSpec,
+        on_log_in_failed: Callable[[FailedLogIn], None],
     ) -> None:
         """`security`: one for each of `specs`. `descriptors_max`: for all connections together."""
+        self._inter_broker_listener = inter_broker_listener
         self.listeners: list[Listener] = []
         self.start_gate: StartGate | None = None
         """Holds client requests back until the broker is ready."""
@@ -39,12 +44,13 @@ class SocketServer:
         self._budget = Budget(
             self._limits(config),
             on_refused=partial(problems.report, ProblemKind.CONNECTIONS_REFUSED, "broker"),
+            on_log_in_failed=on_log_in_failed,
+            quotas=quotas,
         )
         self._dispatch: Dispatch | None = None
 
     @property
     def endpoints(self) -> list[Endpoint]:
-        """The advertised endpoints."""
         return [
             Endpoint(
                 spec.name,
@@ -67,6 +73,7 @@ class SocketServer:
                 budget,
                 tls=security.tls,
                 limits=security.limits(budget.limits),
+                is_protected=len(self._specs) > 1 and spec is self._inter_broker_listener,
             )
             await listener.start()
             self.listeners.append(listener)

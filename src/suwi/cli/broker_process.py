@@ -8,8 +8,8 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -58,11 +58,22 @@ def run_brokers(
     metrics: tuple[str, int] | None,
     *,
     adopt: bool,
+    console: Sequence[str] | None = None,
 ) -> None:
-    """Returns when they were stopped. Raises ServeFailed and BadConfig."""
+    """Returns when they were stopped. `console` are the options of a console to be started.
+
+    Raises ServeFailed and BadConfig.
+    """
     configs = [config] if brokers == 1 else configs_of(config, brokers)
+    with failures_told():
+        asyncio.run(_run(env, config.log_dirs, configs, metrics, adopt, console))
+
+
+@contextlib.contextmanager
+def failures_told() -> Iterator[None]:
+    """Raises ServeFailed in the place of what keeps brokers from starting or running."""
     try:
-        asyncio.run(_run(env, config.log_dirs, configs, metrics, adopt=adopt))
+        yield
     except (
         BrokerFailed,
         DirectoryInUse,
@@ -82,8 +93,8 @@ async def _run(
     directories: Sequence[str],
     configs: Sequence[BrokerConfig],
     metrics: tuple[str, int] | None,
-    *,
     adopt: bool,
+    console: Sequence[str] | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     started_s = loop.time()
@@ -92,7 +103,19 @@ async def _run(
     async with _open_stores(env, directories, configs, adopt=adopt) as stores:
         _warn_of_open_directories(env, [directories[0], *broker_dirs])
         stats = [NetStats() if metrics is not None else None for _ in configs]
-        brokers = _make_brokers(env, configs, stores, stats, adopt=adopt)
+        together = [NodeId(config.node_id) for config in configs]
+        brokers = [
+            Broker(
+                env,
+                config,
+                store,
+                stats=counts,
+                adopts=adopt,
+                brokers_in_process=len(configs),
+                start_together=together,
+            )
+            for config, store, counts in zip(configs, stores, stats, strict=True)
+        ]
         loop.set_exception_handler(partial(_report_loop_error, brokers))
         await _start(brokers)
         # Thousands of partitions were loaded, and most of them stay: garbage collection, which
@@ -106,38 +129,16 @@ async def _run(
         _print_startup_message(brokers, servers, loop.time() - started_s)
         for broker in brokers:
             log.info("broker started", extra={"node": broker.node_id, "cluster": broker.cluster_id})
-        await _wait_for_stop_or_failure(stop, brokers)
-        _write(sys.stdout, "stopping ...\n")
+        async with _console_of(brokers, console):
+            await _wait_for_stop_or_failure(stop, brokers)
+        write_at_once(sys.stdout, "stopping ...\n")
         clean = await stop_all(brokers)
-        _write(sys.stdout, "stopped cleanly\n" if clean else _STOPPED_UNCLEANLY)
+        write_at_once(sys.stdout, "stopped cleanly\n" if clean else _STOPPED_UNCLEANLY)
     failures = [
         f"broker {broker.node_id}: {broker.failure}" for broker in brokers if broker.failure
     ]
     if failures:
         raise ServeFailed("; ".join(failures))
-
-
-def _make_brokers(
-    env: Env,
-    configs: Sequence[BrokerConfig],
-    stores: Sequence[MetadataStore],
-    stats: Sequence[NetStats | None],
-    *,
-    adopt: bool,
-) -> list[Broker]:
-    ids = [NodeId(config.node_id) for config in configs]
-    return [
-        Broker(
-            env,
-            config,
-            store,
-            stats=counts,
-            adopts=adopt,
-            brokers_in_process=len(configs),
-            start_together=ids,
-        )
-        for config, store, counts in zip(configs, stores, stats, strict=True)
-    ]
 
 
 def _report_loop_error(
@@ -150,6 +151,43 @@ def _report_loop_error(
         return
     for broker in brokers:
         broker.problems.report(ProblemKind.NO_DESCRIPTORS, "broker", str(error.strerror))
+
+
+def _console_of(
+    brokers: Sequence[Broker], options: Sequence[str] | None
+) -> AbstractAsyncContextManager[None]:
+    plain = []
+    for broker in brokers:
+        names = {s.name for s in parse_listeners(broker.config) if s.protocol == "PLAINTEXT"}
+        plain += [address(each.host, each.port) for each in broker.listeners if each.name in names]
+    return console_process(plain, options)
+
+
+@asynccontextmanager
+async def console_process(
+    addresses: Sequence[str], options: Sequence[str] | None
+) -> AsyncIterator[None]:
+    """The console of brokers without TLS and SASL, a process of its own that ends with this one;
+    none if there are no options."""
+    if options is None:
+        yield
+        return
+    if not addresses:
+        write_at_once(
+            sys.stderr,
+            "suwi: --console needs a listener without TLS and SASL; "
+            "start `suwi console --command-config FILE` instead\n",
+        )
+        yield
+        return
+    command = (sys.executable, "-m", "suwi", "console", "--broker", ",".join(addresses), *options)
+    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
 
 
 async def _wait_for_stop_or_failure(stop: asyncio.Event, brokers: Sequence[Broker]) -> None:
@@ -179,7 +217,7 @@ def _exit_at_once(signal_number: int) -> None:
 
     Everything done until then tolerates a crash at any point.
     """
-    _write(sys.stdout, "stopped before it was ready\n")
+    write_at_once(sys.stdout, "stopped before it was ready\n")
     os._exit(128 + signal_number)
 
 
@@ -248,10 +286,10 @@ def _print_startup_message(
         "stop with     Ctrl-C",
         "",
     ]
-    _write(sys.stdout, "\n".join(lines))
+    write_at_once(sys.stdout, "\n".join(lines))
 
 
-def _write(stream: TextIO | None, text: str) -> None:
+def write_at_once(stream: TextIO | None, text: str) -> None:
     """Errors are ignored: the broker runs without a reader of its output."""
     if stream is not None:
         with contextlib.suppress(OSError):
@@ -310,7 +348,9 @@ async def _open_zookeeper(env: Env, config: BrokerConfig) -> MetadataStore:
         wait_s, waited_s = _FIRST_REPORT_S, 0.0
         while not (await asyncio.wait((opening,), timeout=wait_s))[0]:
             waited_s += wait_s
-            _write(sys.stderr, f"waiting for ZooKeeper at {settings.hosts} ({waited_s:.0f} s)\n")
+            write_at_once(
+                sys.stderr, f"waiting for ZooKeeper at {settings.hosts} ({waited_s:.0f} s)\n"
+            )
             wait_s = _REPORT_INTERVAL_S
         return opening.result()
     except (Unavailable, AccessDenied) as error:
@@ -324,7 +364,7 @@ async def _open_embedded(
 ) -> EmbeddedStore:
     """The metadata store is in the first given directory; broker data is there or below it."""
     first = directories[0]
-    _refuse_other_layout(env, first, broker_dirs[0])
+    refuse_other_layout(env, first, broker_dirs[0])
     path = f"{first}/{_METADATA_FILE}"
     try:
         make_lasting_dirs(env.disk, first)
@@ -338,15 +378,19 @@ async def _open_embedded(
     try:
         return await EmbeddedStore.open(path)
     except StoreInUse:
-        raise ServeFailed(
-            f"{first} is in use by another broker; stop it, or choose another directory with --data"
-        ) from None
+        raise directory_in_use(first) from None
     except (sqlite3.Error, ValueError) as error:
         # ValueError: written by another version of Suwi.
         raise ServeFailed(f"cannot use {path}: {error}") from error
 
 
-def _refuse_other_layout(env: Env, first: str, of_first_broker: str) -> None:
+def directory_in_use(directory: str) -> ServeFailed:
+    return ServeFailed(
+        f"{directory} is in use by another broker; stop it, or choose another directory with --data"
+    )
+
+
+def refuse_other_layout(env: Env, first: str, of_first_broker: str) -> None:
     """One broker and several use different directories: the existing data would not be found."""
     if first != of_first_broker and env.disk.exists(f"{first}/{META_PROPERTIES}"):
         raise ServeFailed(f"{first} holds the data of a single broker: start without --brokers")

@@ -11,6 +11,7 @@ from suwi.admin import reassignment
 from suwi.admin.event_text import event_text
 from suwi.admin.failure import Failure
 from suwi.admin.text import count_text, time_text
+from suwi.cli.console_process import AllowChanges, cluster_address, run_console
 from suwi.cli.output import document, ignore, or_dash, say, say_at_once, table
 from suwi.cli.session import (
     DEFAULT_BROKER,
@@ -29,6 +30,7 @@ from suwi.client.connection import ConnectionLost
 from suwi.local_cluster.cluster import ClusterError, LocalCluster
 from suwi.local_cluster.layout import Layout, broker_name, read_state
 from suwi.local_cluster.process import ProcessState
+from suwi.local_cluster.served_brokers import Faults, faults_of
 from suwi.local_cluster.zookeeper import CannotRun
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
@@ -93,7 +95,7 @@ def find_target(data: str | None, broker: str | None, command_config: str | None
     def read(cluster: LocalCluster) -> None:
         found.append(cluster.bootstrap_servers)
 
-    code = guarded(partial(_work, DEFAULT_DATA if data is None else data, read))
+    code = guarded(partial(_work, _open_cluster, DEFAULT_DATA if data is None else data, read))
     if code:
         raise typer.Exit(code)
     return Target(found[0], command_config)
@@ -157,20 +159,25 @@ def event_row(event: Mapping[str, Any]) -> tuple[object, ...]:
 # -- processes on this machine ---------------------------------------------------------------------
 
 
-def _on_local_cluster(work: Callable[..., None]) -> Callable[..., None]:
-    """The command of a function on the `LocalCluster` of --data, its first argument."""
+def _on_local(open_: Callable[[str], Any], work: Callable[..., None]) -> Callable[..., None]:
+    """The command of a function on what `open_` makes of --data, its first argument."""
 
-    def run_work(data: str, job: Callable[[LocalCluster], None]) -> None:
-        raise typer.Exit(guarded(partial(_work, data, job)))
+    def run_work(data: str, job: Callable[[Any], None]) -> None:
+        raise typer.Exit(guarded(partial(_work, open_, data, job)))
 
     return make_command(work, {"data": (_Data, DEFAULT_DATA)}, run_work)
 
 
-def _work(data: str, work: Callable[[LocalCluster], None]) -> None:
+def _work(open_: Callable[[str], Any], data: str, work: Callable[[Any], None]) -> None:
     try:
-        work(LocalCluster(data, say_at_once))
+        work(open_(data))
     except (ClusterError, CannotRun) as error:
         raise Failure(str(error)) from None
+
+
+_open_cluster = partial(LocalCluster, say=say_at_once)
+_on_local_cluster = partial(_on_local, _open_cluster)
+_on_faults = partial(_on_local, partial(faults_of, say=say_at_once))
 
 
 class _Given(NamedTuple):
@@ -213,6 +220,23 @@ def start(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A key of every broker; repeatable."),
     ] = None,
+    console: Annotated[
+        bool,
+        typer.Option(
+            "--console",
+            show_default=False,
+            help="Then show the cluster in a web browser, until Ctrl-C; the cluster runs on.",
+        ),
+    ] = False,
+    allow_changes: AllowChanges = False,
+    faults: Annotated[
+        bool,
+        typer.Option(
+            "--faults",
+            show_default=False,
+            help="The console may kill, pause and cut off brokers, too.",
+        ),
+    ] = False,
 ) -> None:
     """Start brokers and ZooKeeper servers as processes of this machine, and wait for them.
 
@@ -222,6 +246,9 @@ def start(
     \b
     suwi cluster start --brokers 3 --zookeepers 3
     """
+    for option, is_given in (("--allow-changes", allow_changes), ("--faults", faults)):
+        if is_given and not console:
+            raise typer.BadParameter("goes with --console", param_hint=option)
     given = _Given(brokers, zookeepers, zookeeper, port, links, pairs(settings, "--set"))
     try:
         known = read_state(cluster.directory)
@@ -230,9 +257,13 @@ def start(
     cluster.start(_new_layout(given) if known is None else _changed(known.layout, given))
     held = cluster.held_by_faults()
     if held:
-        faults = ", ".join(f"{name} is {fault}" for name, fault in held.items())
-        raise Failure(f"not all processes serve: {faults}")
-    say(f"the cluster serves at {cluster.bootstrap_servers}")
+        reasons = ", ".join(f"{name} is {fault}" for name, fault in held.items())
+        raise Failure(f"not all processes serve: {reasons}")
+    say_at_once(f"the cluster serves at {cluster.bootstrap_servers}")
+    if console:
+        target, breaks = Target(cluster.bootstrap_servers, None), cluster.directory
+        shown = [cluster_address(target, breaks=breaks if faults else None)]
+        run_console(shown, allow_changes=allow_changes)
 
 
 def _new_layout(given: _Given) -> Layout:
@@ -313,44 +344,26 @@ def status(cluster: LocalCluster, json: Json = False) -> None:
         say(f"{count_text(view.partitions, 'partition')}, {sync}")
 
 
-@app.command()
-@_on_local_cluster
-def kill(cluster: LocalCluster, name: _Name) -> None:
-    """Kill a process with SIGKILL."""
-    _act(cluster.kill, name, "killed")
+def _add_fault(fault: str, done: str, help_text: str) -> None:
+    """The command of a fault of one process."""
+
+    def act(cluster: Faults, name: _Name) -> None:
+        full_name = broker_name(int(name)) if name.isascii() and name.isdigit() else name
+        getattr(cluster, fault)(full_name)
+        say(f"{full_name} {done}")
+
+    app.command(fault, help=help_text)(_on_faults(act))
+
+
+_add_fault("kill", "killed", "Kill a process with SIGKILL.")
+_add_fault("restart", "serves", "Start a process that was killed; one that runs is stopped first.")
+_add_fault("pause", "paused", "Freeze a process (SIGSTOP) until `resume`.")
+_add_fault("resume", "resumed", "Let a paused process go on.")
 
 
 @app.command()
-@_on_local_cluster
-def restart(cluster: LocalCluster, name: _Name) -> None:
-    """Start a process that was killed; one that runs is stopped first."""
-    _act(cluster.restart, name, "serves")
-
-
-@app.command()
-@_on_local_cluster
-def pause(cluster: LocalCluster, name: _Name) -> None:
-    """Freeze a process (SIGSTOP) until `resume`."""
-    _act(cluster.pause, name, "paused")
-
-
-@app.command()
-@_on_local_cluster
-def resume(cluster: LocalCluster, name: _Name) -> None:
-    """Let a paused process go on."""
-    _act(cluster.resume, name, "resumed")
-
-
-def _act(act: Callable[[str], None], name: str, done: str) -> None:
-    """`name`: a process, or the id of a broker."""
-    full_name = broker_name(int(name)) if name.isascii() and name.isdigit() else name
-    act(full_name)
-    say(f"{full_name} {done}")
-
-
-@app.command()
-@_on_local_cluster
-def isolate(cluster: LocalCluster, broker: _Id) -> None:
+@_on_faults
+def isolate(cluster: Faults, broker: _Id) -> None:
     """Cut a broker off from the other brokers and from ZooKeeper until `heal`.
 
     Nothing is refused and nothing is closed: packets seem to be lost. Clients still reach it.
@@ -360,9 +373,9 @@ def isolate(cluster: LocalCluster, broker: _Id) -> None:
 
 
 @app.command()
-@_on_local_cluster
+@_on_faults
 def cut(
-    cluster: LocalCluster,
+    cluster: Faults,
     start: Annotated[str, typer.Argument(metavar="N", help="A broker's id, or zookeeper.")],
     to: Annotated[str, typer.Argument(metavar="M", help="Another one.")],
     one_way: Annotated[
@@ -379,9 +392,9 @@ def cut(
 
 
 @app.command()
-@_on_local_cluster
+@_on_faults
 def slow(
-    cluster: LocalCluster,
+    cluster: Faults,
     brokers: Annotated[list[int], typer.Argument(metavar="N...", min=1, help="Brokers' ids.")],
 ) -> None:
     """Make the links of brokers slow until `heal`: 50 kB/s with a delay of 0.1 s.
@@ -394,8 +407,8 @@ def slow(
 
 
 @app.command()
-@_on_local_cluster
-def heal(cluster: LocalCluster) -> None:
+@_on_faults
+def heal(cluster: Faults) -> None:
     """Restore all links."""
     cluster.heal()
     say("all links are restored")

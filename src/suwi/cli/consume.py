@@ -5,7 +5,7 @@ import contextlib
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
@@ -14,12 +14,23 @@ from suwi.admin.failure import Failure
 from suwi.admin.json_records import record_fields
 from suwi.admin.text import bytes_text, parse_duration_ms, parse_time_ms, printable, time_text
 from suwi.admin.topic_descriptions import existing_topic
-from suwi.cli.output import flush, is_terminal, json_line, say, stop_when_output_closes, write
+from suwi.cli.output import (
+    complain,
+    flush,
+    is_terminal,
+    json_line,
+    say,
+    stop_when_output_closes,
+    write,
+)
 from suwi.cli.session import DEFAULT_BROKER, OK, Broker, CommandConfig, Target, Topic, run
 from suwi.client.cluster import Cluster
 from suwi.client.group_consumer import GroupConsumer, GroupSettings
 from suwi.client.offsets import EARLIEST, LATEST, FoundOffset, list_offsets
 from suwi.client.reader import Fetched, Reader, ReadSettings
+from suwi.decoders.decoder import FORMATS, Decoder, Format, json_bytes
+from suwi.decoders.errors import CannotDecode
+from suwi.decoders.registry import Registry
 from suwi.env import SystemClock
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_OFFSET, Offset, TopicPartition
@@ -28,6 +39,8 @@ from suwi.records.record import Record
 _MILLISECONDS = re.compile(r"\d{6,}")
 _OFFSET = re.compile(r"[+-]?\d+")
 _NEW_PARTITIONS_CHECK_S = 2.0
+_PROBLEMS_SAID_MAX = 20
+FORMATS_TEXT = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
 _NO_END = Offset(1 << 63)
 
 
@@ -83,6 +96,21 @@ def consume(
     committed: Annotated[
         bool, typer.Option("--committed", help="Skip aborted and open transactions.")
     ] = False,
+    key_format: Annotated[
+        Format | None,
+        typer.Option(metavar="FORMAT", help=f"What keys are: {FORMATS_TEXT}. Default: bytes."),
+    ] = None,
+    value_format: Annotated[
+        Format | None,
+        typer.Option(metavar="FORMAT", help=f"What values are: {FORMATS_TEXT}. Default: bytes."),
+    ] = None,
+    schema_registry: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where the schemas of Avro and Protobuf are. Formats are auto by default then.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per record.")] = False,
     keys: Annotated[bool, typer.Option("--keys", "-k", help="Print keys.")] = False,
     headers: Annotated[bool, typer.Option("--headers", help="Print headers.")] = False,
@@ -115,6 +143,8 @@ def consume(
     if instance_id is not None and group is None:
         raise typer.BadParameter("requires --group", param_hint="--instance-id")
     form = _RecordForm(
+        key_decoder=_decoder("--key-format", key_format, schema_registry),
+        value_decoder=_decoder("--value-format", value_format, schema_registry),
         is_json=json,
         offsets=offsets or verbose,
         timestamps=timestamps or verbose,
@@ -136,6 +166,15 @@ def consume(
         await _consume_in_group(cluster, topic, group, settings, form, count, follow)
 
     run(Target(broker, command_config), work, interrupted=OK)
+
+
+def _decoder(option: str, form: Format | None, registry: str | None) -> Decoder | None:
+    if form is None and registry is None:
+        return None
+    try:
+        return Decoder(form or "auto", registry=Registry(registry) if registry else None)
+    except CannotDecode as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,16 +221,22 @@ def _parse_time(text: str) -> int:
 class _RecordForm:
     """Which parts of a record are printed, and how."""
 
+    key_decoder: Decoder | None
+    value_decoder: Decoder | None
     is_json: bool
     offsets: bool
     timestamps: bool
     headers: bool
     keys: bool
+    problems: set[str] = field(default_factory=set)
+    """Those that were said."""
 
     def show(self, partition: TopicPartition, record: Record) -> None:
         if self.is_json:
-            json_line(record_fields(partition.topic, partition.partition, record))
+            decoders = self.key_decoder, self.value_decoder
+            json_line(record_fields(*partition, record, *decoders))
             return
+        where = f"{partition} offset {record.offset}"
         parts = []
         if self.offsets:
             parts += [str(partition), str(record.offset)]
@@ -200,13 +245,28 @@ class _RecordForm:
         if self.headers:
             parts.append(",".join(f"{name}={bytes_text(v)}" for name, v in record.headers) or "-")
         if self.keys:
-            parts.append(bytes_text(record.key))
+            key = self._decoded(self.key_decoder, record.key, f"key of {where}")
+            parts.append(bytes_text(key))
+        value = self._decoded(self.value_decoder, record.value, f"value of {where}")
         if is_terminal():
-            parts.append(bytes_text(record.value))
+            parts.append(bytes_text(value))
             say("\t".join(printable(part) for part in parts))
             return
         head = "".join(f"{part}\t" for part in parts).encode("utf-8", "surrogateescape")
-        write(head + (b"null" if record.value is None else record.value) + b"\n")
+        write(head + (b"null" if value is None else value) + b"\n")
+
+    def _decoded(self, decoder: Decoder | None, data: bytes | None, where: str) -> bytes | None:
+        """Of JSON, Avro and Protobuf one line of JSON; anything else as it is."""
+        if decoder is None:
+            return data
+        found = decoder.decode(data)
+        is_new = bool(found.problem) and found.problem not in self.problems
+        if is_new and len(self.problems) < _PROBLEMS_SAID_MAX:
+            complain(printable(f"{where}: {found.problem}"))
+            self.problems.add(found.problem)
+        if found.read_as in ("null", "text", "bytes"):
+            return data
+        return json_bytes(found.value)
 
 
 # -- from given offsets ----------------------------------------------------------------------------

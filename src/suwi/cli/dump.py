@@ -10,9 +10,10 @@ from suwi.admin.log_dump.file_types import files_in, reader_of
 from suwi.admin.log_dump.findings import Damage, Entry, Findings, Note
 from suwi.admin.text import count_text, size_text
 from suwi.cli.output import complain, json_line, say
-from suwi.cli.session import guarded
+from suwi.cli.session import local_command
 
 
+@local_command
 def dump(
     files: Annotated[
         list[str], typer.Argument(metavar="FILE", help="Files of a data directory, or directories.")
@@ -21,7 +22,7 @@ def dump(
         bool, typer.Option("--records", "-r", help="Show the records of each batch too.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per entry.")] = False,
-) -> None:
+) -> int:
     """Show the files of a broker, and any damage in them.
 
     Reads .log, .index, .timeindex, .txnindex and .snapshot files, checkpoints, partition.metadata
@@ -30,34 +31,30 @@ def dump(
     \b
     suwi dump suwi-data/orders-0/00000000000000000000.log --records
     """
-
-    def job() -> int:
-        damages = failures = 0
-        for number, path in enumerate(files_in(files)):
-            try:
-                os.stat(path)
-                described = reader_of(path, records)
-                if described is None:
-                    raise Failure(f"{path}: not a known file of a broker")
-                kind, read = described
-                if json:
-                    damages += _print_json(path, read(path))
-                else:
-                    if number:
-                        say()
-                    say(f"{path}: {kind}, {size_text(os.path.getsize(path))}")
-                    damages += _print(read(path))
-            except OSError as error:
-                complain(f"{path}: {error.strerror}")
-                failures += 1
-            except Failure as failure:
-                complain(str(failure))
-                failures += 1
-        if damages:
-            complain(f"found {count_text(damages, 'problem')}")
-        return 1 if damages or failures else 0
-
-    raise typer.Exit(guarded(job))
+    damages = failures = 0
+    for number, path in enumerate(files_in(files)):
+        try:
+            os.stat(path)
+            described = reader_of(path, records)
+            if described is None:
+                raise Failure(f"{path}: not a known file of a broker")
+            kind, read = described
+            if json:
+                damages += _print_json(path, read(path))
+            else:
+                if number:
+                    say()
+                say(f"{path}: {kind}, {size_text(os.path.getsize(path))}")
+                damages += _print(read(path))
+        except OSError as error:
+            complain(f"{path}: {error.strerror}")
+            failures += 1
+        except Failure as failure:
+            complain(str(failure))
+            failures += 1
+    if damages:
+        complain(f"found {count_text(damages, 'problem')}")
+    return 1 if damages or failures else 0
 
 
 def _print(findings: Findings) -> int:

@@ -6,50 +6,36 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
-from kio.schema.errors import ErrorCode
 
+from suwi.admin.failure import Failure
+from suwi.admin.group_changes import remove_group, remove_offsets
 from suwi.admin.group_descriptions import (
+    COORDINATOR_MOVED,
     GroupWithLag,
     PartitionLag,
     Scope,
     committed_in,
     describe_groups,
+    history_entries,
     unknown_group,
 )
-from suwi.admin.offset_reset import Goal, Reset, ResetPlan, apply_reset, plan_reset
-from suwi.admin.text import (
-    count_text,
-    duration_text,
-    parse_duration_ms,
-    parse_time_ms,
-    printable,
-    time_text,
-)
+from suwi.admin.offset_reset import Goal, Reset, ResetPlan, apply_reset, parse_reset, plan_reset
+from suwi.admin.text import count_text, duration_text, printable, time_text
 from suwi.cli.output import complain, complain_of_silent, document, or_dash, say, show_each, table
 from suwi.cli.session import Json, States, Yes, confirm_deletion, on_cluster, read_text
 from suwi.client.cluster import Cluster
 from suwi.client.groups import (
-    GroupHistory,
     ListedGroup,
     committed_offsets,
-    delete_group,
-    delete_offsets,
     describe_group,
     group_history,
     list_groups,
 )
 from suwi.env import SystemClock
-from suwi.model.errors import BrokerError
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
 
-_REFUSALS = {
-    ErrorCode.non_empty_group: "it has members; stop them first",
-    ErrorCode.group_subscribed_to_topic: "its members are subscribed to the topic",
-    ErrorCode.group_id_not_found: "there is no such group",
-}
-_MOVED = "coordinator moved"
 _Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
 
 
@@ -67,7 +53,8 @@ async def list_(cluster: Cluster, state: States = None, json: Json = False) -> i
     """
     groups, silent = await list_groups(cluster, state or [])
     if json:
-        document([_listed(group) for group in groups])
+        keys = ("group", *ListedGroup._fields[1:])
+        document([dict(zip(keys, group, strict=True)) for group in groups])
     elif groups:
         rows = [
             (g.name, g.state, g.type or "-", g.protocol_type or "-", g.coordinator) for g in groups
@@ -76,16 +63,6 @@ async def list_(cluster: Cluster, state: States = None, json: Json = False) -> i
     elif not silent:
         say("there are no groups" + (" in this state" if state else " yet"))
     return complain_of_silent(silent, "groups")
-
-
-def _listed(group: ListedGroup) -> dict[str, Any]:
-    return {
-        "group": group.name,
-        "state": group.state,
-        "type": group.type,
-        "protocol_type": group.protocol_type,
-        "coordinator": group.coordinator,
-    }
 
 
 # -- describe --------------------------------------------------------------------------------------
@@ -291,28 +268,12 @@ def _parse_reset(group: str, options: Mapping[str, str | int | None]) -> Reset:
         what = "say where to" if not given else "only one can be"
         raise typer.BadParameter(f"{what}: one of {', '.join(options)}")
     ((option, value),) = given
-    match option:
-        case "--to-offset" | "--shift-by":
-            return Reset(Goal.OFFSET if option == "--to-offset" else Goal.SHIFT, int(value or 0))
-        case "--to-datetime":
-            time_ms = parse_time_ms(str(value))
-            if time_ms is None:
-                raise typer.BadParameter(
-                    f"{value!r}: give it as 2026-01-31T12:00:00.000, in UTC, or with +02:00",
-                    param_hint=option,
-                )
-            return Reset(Goal.TIME, time_ms)
-        case "--by-duration":
-            duration_ms = parse_duration_ms(str(value))
-            if duration_ms is None:
-                raise typer.BadParameter(
-                    f"{value!r}: give it as 90m, 2h, 1d, or in Kafka's form: P1DT2H30M",
-                    param_hint=option,
-                )
-            return Reset(Goal.TIME, max(0, SystemClock().now_ms() - duration_ms))
-        case "--from-file":
-            return Reset(Goal.GIVEN, offsets=_read_offsets(group, str(value)))
-    return Reset(Goal(option.removeprefix("--to-")))
+    if option == "--from-file":
+        return Reset(Goal.GIVEN, offsets=_read_offsets(group, str(value)))
+    try:
+        return parse_reset(option, str(value), SystemClock().now_ms())
+    except Failure as failure:
+        raise typer.BadParameter(str(failure), param_hint=option) from None
 
 
 def _read_offsets(group: str, path: str) -> dict[TopicPartition, Offset]:
@@ -412,9 +373,9 @@ async def _delete_groups(
     deleted, failed = [], 0
     for name in wanted:
         try:
-            await delete_group(cluster, name)
-        except BrokerError as error:
-            complain(f"group {name!r} was not deleted: {_refusal(error)}")
+            await remove_group(cluster, name)
+        except Failure as failure:
+            complain(str(failure))
             failed = 1
             continue
         deleted.append({"group": name})
@@ -436,9 +397,9 @@ async def _delete_offsets(
         what = count_text(len(wanted), "offset")
         confirm_deletion(f"deleting offsets of {name}", f"Delete {what} of group {name}?")
     deleted, failed = [], 0
-    for place, error in (await delete_offsets(cluster, name, wanted)).items():
-        if error is not None:
-            complain(f"{place}: the offset was not deleted: {_refusal(error)}")
+    for place, refusal in (await remove_offsets(cluster, name, wanted)).items():
+        if refusal is not None:
+            complain(f"{place}: the offset was not deleted: {refusal}")
             failed = 1
             continue
         deleted.append({**place._asdict(), "offset": committed[place]})
@@ -447,10 +408,6 @@ async def _delete_offsets(
     if json:
         document(deleted)
     return failed
-
-
-def _refusal(error: BrokerError) -> str:
-    return _REFUSALS.get(error.code) or error.message or error.code.name.replace("_", " ")
 
 
 # -- history ---------------------------------------------------------------------------------------
@@ -481,7 +438,7 @@ async def history(
     found = await group_history(cluster, name)
     if not found.exists and not found.rebalances:
         raise await unknown_group(cluster, name)
-    entries = _history_entries(found)
+    entries = history_entries(found)
     entries = entries if limit is None else entries[-limit:]
     if json:
         document({"group": name, "coordinator": found.coordinator, "history": entries})
@@ -499,20 +456,10 @@ async def history(
         _show_pauses(entries)
 
 
-def _history_entries(history: GroupHistory) -> list[dict[str, Any]]:
-    """Rebalances and moves of the coordinator, the oldest first."""
-    entries = [{"at_ms": rebalance["began_ms"], **rebalance} for rebalance in history.rebalances]
-    entries += [
-        {"at_ms": move["at_ms"], "trigger": _MOVED, "to_broker": history.coordinator}
-        for move in history.moves
-    ]
-    return sorted(entries, key=lambda entry: int(entry["at_ms"]))
-
-
 def _history_row(entry: dict[str, Any]) -> tuple[object, ...]:
     if "to_broker" in entry:
         moved = f"to broker {entry['to_broker']}; no rebalance"
-        return (time_text(entry["at_ms"]), _MOVED, *"------", moved)
+        return (time_text(entry["at_ms"]), COORDINATOR_MOVED, *"------", moved)
     pause_ms, still_ms = entry["pause_ms"], entry["stood_still_ms"].values()
     to = entry["to_generation"]
     return (

@@ -18,13 +18,17 @@ COMMANDS = {
     "dump": "Show the files of a broker, and any damage in them.",
     "status": "Show the health of the cluster: brokers, partitions, groups, events, disks.",
     "doctor": "Check a configuration, a data directory or a running cluster, and say what to do.",
+    "console": "Show clusters and their records in a web browser.",
     "topics": "Create, list, describe, change and delete topics.",
     "groups": "List, describe, reset and delete consumer groups, and see why they rebalanced.",
     "transactions": "List and describe transactions, and end those that hang.",
     "cluster": "Run a cluster on this machine and break it; inspect any cluster as a whole.",
     "configs": "Show and change settings of topics, brokers and consumer groups.",
     "users": "Add, list and remove SCRAM users.",
+    "acls": "Add, list, remove and check access rules.",
+    "quotas": "Limit what users, client ids and addresses use per second.",
     "repair": "Repair the files of a stopped broker.",
+    "lab": "Play how records are lost or duplicated, step by step, on a simulated cluster.",
     "pipeline": "Run Spark pipelines from topics to tables and topics, from a pipeline.yaml.",
 }
 """By name, with the text of `suwi --help`. Each is in the module of its name, which has a function

@@ -20,11 +20,11 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TypeAlias, TypeVar
 
 from suwi.admin.failure import Failure
+from suwi.admin.json_documents import plain
 from suwi.admin.text import printable
 from suwi.model.ids import NodeId
 
@@ -141,23 +141,12 @@ def complain_of_silent(silent: Mapping[NodeId, str], what: str) -> int:
 
 def document(value: Any) -> None:
     """Print one JSON document."""
-    say(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+    say(json.dumps(plain(value), indent=2, ensure_ascii=False))
 
 
 def json_line(value: Any) -> None:
     """Print one JSON object of many, on one line."""
-    say(json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":")))
-
-
-def _plain(value: Any) -> Any:
-    """Named tuples and data classes as objects with their fields."""
-    if is_dataclass(value):
-        value = {field.name: getattr(value, field.name) for field in fields(value)}
-    elif hasattr(value, "_asdict"):
-        value = value._asdict()
-    if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+    say(json.dumps(plain(value), ensure_ascii=False, separators=(",", ":")))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: str = "") -> None:

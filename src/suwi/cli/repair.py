@@ -9,12 +9,12 @@ import typer
 
 from suwi.admin.failure import Failure
 from suwi.cli.output import say
-from suwi.cli.session import guarded
+from suwi.cli.session import local_command
 from suwi.env import AlreadyLocked, Disk, local_env
 from suwi.log import names
 from suwi.log.checkpoints import parse_topic_id, read_topic_id, topic_id_text, write_topic_id
 from suwi.log.log_repair import log_repairs
-from suwi.model.ids import TopicId, TopicPartition
+from suwi.model.ids import TopicPartition
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
 
@@ -24,6 +24,7 @@ _Directory = Annotated[
 
 
 @app.command("partition-metadata")
+@local_command
 def partition_metadata(
     directory: _Directory,
     topic_id: Annotated[
@@ -43,11 +44,7 @@ def partition_metadata(
         raise typer.BadParameter(
             f"{topic_id!r} is not a topic id: 22 characters of base 64", param_hint="--topic-id"
         )
-    disk, path = local_env().disk, os.path.abspath(directory)
-    raise typer.Exit(guarded(lambda: _repair_partition_metadata(disk, path, wanted)))
-
-
-def _repair_partition_metadata(disk: Disk, directory: str, wanted: TopicId) -> None:
+    disk, directory = local_env().disk, os.path.abspath(directory)
     with _locked(disk, directory):
         path = f"{directory}/{names.PARTITION_METADATA}"
         found = read_topic_id(disk, path)
@@ -58,23 +55,20 @@ def _repair_partition_metadata(disk: Disk, directory: str, wanted: TopicId) -> N
 
 
 @app.command("segments")
+@local_command
 def segments(
     directory: _Directory,
     give_up: Annotated[
         bool, typer.Option("--give-up", help="Give up the damaged records. They cannot come back.")
     ] = False,
-) -> None:
+) -> int:
     """Find damaged and missing records of a partition, or give them up.
 
     Not needed while another broker has an in-sync replica: a broker that starts replaces its
     damaged replica. Otherwise fetches of the damaged offsets fail until they are given up; from
     then on consumers skip them. All other records stay, with their offsets.
     """
-    disk, path = local_env().disk, os.path.abspath(directory)
-    raise typer.Exit(guarded(lambda: _repair_segments(disk, path, give_up=give_up)))
-
-
-def _repair_segments(disk: Disk, directory: str, *, give_up: bool) -> int:
+    disk, directory = local_env().disk, os.path.abspath(directory)
     with _locked(disk, directory) as partition:
         repair = log_repairs(disk, os.path.dirname(directory))(partition)
         damages = repair.find()

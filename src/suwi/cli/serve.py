@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from suwi.admin.server_properties import (
     from_options,
     parse_settings,
 )
+from suwi.cli.console_process import AllowChanges
 from suwi.cli.output import LOG_LEVELS, complain, set_up_logging
 from suwi.cli.session import MetricsHost, MetricsPort
 from suwi.env import Env, local_env
@@ -80,6 +81,22 @@ def serve(
     adopt: Annotated[
         bool, typer.Option(help="Adopt topics that Apache Kafka wrote to the data directory.")
     ] = False,
+    console: Annotated[
+        bool,
+        typer.Option(
+            "--console", show_default=False, help="Also start `suwi console` for these brokers."
+        ),
+    ] = False,
+    allow_changes: AllowChanges = False,
+    faults: Annotated[
+        bool,
+        typer.Option(
+            "--faults",
+            show_default=False,
+            help="With --brokers: they can be killed, paused, cut off, by `suwi cluster kill N "
+            "--data DIR` and its neighbours, and by click in the console.",
+        ),
+    ] = False,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     log_level: Annotated[
@@ -115,14 +132,23 @@ def serve(
         metrics = None if metrics_port is None else (metrics_host, metrics_port)
         if metrics_port is not None:
             _check_metrics_ports(metrics_port, brokers)
-        run_brokers(env, broker_config, brokers, metrics, adopt=adopt)
+        if allow_changes and not console:
+            raise BadConfig("--allow-changes goes with --console")
+        options = ("--allow-changes",) if allow_changes else ()
+        with_console = options if console else None
+        if faults:
+            if brokers == 1 or zookeeper is not None:
+                raise BadConfig("--faults is for several brokers in one process: --brokers 3")
+            if metrics_port is not None or adopt:
+                raise BadConfig("--faults: without --metrics-port and --adopt")
+            from suwi.cli.breakable_brokers import run_breakable
+
+            run_breakable(env, broker_config, brokers, with_console)
+            return
+        run_brokers(env, broker_config, brokers, metrics, adopt=adopt, console=with_console)
     except (BadConfig, ServeFailed) as error:
-        _fail(str(error))
-
-
-def _fail(message: str) -> NoReturn:
-    complain(message)
-    raise typer.Exit(1)
+        complain(str(error))
+        raise typer.Exit(1) from None
 
 
 def _configure(

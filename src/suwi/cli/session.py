@@ -13,7 +13,7 @@ import ssl
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, ParamSpec
 
 import typer
 
@@ -29,6 +29,8 @@ from suwi.client.versioned_connection import Connect
 from suwi.env import local_env
 from suwi.model.config_kinds import BadConfig
 from suwi.model.errors import BrokerError
+
+P = ParamSpec("P")
 
 DEFAULT_BROKER = "127.0.0.1:9092"
 OK, FAILED, INTERRUPTED = 0, 1, 130
@@ -133,6 +135,16 @@ def make_command(
     return command
 
 
+def local_command(work: Callable[P, int | None]) -> Callable[P, None]:
+    """The command of a function that needs no cluster. It returns the exit code; None is 0."""
+
+    @functools.wraps(work)
+    def command(*args: P.args, **values: P.kwargs) -> None:
+        raise typer.Exit(guarded(lambda: work(*args, **values)))
+
+    return command
+
+
 def on_cluster(work: Callable[..., Awaitable[int | None]]) -> Callable[..., None]:
     """The command of an async function: --broker and --command-config determine the `Cluster`, its
     first argument. It returns the exit code; None is 0."""
@@ -156,7 +168,7 @@ def run(
         raise typer.BadParameter(str(error), param_hint="--broker") from None
     connect, access = None, _Access()
     if target.command_config is not None:
-        connect, access = _connector(target.command_config)
+        connect, access = connector(target.command_config)
 
     def job() -> int | None:
         try:
@@ -253,10 +265,6 @@ class _Access(NamedTuple):
     def has_tls(self) -> bool:
         return self.protocol.endswith("SSL")
 
-    @property
-    def has_sasl(self) -> bool:
-        return self.protocol.startswith("SASL_")
-
 
 class _ClosedAtFirstRequest(ConnectionLost):
     """A broker that closes the connection after ApiVersions, as one that requires SASL does."""
@@ -265,23 +273,43 @@ class _ClosedAtFirstRequest(ConnectionLost):
         super().__init__("it closed the connection at the first request")
 
 
-def _connector(path: str) -> tuple[Connect, _Access]:
+def connector(path: str) -> tuple[Connect, _Access]:
     """A `Connect` with the settings of a client.properties."""
     from suwi.client.security import connect_securely, read_client_security
 
     env = local_env()
-    properties = parse_properties(read_text(path, "--command-config"))
-    try:
+    properties, client_id = _properties(path), ClientSettings().client_id
+    with _refusing(path):
         security = read_client_security(properties, env.disk, env.random)
+    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+    has_certificate = any(key.startswith("ssl.keystore.") for key in properties)
+    return connect_securely(security, client_id), _Access(path, protocol, has_certificate)
+
+
+def user_connector(path: str) -> Callable[[str, str], Connect]:
+    """As `connector`, with the name and password of whoever logs in."""
+    from suwi.client.security import connect_as_users
+
+    env = local_env()
+    with _refusing(path):
+        return connect_as_users(_properties(path), env.disk, env.random, ClientSettings().client_id)
+
+
+def _properties(path: str) -> dict[str, str]:
+    return parse_properties(read_text(path, "--command-config"))
+
+
+@contextmanager
+def _refusing(path: str) -> Iterator[None]:
+    """What is wrong with the file is a usage error."""
+    try:
+        yield
     except OSError as error:
         problem = error.strerror or str(error)
     except BadConfig as error:
         problem = str(error)
     else:
-        protocol = properties.get("security.protocol", "PLAINTEXT").upper()
-        has_certificate = any(key.startswith("ssl.keystore.") for key in properties)
-        connect = connect_securely(security, ClientSettings().client_id)
-        return connect, _Access(path, protocol, has_certificate)
+        return
     raise typer.BadParameter(f"{path}: {problem}", param_hint="--command-config")
 
 
@@ -329,7 +357,7 @@ def _security_hint(access: _Access) -> str:
         missing.append("TLS (security.protocol)")
     elif not access.has_certificate:
         missing.append("a client certificate (ssl.keystore.location)")
-    if not access.has_sasl:
+    if not access.protocol.startswith("SASL_"):
         missing.append(f"SASL (security.protocol=SASL_{access.protocol})")
     if not missing:
         return f"Check whether the settings in {access.file} are what it requires"

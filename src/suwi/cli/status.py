@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from suwi.admin.cluster_health import HealthCriteria, problems, read_health
+from suwi.admin.cluster_health import HealthCriteria, access_differences, problems, read_health
 from suwi.admin.text import NAMED_MAX, count_text, size_text, time_text
 from suwi.cli.cluster import EVENT_COLUMNS, event_row, find_target
 from suwi.cli.output import (
@@ -65,8 +65,8 @@ def status(
 
     Exit code 0: healthy. 1: degraded, that is, a broker is not alive, a data directory is offline,
     a broker is not connected to ZooKeeper, there is no controller, or a partition is
-    under-replicated or offline. 2: no broker responds. Groups that are behind and past events
-    are shown and do not count.
+    under-replicated or offline. 2: no broker responds. Groups that are behind, past events and
+    brokers that differ in their settings of access rules are shown and do not count.
     """
     # The health of one broker is asked for often, by probes: without the groups.
     criteria = HealthCriteria(lag if node is None else None, timeout, brokers, node)
@@ -156,6 +156,9 @@ def sections(
     if found:
         yield from ("", "Problems")
         yield from (f"  {text}" for text in found)
+    if differences := list(access_differences(status)):
+        yield from ("", "Access rules")
+        yield from (f"  {text}" for text in differences)
     if status.groups_behind:
         rows = [(each.group, each.state, each.lag) for each in status.groups_behind]
         yield from ("", f"Groups {criteria.lag_min} or more records behind: {len(rows)}")

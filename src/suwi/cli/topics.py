@@ -6,16 +6,25 @@ from typing import Annotated, Any
 
 import typer
 
+from suwi.admin import topic_changes
 from suwi.admin.failure import Failure
-from suwi.admin.reassignment import change_replication_factor
+from suwi.admin.missing_members import missing_text
+from suwi.admin.reassignment import move as move_replicas
+from suwi.admin.reassignment import plan_cancel, plan_move, start_moving
 from suwi.admin.text import count_text, printable, size_text
+from suwi.admin.topic_changes import (
+    TopicChange,
+    alter_topic,
+    elect_preferred_leaders,
+    plan_preferred_leaders,
+    plan_record_deletion,
+)
 from suwi.admin.topic_descriptions import (
     PartitionDescription,
     ReplicaDescriptions,
     TopicDescription,
     describe_topics,
     describe_topics_replicas,
-    existing_topic,
     id_text,
     summary,
     unknown_topic,
@@ -45,6 +54,7 @@ from suwi.cli.session import (
     CommandConfig,
     DryRun,
     Json,
+    Partition,
     Target,
     Topic,
     Yes,
@@ -53,8 +63,9 @@ from suwi.cli.session import (
     pairs,
     run,
 )
-from suwi.client.admin import Admin, CreatedTopic, Resource, ResourceType
-from suwi.client.cluster import Cluster, TopicInfo
+from suwi.client.admin import Admin, CreatedTopic
+from suwi.client.cluster import Cluster
+from suwi.env import SystemClock
 from suwi.model.errors import BrokerError, TopicAlreadyExists, UnknownTopicOrPartition
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
@@ -128,7 +139,9 @@ async def create(
             if not json:
                 say(_created_text(created[-1], dry_run))
     if json:
-        document([_created_fields(topic) for topic in created])
+        keys = "topic", "topic_id", "partition_count", "replication_factor"
+        rows = [(each.name, id_text(each.id), *each[2:]) for each in created]
+        document([dict(zip(keys, row, strict=True)) for row in rows])
     return failed
 
 
@@ -138,15 +151,6 @@ def _created_text(topic: CreatedTopic, dry_run: bool) -> str:
         return f"{verb} {topic.name}"
     partitions = count_text(topic.partition_count, "partition")
     return f"{verb} {topic.name}: {partitions}, replication factor {topic.replication_factor}"
-
-
-def _created_fields(topic: CreatedTopic) -> dict[str, Any]:
-    return {
-        "topic": topic.name,
-        "topic_id": id_text(topic.id),
-        "partition_count": topic.partition_count,
-        "replication_factor": topic.replication_factor,
-    }
 
 
 @app.command("list")
@@ -224,6 +228,9 @@ def _show(topic: TopicDescription) -> None:
     for partition in topic.partitions:
         if partition.problem is not None:
             say(f"partition {partition.partition}: {printable(partition.problem)}")
+    now_ms = SystemClock().now_ms()
+    for member in topic.missing:
+        say(f"partition {member.partition}: {printable(missing_text(member, now_ms))}")
 
 
 def _row(partition: PartitionDescription) -> tuple[object, ...]:
@@ -361,21 +368,10 @@ async def alter(
         raise typer.BadParameter(
             "give a change: --partitions, --replication-factor, --config or --unset"
         )
-    topic, admin = await existing_topic(cluster, name), Admin(cluster)
-    if partitions is not None:
-        _refuse_fewer(topic, partitions)
-    # All changes are validated before any is made, so that an error leaves all unchanged.
-    for validate_only in (True,) if dry_run else (True, False):
-        if partitions is not None:
-            await admin.add_partitions(name, partitions, validate_only=validate_only)
-        if values:
-            resource = Resource(ResourceType.TOPIC, name)
-            await admin.alter_configs(resource, values, validate_only=validate_only)
-        if replication_factor is not None:
-            tell = ignore if json else say_at_once
-            await change_replication_factor(
-                cluster, name, replication_factor, tell, dry_run=validate_only
-            )
+    change = TopicChange(partitions, replication_factor, values)
+    topic = await alter_topic(
+        cluster, name, change, ignore if json else say_at_once, dry_run=dry_run
+    )
     if json:
         document(
             {
@@ -391,14 +387,6 @@ async def alter(
     changes += [] if replication_factor is None else [f"replication factor {replication_factor}"]
     changes += [f"{k} unset" if v is None else f"{k}={v}" for k, v in values.items()]
     say(f"{'would change' if dry_run else 'changed'} {name}: {printable(', '.join(changes))}")
-
-
-def _refuse_fewer(topic: TopicInfo, wanted: int) -> None:
-    has = len(topic.partitions)
-    if wanted < has:
-        raise Failure(f"{topic.name} has {has} partitions: they can be added, never removed")
-    if wanted == has:
-        raise Failure(f"{topic.name} has {count_text(has, 'partition')} already")
 
 
 @app.command()
@@ -431,3 +419,87 @@ async def delete(
             say(f"deleted {name}")
     if json:
         document([{"topic": name, "topic_id": id_text(known[name].id)} for name in wanted])
+
+
+@app.command()
+@on_cluster
+async def delete_records(
+    cluster: Cluster,
+    name: Topic,
+    partition: Partition,
+    before: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="The first offset to keep. Default: the end."),
+    ] = None,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Delete the records of a partition before an offset.
+
+    \b
+    suwi topics delete-records orders 0 --before 1000
+    """
+    plan = await plan_record_deletion(cluster, name, partition, before)
+    if not yes:
+        what = f"offsets {plan.start} to {plan.before - 1} of {plan.partition}"
+        confirm_deletion(f"deleting {what}", f"Delete {what}?")
+    start = await topic_changes.delete_records(cluster, plan)
+    if json:
+        document({**plan.partition._asdict(), "start_offset": start})
+    else:
+        say(f"{plan.partition} begins at offset {start}")
+
+
+@app.command()
+@on_cluster
+async def elect(
+    cluster: Cluster,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="TOPIC", help="Default: all topics.")
+    ] = None,
+) -> int:
+    """Elect the preferred leader of partitions that another broker leads: their first replica.
+
+    \b
+    suwi topics elect orders
+    """
+    changes = await plan_preferred_leaders(cluster, names or [])
+    results = await elect_preferred_leaders(cluster, changes)
+    for change in changes:
+        why = results.get(change.partition)
+        if why is None:
+            say(f"{change.partition} is led by {change.preferred}")
+        else:
+            complain(f"{change.partition}: {why}")
+    return int(any(results.values()))
+
+
+@app.command()
+@on_cluster
+async def move(
+    cluster: Cluster,
+    name: Topic,
+    partition: Partition,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="N,M", help="The brokers of its replicas, preferred leader first."),
+    ] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel its reassignment.")] = False,
+) -> None:
+    """Move the replicas of a partition to other brokers, and wait for it.
+
+    \b
+    suwi topics move orders 0 --to 2,3
+    suwi topics move orders 0 --cancel
+    """
+    nodes = (to or "").split(",")
+    if cancel == (to is not None) or not (cancel or all(n.strip().isdecimal() for n in nodes)):
+        raise typer.BadParameter("name brokers with --to 1,2,3, or give --cancel")
+    if cancel:
+        await start_moving(cluster, await plan_cancel(cluster, name, partition))
+        say(f"cancelled the reassignment of {printable(name)}-{partition}")
+        return
+    targets = await plan_move(cluster, name, partition, [int(node) for node in nodes])
+    while not await move_replicas(cluster, targets, say_at_once):
+        pass
+    say(f"{printable(name)}-{partition} has replicas on {to}")

@@ -9,7 +9,9 @@ from suwi.admin.hanging_transactions import (
     HangingTransaction,
     abort_hanging_transaction,
     find_hanging_transactions,
+    find_open_transaction,
 )
+from suwi.admin.partition_producers import describe_producers as read_producers
 from suwi.admin.text import duration_text, printable, time_text
 from suwi.cli.output import complain, complain_of_silent, document, or_dash, say, show_each, table
 from suwi.cli.session import Json, Partition, States, Topic, on_cluster
@@ -119,6 +121,41 @@ def _show(fields: dict[str, Any]) -> None:
         say(f"{label + ':':<17}{value}")
 
 
+# -- producers ------------------------------------------------------------------------------------
+
+
+@app.command()
+@on_cluster
+async def describe_producers(
+    cluster: Cluster, topic: Topic, partition: Partition, json: Json = False
+) -> None:
+    """Show the producers that a partition's leader remembers, those with an open transaction first.
+
+    \b
+    suwi transactions describe-producers orders 0
+    """
+    found = await read_producers(cluster, topic, partition)
+    if json:
+        document(found)
+        return
+    if not found:
+        say(f"{topic}-{partition} has no producers that are idempotent or transactional")
+        return
+    columns = "ProducerId ProducerEpoch LastSequence LastWrite StartOffset TransactionalId"
+    rows = [
+        (
+            each.producer_id,
+            each.producer_epoch,
+            each.last_sequence,
+            time_text(each.last_timestamp),
+            or_dash(each.start_offset),
+            or_dash(each.transactional_id),
+        )
+        for each in found
+    ]
+    table(columns.split(), rows, numbers="LastSequence StartOffset")
+
+
 # -- hanging transactions --------------------------------------------------------------------------
 
 
@@ -203,7 +240,9 @@ async def abort(
     \b
     suwi transactions abort orders 0 --start-offset 42
     """
-    place, producer = await abort_hanging_transaction(cluster, topic, partition, start_offset)
+    found = await find_open_transaction(cluster, topic, partition, start_offset)
+    await abort_hanging_transaction(cluster, found)
+    place, producer = found
     if not json:
         say(f"aborted the transaction of {place} that begins at offset {start_offset}")
         return

@@ -10,16 +10,20 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from kio.schema.errors import ErrorCode
+
 from suwi.client.cluster import Cluster, Place
 from suwi.client.errors import check, error_from
 from suwi.client.routing import ask_leaders, each_partition, request_topics
 from suwi.client.versioned_connection import VersionedConnection
+from suwi.model.config_kinds import ConfigSource as ConfigSource  # of a `ConfigEntry`
 from suwi.model.errors import BrokerError, UnknownTopicOrPartition
 from suwi.model.ids import (
     NO_NODE,
     NO_TOPIC_ID,
     NodeId,
     Offset,
+    PartitionIndex,
     TopicId,
     TopicPartition,
 )
@@ -44,16 +48,6 @@ class Resource(NamedTuple):
 
     type: ResourceType
     name: str
-
-
-class ConfigSource(IntEnum):
-    UNKNOWN = 0
-    TOPIC = 1
-    BROKER = 2
-    ALL_BROKERS = 3
-    FILE = 4
-    DEFAULT = 5
-    GROUP = 8
 
 
 class ConfigSynonym(NamedTuple):
@@ -97,6 +91,25 @@ class ReplicaSize(NamedTuple):
     log_dir: str
     size_bytes: int
     offset_lag: int
+
+
+class DirectoryReplica(NamedTuple):
+    topic: str
+    partition: int
+    size_bytes: int
+    offset_lag: int
+    """How many offsets it is behind the high watermark."""
+    is_future: bool
+    """It is being moved to this directory."""
+
+
+class LogDirectory(NamedTuple):
+    path: str
+    is_offline: bool
+    total_bytes: int | None
+    """None: the broker does not report it; the same for the free bytes."""
+    free_bytes: int | None
+    replicas: list[DirectoryReplica]
 
 
 class ClusterDescription(NamedTuple):
@@ -195,6 +208,30 @@ class Admin:
             partition: Reassignment(found.replicas, found.adding_replicas, found.removing_replicas)
             for partition, found in each_partition(answer.topics)
         }
+
+    async def elect_preferred_leaders(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, BrokerError | None]:
+        """Returns the result of each; one that leads already is no error."""
+        topics: dict[str, list[int]] = {}
+        for topic, index in partitions:
+            topics.setdefault(topic, []).append(index)
+        asked = [{"topic": topic, "partitions": found} for topic, found in topics.items()]
+        answer = await self._cluster.call_controller(
+            ApiKey.ELECT_LEADERS,
+            {"election_type": 0, "topic_partitions": asked, "timeout": _TIMEOUT_MS},
+        )
+        if getattr(answer, "error_code", 0):
+            _check(answer)
+        results: dict[TopicPartition, BrokerError | None] = {}
+        for topic in answer.replica_election_results:
+            for done in topic.partition_result:
+                place = TopicPartition(topic.topic, PartitionIndex(done.partition_id))
+                is_error = done.error_code not in (0, ErrorCode.election_not_needed)
+                error = error_from(done.error_code, done.error_message) if is_error else None
+                results[place] = error
+            self._cluster.mark_stale(topic.topic)
+        return results
 
     # -- configuration ---------------------------------------------------------------------------
 
@@ -323,6 +360,27 @@ class Admin:
                     sizes.setdefault(partition, []).append(size)
         return sizes
 
+    async def log_directories(self, node: NodeId) -> list[LogDirectory]:
+        """The log directories of one broker, with all replicas in them."""
+        async with asyncio.timeout(_ONE_BROKER_S):
+            link = await self._cluster.link(node)
+            answer = await link.call(ApiKey.DESCRIBE_LOG_DIRS, {"topics": None})
+        return [
+            LogDirectory(
+                directory.log_dir,
+                bool(directory.error_code),
+                bytes_or_none(directory, "total_bytes"),
+                bytes_or_none(directory, "usable_bytes"),
+                [
+                    DirectoryReplica(
+                        *tp, found.partition_size, found.offset_lag, found.is_future_key
+                    )
+                    for tp, found in each_partition(directory.topics)
+                ],
+            )
+            for directory in answer.results
+        ]
+
     async def _log_dirs(self, node: NodeId, topics: Sequence[Mapping[str, Any]]) -> Sequence[Any]:
         """A broker's data directories; none if it does not respond."""
         try:
@@ -344,6 +402,12 @@ def _check(answer: Any) -> None:
         name = getattr(answer, "name", "")
         raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
     check(answer)
+
+
+def bytes_or_none(directory: Any, name: str) -> int | None:
+    """A size of DescribeLogDirs, if the broker reports it."""
+    size_bytes: int = getattr(directory, name, -1)
+    return None if size_bytes < 0 else size_bytes
 
 
 def _named(resource: Resource) -> dict[str, Any]:

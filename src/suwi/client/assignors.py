@@ -45,6 +45,19 @@ def assign_range(members: Subscriptions, partitions: Mapping[str, int]) -> Assig
     return assigned
 
 
+def assign_round_robin(members: Subscriptions, partitions: Mapping[str, int]) -> Assignments:
+    """The partitions of all topics, by name, to the subscribers in turn."""
+    assigned: Assignments = {member: [] for member in members}
+    turns = list(members)
+    for topic, number in sorted(partitions.items()):
+        for index in range(number if any(topic in m.topics for m in members.values()) else 0):
+            while topic not in members[turns[0]].topics:
+                turns.append(turns.pop(0))
+            assigned[turns[0]].append(_partition(topic, index))
+            turns.append(turns.pop(0))
+    return assigned
+
+
 def assign_cooperative_sticky(members: Subscriptions, partitions: Mapping[str, int]) -> Assignments:
     """Balanced, with as few moves as possible. A partition that moves has no owner for one
     generation."""
@@ -128,6 +141,7 @@ ASSIGNORS: Final = {
     assignor.name: assignor
     for assignor in (
         Assignor("range", False, assign_range),
+        Assignor("roundrobin", False, assign_round_robin),
         Assignor("cooperative-sticky", True, assign_cooperative_sticky),
     )
 }

@@ -104,6 +104,7 @@ class Cluster:
         self._topics: dict[str, TopicInfo] = {}
         self._refreshed_s: dict[str, float] = {}
         """When each topic was last refreshed; a topic without an entry is stale."""
+        self._all_refreshed_s = float("-inf")
 
     async def __aenter__(self) -> "Cluster":
         return self
@@ -181,10 +182,18 @@ class Cluster:
 
     # -- metadata --------------------------------------------------------------------------------
 
-    async def topics(self) -> list[TopicInfo]:
-        """All topics, by name."""
-        await self.refresh(None)
+    async def topics(self, *, age_s_max: float = 0) -> list[TopicInfo]:
+        """All topics, by name, as they were at most so long ago."""
+        if self._now_s() - self._all_refreshed_s >= age_s_max:
+            await self.refresh(None)
         return [self._topics[name] for name in sorted(self._topics)]
+
+    async def existing(self, names: Iterable[str], *, age_s_max: float) -> dict[str, TopicInfo]:
+        """Those of the topics that exist, as they were at most so long ago."""
+        wanted, oldest_s = list(names), self._now_s() - age_s_max
+        if self._all_refreshed_s < oldest_s and wanted:
+            await self.refresh(wanted)
+        return {name: self._topics[name] for name in wanted if name in self._topics}
 
     async def topic(self, name: str, *, fresh: bool = False) -> TopicInfo:
         """One topic. Raises `UnknownTopicOrPartition`, `InvalidTopic`, `Unreachable`."""
@@ -255,6 +264,8 @@ class Cluster:
             else:
                 topic = _topic_info(entity)
                 found[topic.name] = _with_newest_leaders(topic, self._topics.get(topic.name))
+        if names is None:
+            self._all_refreshed_s = self._now_s()
         for name in [*self._topics] if names is None else names:
             if name not in found:
                 self._topics.pop(name, None)

@@ -6,18 +6,19 @@ if no broker responds. Works with Apache Kafka too, without what only Suwi's bro
 """
 
 import asyncio
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from kio.schema.errors import ErrorCode
 
 from suwi.client.addresses import Address
-from suwi.client.admin import Admin, ClusterDescription
+from suwi.client.admin import Admin, ClusterDescription, bytes_or_none
 from suwi.client.cluster import Cluster, PartitionInfo
 from suwi.client.connection import ConnectionLost
 from suwi.client.errors import reason
-from suwi.client.group_lag import find_lags
+from suwi.client.group_lag import Lag, find_lags
 from suwi.client.groups import ListedGroup, committed_offsets, list_groups
 from suwi.client.zookeeper_servers import ServerStatus, ask_servers, parse_connect
 from suwi.env import Clock
@@ -26,6 +27,7 @@ from suwi.model.ids import NO_NODE, NodeId, Offset, TopicPartition
 from suwi.wire.versions import ApiKey
 
 _T = TypeVar("_T")
+_U = TypeVar("_U")
 
 ALIVE, STOPPING, FENCED = "alive", "stopping", "fenced"
 SILENT = "silent"
@@ -91,6 +93,8 @@ class BrokerStatus:
     problems: tuple[BrokerProblem, ...] = ()
     problems_count: int = 0
     """More than `problems` if they were too many to be described."""
+    access: Mapping[str, str] | None = None
+    """Its settings of access rules, if it tells them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +156,18 @@ async def read_status(
     short = {tp: info for tp, info in placed.items() if len(info.isr) < len(info.replicas)}
     found, adding = await asyncio.gather(
         reader.ask_brokers(list(placed.values())),
-        reader.part("reassignments", _adding(cluster, short), {}),
+        reader.part("reassignments", partial(_adding, cluster, short), {}),
     )
     brokers = reader.brokers(found, placed, adding)
     answering = {NodeId(b.node) for b in brokers if b.state in (ALIVE, STOPPING)}
     events, min_isrs, (groups, behind), ensemble = await asyncio.gather(
-        reader.part("events", describe_events(cluster), ()),
-        reader.part("min.insync.replicas", _min_isrs(cluster, short), {}),
-        reader.groups({tp for tp, info in placed.items() if info.leader in answering}, lag_min),
+        reader.part("events", partial(describe_events, cluster), ()),
+        reader.part("min.insync.replicas", partial(_min_isrs, cluster, short), {}),
+        reader.groups(
+            {tp for tp, info in placed.items() if info.leader in answering},
+            {n: found[n]["problem"] for n in cluster.brokers if "problem" in found.get(n, {})},
+            lag_min,
+        ),
         ask_servers(_servers(brokers) if with_ensemble else ()),
     )
     is_led = {tp: info.leader in cluster.brokers for tp, info in placed.items()}
@@ -242,11 +250,11 @@ class _Reader:
     unknown: list[str] = field(default_factory=list)
     controller: NodeId | None = None
 
-    async def part(self, name: str, work: Awaitable[_T], otherwise: _T) -> _T:
+    async def part(self, name: str, work: Callable[[], Awaitable[_T]], otherwise: _U) -> _T | _U:
         """One part of the status; if it cannot be read, that is noted in `unknown`."""
         try:
             async with asyncio.timeout(2 * self.timeout_s):
-                return await work
+                return await work()
         except (BrokerError, OSError) as error:
             self.unknown.append(f"{name}: {reason(error)}")
             return otherwise
@@ -262,7 +270,7 @@ class _Reader:
         (self.controller, unfenced), *answers = await asyncio.gather(
             self.part(
                 "fenced brokers",
-                Admin(self.cluster).describe_cluster(),
+                Admin(self.cluster).describe_cluster,
                 ClusterDescription(told, frozenset(registered)),
             ),
             *(self._ask(node) for node in registered),
@@ -312,10 +320,12 @@ class _Reader:
         try:
             # A connection of its own: a broker that is not Suwi's closes it.
             link = await self.cluster.open_link(node)
-            sent_ms = self.clock.now_ms()
-            told = await link.call_json(ApiKey.DESCRIBE_BROKER, {})
-            between_ms = (sent_ms + self.clock.now_ms()) // 2
-            await link.close()
+            try:
+                sent_ms = self.clock.now_ms()
+                told = await link.call_json(ApiKey.DESCRIBE_BROKER, {})
+                between_ms = (sent_ms + self.clock.now_ms()) // 2
+            finally:
+                link.abort()
             if told["stopping"]:
                 fields["state"] = STOPPING
             fields |= {"version": told["version"], "store": told["store"]}
@@ -326,6 +336,7 @@ class _Reader:
             problems = told.get("problems", ())
             fields["problems"] = tuple(BrokerProblem(**problem) for problem in problems)
             fields["problems_count"] = told.get("problems_count", 0)
+            fields["access"] = told.get("access")
         except (BrokerError, OSError, KeyError):
             pass  # Apache Kafka, or a version that does not report them
         return fields
@@ -333,22 +344,28 @@ class _Reader:
     # -- groups ----------------------------------------------------------------------------------
 
     async def groups(
-        self, readable: set[TopicPartition], lag_min: int | None
+        self,
+        readable: set[TopicPartition],
+        silent: Mapping[NodeId, str],
+        lag_min: int | None,
     ) -> tuple[int, list[GroupStatus]]:
-        """`readable`: the partitions whose leader responds."""
+        """`readable`: the partitions whose leader responds. `silent`: the brokers that do not; to
+        ask them again would take as long again."""
         if lag_min is None:
             return 0, []
-        listed = await self.part(
-            "groups", list_groups(self.cluster, timeout_s=self.timeout_s), None
-        )
+        ask = partial(list_groups, self.cluster, timeout_s=self.timeout_s, silent=silent)
+        listed = await self.part("groups", ask, None)
         if listed is None:
             return 0, []
         self.unknown += [f"groups of broker {n}: {why}" for n, why in listed.silent.items()]
         committed: dict[str, dict[TopicPartition, Offset]] = {}
-        await self.part("offsets of groups", self._committed(listed.groups, committed), None)
+        await self.part(
+            "offsets of groups", partial(self._committed, listed.groups, committed), None
+        )
         wanted = sorted({tp for offsets in committed.values() for tp in offsets} & readable)
         nothing: dict[TopicPartition, Offset | None] = dict.fromkeys(wanted)
-        lags = await self.part("ends of logs", find_lags(self.cluster, nothing, with_age=False), {})
+        find = partial(find_lags, self.cluster, nothing, with_age=False)
+        lags: dict[TopicPartition, Lag] = await self.part("ends of logs", find, {})
         ends = {tp: lag.end for tp, lag in lags.items() if lag.end is not None}
         behind = [
             GroupStatus(group.name, group.state, lag)
@@ -380,10 +397,9 @@ def _lag(committed: Mapping[TopicPartition, Offset], ends: Mapping[TopicPartitio
 
 
 def _disk(result: Any) -> DiskStatus:
-    total, free = getattr(result, "total_bytes", -1), getattr(result, "usable_bytes", -1)
     return DiskStatus(
         result.log_dir,
         result.error_code != ErrorCode.none,
-        None if total < 0 else total,
-        None if free < 0 else free,
+        bytes_or_none(result, "total_bytes"),
+        bytes_or_none(result, "usable_bytes"),
     )

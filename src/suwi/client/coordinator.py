@@ -7,6 +7,7 @@ would delay what is fetched from the same broker.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -32,24 +33,18 @@ class KeyType(IntEnum):
     TRANSACTION = 1
 
 
+@dataclass(eq=False, repr=False)
 class Coordinator:
-    def __init__(
-        self,
-        cluster: Cluster,
-        key: str,
-        key_type: KeyType = KeyType.GROUP,
-        *,
-        shares_connection: bool = False,
-    ) -> None:
-        """`key`: a group or a transactional id. `shares_connection`: with others of the cluster."""
-        self.cluster = cluster
-        self.key = key
-        self.node = NO_NODE
-        """The coordinator, once it was found."""
-        self._key_type = key_type
-        self._shares_connection = shares_connection
-        self._link: VersionedConnection | None = None
-        self._finding = asyncio.Lock()
+    cluster: Cluster
+    key: str
+    """A group or a transactional id."""
+    _key_type: KeyType = KeyType.GROUP
+    shares_connection: bool = field(default=False, kw_only=True)
+    """With others of the cluster."""
+    node: NodeId = NO_NODE
+    """The coordinator, once it was found."""
+    _link: VersionedConnection | None = None
+    _finding: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def call(
         self,
@@ -99,13 +94,13 @@ class Coordinator:
 
     async def close(self) -> None:
         link, self._link = self._link, None
-        if link is not None and not self._shares_connection:
+        if link is not None and not self.shares_connection:
             await link.close()
 
     def _forget(self, link: VersionedConnection) -> None:
         if link is self._link:
             self._link = None
-            if not self._shares_connection:
+            if not self.shares_connection:
                 link.abort()
 
     async def link(self, api: ApiKey) -> VersionedConnection:
@@ -127,7 +122,7 @@ class Coordinator:
                 await self.cluster.refresh([])
             if node not in self.cluster.brokers:
                 raise LeaderNotAvailable(f"broker {node} is new, and not known yet")
-            connect = self.cluster.link if self._shares_connection else self.cluster.open_link
+            connect = self.cluster.link if self.shares_connection else self.cluster.open_link
             self._link = await connect(node)
             self.node = node
             return self._link

@@ -92,14 +92,12 @@ def record_bytes(record: Record) -> int:
     return size_bytes + sum(len(name) + len(value or b"") + 4 for name, value in record.headers)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Delivery:
     """Await it for the position of the record; raises the error if it was not delivered."""
 
-    __slots__ = ("_batch", "_number")
-
-    def __init__(self, batch: OutgoingBatch, number: int) -> None:
-        self._batch = batch
-        self._number = number
+    _batch: OutgoingBatch
+    _number: int
 
     @property
     def is_done(self) -> bool:

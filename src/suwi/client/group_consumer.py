@@ -21,11 +21,13 @@ from suwi.client.coordinator import Coordinator
 from suwi.client.errors import is_transient
 from suwi.client.fetching import ReadSettings
 from suwi.client.group_offsets import Membership, commit_once, fetch_once
+from suwi.client.groups import describe_classic_group
 from suwi.client.offsets import EARLIEST, LATEST, list_offsets
 from suwi.client.reader import Fetched, Reader
 from suwi.client.retry import Retry
+from suwi.env.tasks import cancel_and_wait, wait_for_event
 from suwi.model.errors import BrokerError, OffsetOutOfRange
-from suwi.model.ids import Offset, TopicPartition
+from suwi.model.ids import Offset, PartitionIndex, TopicPartition
 from suwi.wire.consumer_protocol import (
     NO_GENERATION,
     Subscription,
@@ -65,7 +67,7 @@ class GroupSettings:
     read: ReadSettings = field(default_factory=ReadSettings)
 
 
-class _Joined(NamedTuple):
+class Joined(NamedTuple):
     generation: int
     assignment: tuple[TopicPartition, ...]
 
@@ -101,7 +103,7 @@ class GroupConsumer:
         self._fatal: BrokerError | None = None
         self._news = asyncio.Event()
         """Wakes `poll`."""
-        self._joining: asyncio.Task[_Joined] | None = None
+        self._joining: asyncio.Task[Joined] | None = None
         self._beating: asyncio.Task[None] | None = None
         self._seeking: asyncio.Task[dict[TopicPartition, Offset]] | None = None
         self._reader: Reader | None = None
@@ -144,11 +146,7 @@ class GroupConsumer:
             left_s = end_s - loop.time()
             if fetched or left_s <= 0:
                 return fetched
-            try:
-                async with asyncio.timeout(left_s):
-                    await self._news.wait()
-            except TimeoutError:
-                pass
+            await wait_for_event(self._news, left_s)
 
     async def commit(self, offsets: Mapping[TopicPartition, Offset] | None = None) -> None:
         """Commit these offsets, or the positions of all owned partitions.
@@ -172,10 +170,9 @@ class GroupConsumer:
     async def close(self, *, leave: bool | None = None) -> None:
         """Stop, and leave the group unless the member is static."""
         if self._joining is not None and not self._joining.done():
-            await _cancel(self._joining)
+            await cancel_and_wait(self._joining)
             await self._coordinator.close()  # Nothing is answered before that JoinGroup is.
-        for task in (self._joining, self._seeking, self._beating):
-            await _cancel(task)
+        await cancel_and_wait(self._joining, self._seeking, self._beating)
         await self._stop_reading()
         if self.settings.instance_id is None if leave is None else leave:
             await self._leave()
@@ -207,15 +204,14 @@ class GroupConsumer:
     # -- the assignment --------------------------------------------------------------------------
 
     async def _begin_to_join(self) -> None:
-        await _cancel(self._beating)
-        await _cancel(self._seeking)
+        await cancel_and_wait(self._beating, self._seeking)
         self._beating = self._seeking = None
         if not all(assignor.is_cooperative for assignor in self._assignors):
             await self._give_up(self.assignment)
         owned = self.assignment if self._has_generation else []
         self._joining = self._start(self._join(owned))
 
-    async def _take(self, joined: _Joined) -> None:
+    async def _take(self, joined: Joined) -> None:
         if self.membership.generation != joined.generation:
             return  # Lost again already.
         revoked = [each for each in self.assignment if each not in joined.assignment]
@@ -256,7 +252,7 @@ class GroupConsumer:
             self._must_join = True
         self._news.set()
 
-    async def _join(self, owned: Sequence[TopicPartition]) -> _Joined:
+    async def _join(self, owned: Sequence[TopicPartition]) -> Joined:
         """Join until there is an assignment. Raises errors that a retry does not help against, and
         OSError after the retry timeout."""
         retry = Retry(self._cluster.settings, self._cluster.random)
@@ -276,7 +272,7 @@ class GroupConsumer:
                         raise
                 await retry.pause_or_raise(error)
 
-    async def _join_once(self, owned: Sequence[TopicPartition]) -> _Joined:
+    async def _join_once(self, owned: Sequence[TopicPartition]) -> Joined:
         joined = await self._join_group(owned)
         assigned: Mapping[str, Sequence[TopicPartition]] = {}
         self._counts = None
@@ -284,9 +280,10 @@ class GroupConsumer:
             subscriptions = _subscriptions(joined.members)
             topics = sorted({topic for wants in subscriptions.values() for topic in wants.topics})
             self._counts = counts = await self._count_partitions(topics)
-            # KIP-814: a static leader that is back finds an assignment, and watches the topics.
             if not getattr(joined, "skip_assignment", False):
                 assigned = ASSIGNORS[joined.protocol_name].assign(subscriptions, counts)
+            elif await self._is_outdated(counts):
+                self._rejoin()
         synced = await self._call(
             ApiKey.SYNC_GROUP,
             generation_id=joined.generation_id,
@@ -299,7 +296,17 @@ class GroupConsumer:
         )
         self._coordinator.check(synced)
         assignment = decode_assignment(bytes(synced.assignment)).partitions
-        return _Joined(joined.generation_id, assignment)
+        return Joined(joined.generation_id, assignment)
+
+    async def _is_outdated(self, counts: Mapping[str, int]) -> bool:
+        """KIP-814: a static leader that is back finds an assignment. It may have been made before
+        partitions were added, and nobody watched the topics meanwhile."""
+        group = await describe_classic_group(self._coordinator)
+        if group is None:
+            return False
+        assigned = {partition for member in group.members for partition in member.partitions}
+        wanted = {TopicPartition(t, PartitionIndex(i)) for t in counts for i in range(counts[t])}
+        return not wanted <= assigned
 
     async def _join_group(self, owned: Sequence[TopicPartition]) -> Any:
         generation = self.membership.generation if owned else NO_GENERATION
@@ -442,7 +449,7 @@ class GroupConsumer:
 
     async def _stop_reading(self) -> None:
         reading, self._reading = self._reading, None
-        await _cancel(reading)
+        await cancel_and_wait(reading)
         reader, self._reader = self._reader, None
         if reader is not None:
             await reader.close()
@@ -464,12 +471,3 @@ def _subscriptions(members: Iterable[Any]) -> dict[str, Subscription]:
         member.member_id: decode_subscription(bytes(member.metadata))
         for member in sorted(members, key=by_name)
     }
-
-
-async def _cancel(task: asyncio.Task[Any] | None) -> None:
-    """Cancel a task and wait for its end; its result is not needed any more."""
-    if task is not None:
-        task.cancel()
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()

@@ -7,6 +7,7 @@ lies in is fetched, for as many partitions in one request as their batches allow
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from suwi.client.cluster import Cluster
 from suwi.client.fetching import ReadSettings, Wanted, fetch_from
@@ -16,8 +17,12 @@ from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_TIMESTAMP, NodeId, Offset, TopicPartition
 
 _ONE_BATCH = ReadSettings(max_wait_ms=0, min_bytes=0, partition_bytes_max=16 * 1024)
+_TOPICS_AGE_S_MAX = 1.0
+"""A caller that has just read all topics does not have them read again."""
 _AGES_S_MAX = 10.0
 """The time limit for the timestamps of all partitions together."""
+_PARTITIONS_AT_ONCE = 200
+"""A request may bring the batch of its first partition only, so the others must not be too many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,8 @@ async def find_lags(
     """The lag of each partition. Raises OSError if no broker can be reached."""
     lags: dict[TopicPartition, Lag] = {}
     known = []
-    topics = {topic.name: topic for topic in await cluster.topics()} if committed else {}
+    names = dict.fromkeys(partition.topic for partition in committed)
+    topics = await cluster.existing(names, age_s_max=_TOPICS_AGE_S_MAX)
     for partition, offset in committed.items():
         topic = topics.get(partition.topic)
         if topic is None or partition.partition >= len(topic.partitions):
@@ -67,12 +73,12 @@ async def find_lags(
         if offset is not None and offset < end.offset:
             unread[partition] = max(offset, start.offset)
     if with_age:
-        for partition, timestamp in (await _timestamps(cluster, unread)).items():
+        for partition, timestamp in (await first_timestamps(cluster, unread)).items():
             lags[partition] = replace(lags[partition], first_unread_ms=timestamp)
     return {partition: lags[partition] for partition in committed}
 
 
-async def _timestamps(
+async def first_timestamps(
     cluster: Cluster, positions: Mapping[TopicPartition, Offset]
 ) -> dict[TopicPartition, int]:
     """The timestamps of the first records from these offsets on, of those that can be read."""
@@ -106,11 +112,11 @@ async def _ask_leader(
     """A leader always returns a batch of the first partition, and of others while they are small
     enough, so each request makes progress."""
     while wanted:
+        before = dict(islice(wanted.items(), _PARTITIONS_AT_ONCE))
         try:
-            answers = await fetch_from(cluster, leader, wanted, _ONE_BATCH)
+            answers = await fetch_from(cluster, leader, before, _ONE_BATCH)
         except (BrokerError, OSError):
             return
-        before = dict(wanted)
         for partition, asked, fetched in answers:
             data = fetched.records
             if fetched.error_code:
@@ -130,5 +136,6 @@ async def _ask_leader(
                 del wanted[partition]
             else:
                 wanted[partition] = wanted[partition]._replace(offset=position)
-        if wanted == before:
-            return  # No records: the partitions have none from these offsets on.
+        if all(wanted.get(partition) == asked for partition, asked in before.items()):
+            for partition in before:
+                del wanted[partition]  # No records: it has none from this offset on.

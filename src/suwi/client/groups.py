@@ -4,7 +4,7 @@
 group's coordinator, again where it has moved. Committed offsets are `group_offsets.py`'s.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -81,9 +81,14 @@ class NoHistory(BrokerError):
 
 
 async def list_groups(
-    cluster: Cluster, states: Sequence[str] = (), *, timeout_s: float = _ANSWER_S
+    cluster: Cluster,
+    states: Sequence[str] = (),
+    *,
+    timeout_s: float = _ANSWER_S,
+    silent: Mapping[NodeId, str] = {},
 ) -> GroupList:
-    """All groups by name. If a broker does not respond, only its own groups are missing."""
+    """All groups by name. If a broker does not respond, only its own groups are missing.
+    `silent`: brokers that have not responded before, with the reasons; they are not asked."""
 
     async def ask(link: VersionedConnection, node: NodeId) -> list[ListedGroup]:
         fields = {"states_filter": list(states), "types_filter": []}
@@ -100,22 +105,23 @@ async def list_groups(
             for group in answer.groups
         ]
 
-    answers, silent = await ask_all_brokers(cluster, ask, timeout_s=timeout_s)
+    answers, reasons = await ask_all_brokers(cluster, ask, timeout_s=timeout_s, silent=silent)
     groups = {group.name: group for answer in answers.values() for group in answer}
-    return GroupList([groups[name] for name in sorted(groups)], silent)
+    return GroupList([groups[name] for name in sorted(groups)], reasons)
 
 
 async def describe_group(cluster: Cluster, group: str) -> GroupDescription | None:
     """None if there is no such group. Raises a `BrokerError`, OSError."""
 
     async def ask(coordinator: Coordinator) -> GroupDescription | None:
-        found = await _describe_classic(coordinator)
+        found = await describe_classic_group(coordinator)
         return await _describe_consumer(coordinator) if found is None else found
 
     return await asking(cluster, group, ask)
 
 
-async def _describe_classic(coordinator: Coordinator) -> GroupDescription | None:
+async def describe_classic_group(coordinator: Coordinator) -> GroupDescription | None:
+    """None if there is no such group, or if it is one of the consumer protocol."""
     fields = {"groups": [coordinator.key], "include_authorized_operations": False}
     (found,) = (await coordinator.call(ApiKey.DESCRIBE_GROUPS, fields)).groups
     if found.error_code == ErrorCode.group_id_not_found or found.group_state == _DEAD:

@@ -30,7 +30,7 @@ def visible_records(
     records: list[Record] = []
     for at, header in visible_batches(view, whole, aborted):
         batch = view[at : at + header.size_bytes]
-        records += _from(position, iter_records(batch, header))
+        records += (each for each in iter_records(batch, header) if each.offset >= position)
     return Visible(records, position_after(whole, position))
 
 
@@ -62,9 +62,4 @@ def visible_batches(
 
 
 def position_after(whole: Sequence[tuple[int, BatchHeader]], position: Offset) -> Offset:
-    """The position after these batches."""
     return max(position, Offset(whole[-1][1].next_offset)) if whole else position
-
-
-def _from(position: Offset, records: Iterator[Record]) -> Iterator[Record]:
-    return (record for record in records if record.offset >= position)

@@ -9,7 +9,7 @@ certain that no attempt was stored.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
 
@@ -18,6 +18,7 @@ from suwi.client.delivery import Delivery, OutgoingBatch
 from suwi.client.errors import error_from, is_transient
 from suwi.client.identity import NO_IDENTITY, Identities, Identity
 from suwi.client.retry import Retry
+from suwi.env.tasks import cancel_and_wait, wait_for_event
 from suwi.model.errors import (
     BrokerError,
     InvalidProducerEpoch,
@@ -88,32 +89,27 @@ class ProducerSettings:
         return self.acks == -1
 
 
+@dataclass(eq=False, repr=False)
 class PartitionSender:
-    def __init__(
-        self,
-        cluster: Cluster,
-        identities: Identities,
-        settings: ProducerSettings,
-        partition: TopicPartition,
-        on_done: Callable[[OutgoingBatch], None],
-    ) -> None:
-        self.partition = partition
-        self._cluster = cluster
-        self._identities = identities
-        self._settings = settings
-        self._on_done = on_done
-        self._waiting: deque[OutgoingBatch] = deque()
-        self._batch_completed = asyncio.Event()
-        """Set when a batch is complete, which ends the linger time."""
-        self._identity: Identity | None = None
-        self._used_up_identity: Identity | None = None
-        self._next_sequence = 0
-        self._task: asyncio.Task[None] | None = None
+    _cluster: Cluster
+    _identities: Identities
+    _settings: ProducerSettings
+    partition: TopicPartition
+    _on_done: Callable[[OutgoingBatch], None]
+    _waiting: deque[OutgoingBatch] = field(default_factory=deque)
+    _batch_completed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a batch is complete, which ends the linger time."""
+    _identity: Identity | None = None
+    _used_up_identity: Identity | None = None
+    _next_sequence: int = 0
+    _task: asyncio.Task[None] | None = None
 
     def begins_batch_with(self, size_bytes: int) -> bool:
         """Whether a record of this size would start a new batch."""
         last = self._waiting[-1] if self._waiting else None
-        return last is None or last.is_complete or not self._fits(last, size_bytes)
+        if last is None or last.is_complete:
+            return True
+        return last.size_bytes + size_bytes > self._settings.batch_bytes
 
     def add(self, record: Record, size_bytes: int) -> tuple[Delivery, bool]:
         """Add a record to the last or a new batch. Also returns whether that batch is complete."""
@@ -133,9 +129,6 @@ class PartitionSender:
             )  # owner: deliveries
         return delivery, last.is_complete
 
-    def _fits(self, batch: OutgoingBatch, size_bytes: int) -> bool:
-        return batch.size_bytes + size_bytes <= self._settings.batch_bytes
-
     def _complete(self, batch: OutgoingBatch) -> None:
         batch.is_complete = True
         self._batch_completed.set()
@@ -150,8 +143,7 @@ class PartitionSender:
     async def abort(self) -> None:
         """Fail all batches that are not done."""
         if self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await cancel_and_wait(self._task)
 
     async def _send_all(self) -> None:
         in_flight: OutgoingBatch | None = None
@@ -175,11 +167,7 @@ class PartitionSender:
         if self._waiting[0].is_complete or self._settings.linger_s <= 0:
             return
         self._batch_completed.clear()
-        try:
-            async with asyncio.timeout(self._settings.linger_s):
-                await self._batch_completed.wait()
-        except TimeoutError:
-            pass
+        await wait_for_event(self._batch_completed, self._settings.linger_s)
 
     # -- one batch -------------------------------------------------------------------------------
 

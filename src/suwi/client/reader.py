@@ -13,16 +13,10 @@ from typing import Any, NamedTuple
 
 from suwi.client.cluster import Cluster, Place
 from suwi.client.errors import is_transient
-from suwi.client.fetching import (
-    Answer,
-    ReadSettings,
-    TopicReplaced,
-    Wanted,
-    fetch_from,
-    refusal,
-)
+from suwi.client.fetching import Answer, ReadSettings, TopicReplaced, Wanted, fetch_from, refusal
 from suwi.client.isolation_filter import visible_records
 from suwi.client.retry import Retry
+from suwi.env.tasks import cancel_and_wait
 from suwi.model.errors import KafkaStorageError, UnknownTopicOrPartition
 from suwi.model.ids import NO_NODE, NodeId, Offset, TopicId, TopicPartition
 from suwi.records.record import Record
@@ -69,10 +63,7 @@ class Reader:
 
     async def close(self) -> None:
         tasks, self._tasks = list(self._tasks), {}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_and_wait(*tasks)
 
     async def read(self) -> list[Fetched]:
         """The next results; if there are no errors, at the latest after `max_wait_ms`.

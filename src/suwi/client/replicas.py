@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from suwi.client.cluster import Cluster, PartitionInfo, TopicInfo
 from suwi.client.connection import ConnectionLost
@@ -12,6 +12,8 @@ from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId
 from suwi.wire.versions import CLIENT_JSON_BYTES_MAX, ApiKey
 
+_States: TypeAlias = dict[tuple[str, int], dict[str, Any]]
+"""By topic and partition."""
 _TIMEOUT_S = 5.0
 # Limit of the topic names in one request; the rest is for quotes and commas.
 _NAMES_BYTES_MAX = CLIENT_JSON_BYTES_MAX // 2
@@ -28,29 +30,34 @@ class PartitionReplicas:
 
 
 async def describe_replicas(
-    cluster: Cluster, topics: Sequence[TopicInfo]
+    cluster: Cluster, topics: Sequence[TopicInfo], partition: int | None = None
 ) -> list[PartitionReplicas]:
-    """Ask all brokers concurrently, with a timeout for each."""
-    names = [topic.name for topic in topics]
-    nodes = sorted({n for t in topics for p in t.partitions for n in p.replicas})
-    answers = dict(
-        zip(nodes, await asyncio.gather(*(_ask(cluster, n, names) for n in nodes)), strict=True)
-    )
-    return [
-        _of_partition(topic, partition, answers)
+    """Ask all brokers concurrently, with a timeout for each; with `partition` only for that one of
+    each topic."""
+    wanted = [
+        (topic, each)
         for topic in topics
-        for partition in topic.partitions
+        for each in topic.partitions
+        if partition in (None, each.index)
     ]
+    names = [topic.name for topic in topics]
+    nodes = sorted({node for _, each in wanted for node in each.replicas})
+    told = await asyncio.gather(*(_ask(cluster, node, names, partition) for node in nodes))
+    answers = dict(zip(nodes, told, strict=True))
+    return [_of_partition(topic, each, answers) for topic, each in wanted]
 
 
-async def _ask(cluster: Cluster, node: NodeId, topics: Sequence[str]) -> list[dict[str, Any]] | str:
-    states: list[dict[str, Any]] = []
+async def _ask(
+    cluster: Cluster, node: NodeId, topics: Sequence[str], partition: int | None
+) -> _States | str:
+    states: _States = {}
+    more = {} if partition is None else {"partition": partition}
     try:
         link = await cluster.link(node)
         for names in _chunks(topics):
-            fields = {"topics": names}
+            fields = {"topics": names, **more}
             told = await link.call_json(ApiKey.DESCRIBE_REPLICAS, fields, timeout_s=_TIMEOUT_S)
-            states += told["replicas"]
+            states |= {(state["topic"], state["partition"]): state for state in told["replicas"]}
         return states
     except ConnectionLost as error:
         return f"{error}; only Suwi's brokers can describe their replicas"
@@ -74,7 +81,7 @@ def _chunks(names: Sequence[str]) -> Iterator[list[str]]:
 def _of_partition(
     topic: TopicInfo,
     partition: PartitionInfo,
-    answers: dict[NodeId, list[dict[str, Any]] | str],
+    answers: dict[NodeId, _States | str],
 ) -> PartitionReplicas:
     states: dict[NodeId, dict[str, Any]] = {}
     unavailable: dict[NodeId, str] = {}
@@ -83,10 +90,9 @@ def _of_partition(
         if isinstance(answer, str):
             unavailable[node] = answer
             continue
-        wanted = (topic.name, partition.index)
-        found = [state for state in answer if (state["topic"], state["partition"]) == wanted]
-        if found:
-            states[node] = found[0]
+        state = answer.get((topic.name, partition.index))
+        if state is not None:
+            states[node] = state
         else:
             unavailable[node] = "has no such replica yet"
     return PartitionReplicas(topic, partition, states, unavailable)

@@ -81,20 +81,22 @@ async def ask_all_brokers(
     ask: Callable[[VersionedConnection, NodeId], Awaitable[_T]],
     *,
     timeout_s: float = _BROKER_RETRY_S,
+    silent: Mapping[NodeId, str] = {},
 ) -> tuple[dict[NodeId, _T], dict[NodeId, str]]:
-    """The result of each broker, and why the others have none. Only for idempotent requests."""
+    """The result of each broker, and why the others have none. Only for idempotent requests.
+    `silent`: brokers that have not responded before, with the reasons; they are not asked."""
     if not cluster.brokers:
         await cluster.refresh([])
-    nodes = sorted(cluster.brokers)
+    nodes = sorted(cluster.brokers.keys() - silent.keys())
     results = await asyncio.gather(*(_ask_broker(cluster, node, ask, timeout_s) for node in nodes))
     answers: dict[NodeId, _T] = {}
-    silent: dict[NodeId, str] = {}
+    reasons = dict(silent)
     for node, result in zip(nodes, results, strict=True):
         if isinstance(result, Exception):
-            silent[node] = reason(result)
+            reasons[node] = reason(result)
         else:
             answers[node] = result
-    return answers, silent
+    return answers, reasons
 
 
 async def _ask_broker(

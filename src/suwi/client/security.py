@@ -145,6 +145,29 @@ def read_client_security(
     return ClientSecurity(tls, partial(read_sasl_login(given).start, env))
 
 
+def connect_as_users(
+    properties: Mapping[str, str], disk: Disk, random: Random, client_id: str
+) -> Callable[[str, str], Connect]:
+    """Makes connections as whoever gives a name and a password, with the other settings of a
+    `client.properties`. Raises `BadConfig` as above, also if it has no such mechanism."""
+    given, protocol = _given(properties)
+    mechanism = given.get("sasl.mechanism", "")
+    if not protocol.startswith("SASL_") or mechanism not in (PLAIN, *MECHANISMS):
+        allowed = ", ".join((PLAIN, *MECHANISMS))
+        raise BadConfig(
+            f"users can log in only with security.protocol=SASL_SSL or SASL_PLAINTEXT, and with "
+            f"sasl.mechanism one of {allowed}"
+        )
+    tls = read_client_security(properties, disk, random).tls
+    env = Env(SystemClock(), disk, random)
+
+    def connect(user: str, password: str) -> Connect:
+        login = PasswordLogin(mechanism, user, password)
+        return connect_securely(ClientSecurity(tls, partial(login.start, env)), client_id)
+
+    return connect
+
+
 def check_client_security(properties: Mapping[str, str]) -> None:
     """Check the settings without reading files, which may be on another machine.
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from suwi.env import Env
+from suwi.env import Disk, Env
 from suwi.model.config_kinds import BadConfig
 
 URL_KEY: Final = "sasl.oauthbearer.token.endpoint.url"
@@ -75,8 +75,12 @@ class FileTokens:
     path: str
 
     async def token(self, env: Env) -> str:
+        return self.read(env.disk)
+
+    def read(self, disk: Disk) -> str:
+        """Raises `NoToken`."""
         try:
-            return env.disk.read_bytes(self.path).decode("ascii").strip()
+            return disk.read_bytes(self.path).decode("ascii").strip()
         except OSError as error:
             raise NoToken(f"no token in {self.path}: {error.strerror}") from None
         except UnicodeDecodeError:

@@ -59,8 +59,6 @@ class TransactionDescription(NamedTuple):
 
 
 class PartitionProducer(NamedTuple):
-    """The state of a producer in a partition."""
-
     producer: Identity
     last_sequence: int
     last_timestamp: int

@@ -26,12 +26,7 @@ from suwi.client.producer import Producer
 from suwi.client.routing import each_partition
 from suwi.client.versioned_connection import VersionedConnection
 from suwi.env import Clock
-from suwi.model.errors import (
-    BrokerError,
-    InvalidTxnState,
-    TransactionAbortable,
-    UnsupportedVersion,
-)
+from suwi.model.errors import BrokerError, InvalidTxnState, TransactionAbortable, UnsupportedVersion
 from suwi.model.features import TRANSACTION_VERSION
 from suwi.model.ids import Offset, ProducerEpoch, ProducerId, TopicPartition, by_topic
 from suwi.wire.versions import ApiKey

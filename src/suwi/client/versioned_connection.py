@@ -7,12 +7,13 @@ common version, `send` sends an encoded one. Both have a timeout.
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from suwi import __version__
 from suwi.client.addresses import Address
 from suwi.client.connection import ConnectionLost, PeerConnection
-from suwi.client.errors import check
+from suwi.client.errors import check, error_from
 from suwi.client.settings import ClientSettings
 from suwi.model.errors import UnsupportedVersion
 from suwi.wire.errors import MalformedResponse
@@ -32,21 +33,14 @@ def connect_plain(client_id: str) -> Connect:
     return connect
 
 
+@dataclass(eq=False, repr=False)
 class VersionedConnection:
-    def __init__(
-        self,
-        address: Address,
-        connection: PeerConnection,
-        versions: Mapping[int, tuple[int, int]],
-        features: Mapping[str, int],
-        timeout_s: float,
-    ) -> None:
-        self.address = address
-        self.features = features
-        """The cluster's finalized levels when the connection was made."""
-        self._connection = connection
-        self._versions = versions
-        self._timeout_s = timeout_s
+    address: Address
+    _connection: PeerConnection
+    _versions: Mapping[int, tuple[int, int]]
+    features: Mapping[str, int]
+    """The cluster's finalized levels when the connection was made."""
+    _timeout_s: float
 
     @classmethod
     async def open(
@@ -110,9 +104,13 @@ class VersionedConnection:
     async def call_json(
         self, api: ApiKey, fields: Mapping[str, Any], *, timeout_s: float | None = None
     ) -> Any:
-        """As `call`, for Suwi's own APIs, whose bodies are JSON."""
+        """As `call`, for Suwi's own APIs, whose bodies are JSON. Raises the error of a client that
+        has no right to ask."""
         body = json.dumps(fields).encode()
-        return json.loads(bytes(await self.send(api, 0, [body], timeout_s=timeout_s)))
+        told = json.loads(bytes(await self.send(api, 0, [body], timeout_s=timeout_s)))
+        if told.get("error_code"):
+            raise error_from(told["error_code"], told["error_message"])
+        return told
 
     async def send_unanswered(
         self, api: ApiKey, version: int, body: Sequence[bytes | bytearray | memoryview]

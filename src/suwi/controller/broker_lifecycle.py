@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
 
 from suwi.controller.registration import (
@@ -23,6 +24,7 @@ from suwi.controller.registration import (
     in_use,
     refuse_if_answered,
 )
+from suwi.env.problems import because
 from suwi.env.tasks import RESTART, STOP_BROKER, Tasks, cancel_and_wait, wait_for_event
 from suwi.metadata.metadata_follower import BROKERS
 from suwi.metadata.store import (
@@ -50,28 +52,23 @@ _TIMEOUTS_WAITED = 2
 """A registration that outlives this many timeouts of its session has a session that is alive."""
 
 
+@dataclass(eq=False, repr=False)
 class BrokerLifecycle:
-    def __init__(
-        self,
-        node_id: NodeId,
-        store: MetadataStore,
-        describe: Callable[[], OwnRegistration],
-        connect: Connect,
-        on_epoch_change: Callable[[int], Awaitable[None]],
-        tasks: Tasks,
-    ) -> None:
-        self.epoch = UNKNOWN_EPOCH
-        self._node_id = node_id
-        self._key = f"{BROKERS}{node_id}"
-        self._store = store
-        self._describe = describe
-        self._connect = connect
-        self._on_epoch_change = on_epoch_change
-        self._tasks = tasks
-        self._session: Session | None = None
-        self._joined = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._copy_task: asyncio.Task[None] | None = None
+    _node_id: NodeId
+    _store: MetadataStore
+    _describe: Callable[[], OwnRegistration]
+    _connect: Connect
+    _on_epoch_change: Callable[[int], Awaitable[None]]
+    _tasks: Tasks
+    epoch: int = UNKNOWN_EPOCH
+    _key: str = field(init=False)
+    _session: Session | None = None
+    _joined: asyncio.Event = field(default_factory=asyncio.Event)
+    _task: asyncio.Task[None] | None = None
+    _copy_task: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        self._key = f"{BROKERS}{self._node_id}"
 
     async def join(self) -> int:
         """Register the broker; returns the broker epoch. Waits for the store. Raises IdInUse,
@@ -137,10 +134,7 @@ class BrokerLifecycle:
                     await asyncio.sleep(_RETRY_S)
                     changed.set()
                 except IdInUse as error:
-                    log.error(
-                        "broker not registered",
-                        extra={"broker": self._node_id, "reason": str(error)},
-                    )
+                    log.error("broker not registered", extra=because(error, broker=self._node_id))
                 except SessionLost:
                     changed.set()
         finally:
@@ -195,6 +189,8 @@ class BrokerLifecycle:
             except AlreadyRegistered as error:
                 held = error.registration
             if await self._is_own(held, session):
+                if held.session_id != session.id:
+                    await self._depose_earlier()
                 await self._store.deregister(self._key, held.epoch)
                 continue
             if first is None or held.epoch != first.epoch:
@@ -226,6 +222,13 @@ class BrokerLifecycle:
         other = decode_registration(self._node_id, held).broker
         await refuse_if_answered(other, own, self._connect)
         return True
+
+    async def _depose_earlier(self) -> None:
+        """If the earlier process was the controller, there would be none until its session ends:
+        the other brokers may have been started again, too, and have never seen it answer."""
+        controller = await self._store.current_controller()
+        if controller is not None and controller.node_id == self._node_id:
+            await self._store.depose(controller.epoch)
 
     async def _refuse_if_in_use(self, held: Registration, *, is_overdue: bool) -> None:
         """Raises IdInUse. Otherwise the registration's broker has ended or is unreachable: wait

@@ -6,7 +6,6 @@ synonyms of the key.
 """
 
 from collections.abc import Mapping
-from enum import IntEnum
 from typing import NamedTuple
 
 from suwi.metadata.image import ALL_BROKERS, ClusterImage, Topic
@@ -17,7 +16,7 @@ from suwi.model.broker_config import (
     BrokerConfig,
     rack_of,
 )
-from suwi.model.config_kinds import Key, value_text
+from suwi.model.config_kinds import ConfigSource, Key, value_text
 from suwi.model.group_config import GROUP_KEYS
 from suwi.model.ids import NodeId
 from suwi.model.keys_without_effect import KEYS_WITHOUT_EFFECT, STATIC_KEYS_WITHOUT_EFFECT
@@ -27,21 +26,12 @@ from suwi.model.topic_config import TOPIC_KEYS
 _RACK = "broker.rack"
 
 
-class Source(IntEnum):
-    TOPIC = 1
-    BROKER = 2
-    ALL_BROKERS = 3
-    FILE = 4
-    DEFAULT = 5
-    GROUP = 8
-
-
 class Synonym(NamedTuple):
     """A value from one source."""
 
     name: str
     value: str | None
-    source: Source
+    source: ConfigSource
 
 
 class Setting(NamedTuple):
@@ -59,16 +49,16 @@ class Setting(NamedTuple):
         return self.key.kind.name == "password"
 
     @property
-    def source(self) -> Source:
+    def source(self) -> ConfigSource:
         return self.chain[0].source
 
 
 class ConfigView:
     def __init__(self, image: ClusterImage, static: BrokerConfig, node_id: NodeId) -> None:
-        self._layers: list[tuple[Source, Mapping[str, str]]] = [
-            (Source.BROKER, image.broker_configs.get(str(node_id), {})),
-            (Source.ALL_BROKERS, image.broker_configs.get(ALL_BROKERS, {})),
-            (Source.FILE, _with_rack(static.given, node_id)),
+        self._layers: list[tuple[ConfigSource, Mapping[str, str]]] = [
+            (ConfigSource.BROKER, image.broker_configs.get(str(node_id), {})),
+            (ConfigSource.ALL_BROKERS, image.broker_configs.get(ALL_BROKERS, {})),
+            (ConfigSource.FILE, _with_rack(static.given, node_id)),
         ]
 
     def of_topic(self, topic: Topic) -> list[Setting]:
@@ -76,7 +66,7 @@ class ConfigView:
         settings = []
         for name, (_, key) in TOPIC_KEYS.items():
             own = topic.configs.get(name)
-            first = [Synonym(name, own, Source.TOPIC)] if own is not None else []
+            first = [Synonym(name, own, ConfigSource.TOPIC)] if own is not None else []
             chain = (*first, *self._broker_chain(key))
             value = _in_topic_units(key, chain[0])
             settings.append(Setting(key, name, value, chain, is_read_only=False))
@@ -86,7 +76,7 @@ class ConfigView:
         """Every group key as it is in force for a group that sets these."""
         settings = []
         for name, (_, key) in GROUP_KEYS.items():
-            first = [Synonym(name, own[name], Source.GROUP)] if name in own else []
+            first = [Synonym(name, own[name], ConfigSource.GROUP)] if name in own else []
             chain = (*first, *self._broker_chain(key))
             settings.append(Setting(key, name, chain[0].value, chain, is_read_only=False))
         return settings
@@ -98,7 +88,10 @@ class ConfigView:
         without_effect = KEYS_WITHOUT_EFFECT | STATIC_KEYS_WITHOUT_EFFECT
         for key in (*(key for _, key in BROKER_KEYS.values()), *without_effect.values()):
             name = key.name
-            chain = (*self._values_of(name), Synonym(name, value_text(key.default), Source.DEFAULT))
+            chain = (
+                *self._values_of(name),
+                Synonym(name, value_text(key.default), ConfigSource.DEFAULT),
+            )
             is_read_only = name not in DYNAMIC_BROKER_KEYS
             setting = Setting(key, name, chain[0].value, chain, is_read_only)
             settings.append(setting)
@@ -109,7 +102,9 @@ class ConfigView:
                 last = key.broker_names[-1][0]
                 # As in Kafka, only the last of the names in different units has a default.
                 default = (
-                    self._default(key) if name == last else Synonym(name, None, Source.DEFAULT)
+                    self._default(key)
+                    if name == last
+                    else Synonym(name, None, ConfigSource.DEFAULT)
                 )
                 chain = (*self._values_of(name), default)
                 settings.append(Setting(key, name, chain[0].value, chain, is_read_only=False))
@@ -132,7 +127,7 @@ class ConfigView:
         settings = []
         for setting in self.of_broker():
             if setting.name in cluster_wide:
-                chain = tuple(f for f in setting.chain if f.source is not Source.BROKER)
+                chain = tuple(f for f in setting.chain if f.source is not ConfigSource.BROKER)
                 settings.append(setting._replace(value=chain[0].value, chain=chain))
         return settings
 
@@ -148,7 +143,7 @@ class ConfigView:
     def _default(self, key: Key) -> Synonym:
         name, factor = key.broker_names[-1] if key.broker_names else (key.name, 1)
         default = key.default // factor if factor != 1 else key.default
-        return Synonym(name, value_text(default), Source.DEFAULT)
+        return Synonym(name, value_text(default), ConfigSource.DEFAULT)
 
 
 def _with_rack(given: Mapping[str, str], node_id: NodeId) -> Mapping[str, str]:
@@ -160,7 +155,7 @@ def _with_rack(given: Mapping[str, str], node_id: NodeId) -> Mapping[str, str]:
 def _in_topic_units(key: Key, found: Synonym) -> str | None:
     """`log.retention.hours=168` is `retention.ms=604800000` for a topic."""
     factor = dict(key.broker_names).get(found.name, 1)
-    if found.source is Source.TOPIC or factor == 1 or found.value is None:
+    if found.source is ConfigSource.TOPIC or factor == 1 or found.value is None:
         return found.value
     number = int(found.value)
     return str(number if number < 0 else number * factor)

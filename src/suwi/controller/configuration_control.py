@@ -24,21 +24,12 @@ from suwi.metadata.image import (
 )
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import Delete, Operation, Put
-from suwi.model.broker_config import (
-    DYNAMIC_BROKER_KEYS,
-    BrokerConfig,
-    parse_broker_config,
-)
+from suwi.model.broker_config import DYNAMIC_BROKER_KEYS, BrokerConfig, parse_broker_config
 from suwi.model.config_kinds import BadConfig, Key, value_text
 from suwi.model.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
 from suwi.model.group_config import GROUP_KEYS, parse_group_config
 from suwi.model.keys_without_effect import KEYS_WITHOUT_EFFECT
-from suwi.model.topic_config import (
-    IGNORED_TOPIC_KEYS,
-    TOPIC_KEYS,
-    TopicConfig,
-    parse_topic_config,
-)
+from suwi.model.topic_config import IGNORED_TOPIC_KEYS, TOPIC_KEYS, TopicConfig, parse_topic_config
 from suwi.model.topic_names import INTERNAL_TOPICS
 
 log = logging.getLogger(__name__)

@@ -11,10 +11,13 @@ of the controller carries its controller epoch (hazard 11).
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
+from suwi.controller.acl_control import AclControl
 from suwi.controller.broker_lifecycle import BrokerLifecycle
+from suwi.controller.client_quota_control import ClientQuotaControl
 from suwi.controller.configuration_control import ConfigurationControl
 from suwi.controller.elections import Rules
 from suwi.controller.feature_control import FeatureControl
@@ -57,43 +60,35 @@ class ActiveController(NamedTuple):
     topics: TopicControl
     configs: ConfigurationControl
     scram: ScramControl
+    acls: AclControl
+    client_quotas: ClientQuotaControl
     features: FeatureControl
     partitions: ReplicationControl
     reassignments: ReassignmentControl
 
 
+@dataclass(eq=False, repr=False)
 class ControllerElection:
-    def __init__(
-        self,
-        node_id: NodeId,
-        store: MetadataStore,
-        follower: MetadataFollower,
-        broker_lifecycle: BrokerLifecycle,
-        env: Env,
-        config: DynamicBrokerConfig,
-        query_replica_states: QueryReplicaStates,
-        tasks: Tasks,
-    ) -> None:
-        self.elections = ElectionCounts()
-        self._node_id = node_id
-        self._store = store
-        self._follower = follower
-        self._lifecycle = broker_lifecycle
-        self.is_shutting_down = False
-        """Whether this broker has asked to be fenced because it stops."""
-        self._env = env
-        self._config = config
-        self._query_replica_states = query_replica_states
-        self._tasks = tasks
-        self._listeners: list[Callable[[], None]] = []
-        self._active: ActiveController | None = None
-        self._session: Session | None = None
-        self._is_active = asyncio.Event()
-        self._brokers: Mapping[NodeId, BrokerInfo] = {}
-        """As they were when elections after a power loss were last looked at."""
-        self._may_elect = asyncio.Event()
-        """Brokers or the rules of topics have changed since."""
-        self._task: asyncio.Task[None] | None = None
+    _node_id: NodeId
+    _store: MetadataStore
+    _follower: MetadataFollower
+    _lifecycle: BrokerLifecycle
+    _env: Env
+    _config: DynamicBrokerConfig
+    _query_replica_states: QueryReplicaStates
+    _tasks: Tasks
+    elections: ElectionCounts = field(default_factory=ElectionCounts)
+    is_shutting_down: bool = False
+    """Whether this broker has asked to be fenced because it stops."""
+    _listeners: list[Callable[[], None]] = field(default_factory=list)
+    _active: ActiveController | None = None
+    _session: Session | None = None
+    _is_active: asyncio.Event = field(default_factory=asyncio.Event)
+    _brokers: Mapping[NodeId, BrokerInfo] = field(default_factory=dict)
+    """As they were when elections after a power loss were last looked at."""
+    _may_elect: asyncio.Event = field(default_factory=asyncio.Event)
+    """Brokers or the rules of topics have changed since."""
+    _task: asyncio.Task[None] | None = None
 
     # -- operations of the active controller -----------------------------------------------------
 
@@ -230,6 +225,8 @@ class ControllerElection:
                 writer, follower, self._config.static, partial(self._reconsider, partitions)
             ),
             ScramControl(writer, follower),
+            AclControl(writer, follower),
+            ClientQuotaControl(writer, follower),
             FeatureControl(writer, follower),
             partitions,
             ReassignmentControl(writer, follower, partitions),

@@ -13,10 +13,12 @@ this broker before.
 import asyncio
 import logging
 import math
+from dataclasses import dataclass, field
 
 from suwi.client.connection import PeerConnection, is_refusal
 from suwi.controller.controller_election import ControllerElection
 from suwi.controller.registration import BrokerIncarnation, decode_incarnation
+from suwi.env.problems import because
 from suwi.env.tasks import RESTART, Tasks, cancel_and_wait, wait_for_event
 from suwi.metadata.image import BrokerInfo, ClusterImage
 from suwi.metadata.store import MetadataStore, Unavailable
@@ -38,34 +40,26 @@ _FENCED_S_MIN = 10.0
 """Hazard Z18: a firewall that refuses connections now and then costs one election, not many."""
 
 
+@dataclass(eq=False)
 class FailureDetector:
-    def __init__(
-        self,
-        node_id: NodeId,
-        store: MetadataStore,
-        peers: Peers,
-        metadata: HasImage,
-        controller_election: ControllerElection,
-        tasks: Tasks,
-    ) -> None:
-        self._node_id = node_id
-        self._store = store
-        self._peers = peers
-        self._metadata = metadata
-        self.tasks = tasks
-        self._controller_election = controller_election
-        self._monitors: dict[NodeId, _PeerMonitor] = {}
-        self._seen: dict[NodeId, int] = {}
-        """Broker epoch of each broker's last answer to this one."""
-        self._fenced: set[NodeId] = set()
-        self._fenced_s: dict[NodeId, float] = {}
-        """When this broker last fenced each broker."""
-        self._deposed: set[NodeId] = set()
-        """Fenced or deposed once, and not again before they have answered: otherwise brokers
-        separated by a firewall that refuses connections would fence and depose each other for
-        ever."""
-        self._was_active = False
-        self._is_stopped = False
+    _node_id: NodeId
+    _store: MetadataStore
+    _peers: Peers
+    _metadata: HasImage
+    _controller_election: ControllerElection
+    tasks: Tasks
+    _monitors: "dict[NodeId, _PeerMonitor]" = field(default_factory=dict)
+    _seen: dict[NodeId, int] = field(default_factory=dict)
+    """Broker epoch of each broker's last answer to this one."""
+    _fenced: set[NodeId] = field(default_factory=set)
+    _fenced_s: dict[NodeId, float] = field(default_factory=dict)
+    """When this broker last fenced each broker."""
+    _deposed: set[NodeId] = field(default_factory=set)
+    """Fenced or deposed once, and not again before they have answered: otherwise brokers
+    separated by a firewall that refuses connections would fence and depose each other for
+    ever."""
+    _was_active: bool = False
+    _is_stopped: bool = False
 
     def apply_image(self, _old: ClusterImage, _new: ClusterImage) -> None:
         self.update()
@@ -182,10 +176,7 @@ class _PeerMonitor:
                     pause_s = _PAUSE_S_MIN
                     continue  # The connection broke: reconnect at once.
             except (OSError, ValueError, BrokerError, Unavailable) as error:
-                log.debug(
-                    "broker cannot be monitored",
-                    extra={"broker": self._node, "reason": str(error)},
-                )
+                log.debug("broker cannot be monitored", extra=because(error, broker=self._node))
             await self._pause(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
 

@@ -14,7 +14,7 @@ from suwi.metadata.image import FEATURES, ClusterImage, encode_features
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import Put
 from suwi.model.errors import InvalidRequest, InvalidUpdateVersion
-from suwi.model.features import SUPPORTED, Features
+from suwi.model.features import ACL_VERSION, SUPPORTED, Features
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +79,8 @@ def _problem(image: ClusterImage, update: FeatureUpdate) -> str | None:
         return "The controller does not know this feature."
     if not 0 <= level <= SUPPORTED[feature]:
         return f"The controller supports the levels 0 to {SUPPORTED[feature]}."
+    if feature == ACL_VERSION and level == 0 and image.acls:
+        return "There are access rules."
     for node, broker in image.registered_brokers.items():
         if level > broker.features.get(feature, 0):
             return f"Broker {node} supports the levels 0 to {broker.features.get(feature, 0)}."

@@ -7,6 +7,7 @@ Invariant: a decision sees an image that includes all earlier writes.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from suwi.metadata.metadata_follower import MetadataFollower
@@ -29,23 +30,17 @@ _T = TypeVar("_T")
 _CATCH_UP_S_MAX = 5.0
 
 
+@dataclass(eq=False, repr=False)
 class MetadataWriter:
-    def __init__(
-        self,
-        store: MetadataStore,
-        follower: MetadataFollower,
-        controller_epoch: int,
-        on_refusal: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`on_refusal` is called when a write shows that this broker is no longer controller."""
-        self._store = store
-        self._follower = follower
-        self._controller_epoch = controller_epoch
-        self._on_refusal = on_refusal
-        self._lock = asyncio.Lock()
-        self._is_closed = False
-        self._is_uncertain = False
-        """Whether the store may have a write that the image does not have."""
+    _store: MetadataStore
+    _follower: MetadataFollower
+    _controller_epoch: int
+    _on_refusal: Callable[[], None] = lambda: None
+    """Called when a write shows that this broker is no longer controller."""
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _is_closed: bool = False
+    _is_uncertain: bool = False
+    """Whether the store may have a write that the image does not have."""
 
     async def run_exclusively(self, decide: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Run a decision with its writes while no other decision runs.

@@ -1,10 +1,11 @@
-"""Changes of many partitions at once, and the store entries for them. Pure.
+"""Changes of many partitions at once, and the store entries for them. Without side effects.
 
 `compute_changes` gives the changes after a registration, unregistration or fencing, and after the
 rules of topics have changed;
 `elect_preferred_all` elects preferred leaders; `shard_puts` makes the store entries.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +18,7 @@ from suwi.controller.elections import (
     elect_preferred,
 )
 from suwi.controller.reassignments import complete
+from suwi.env.slices import Pace
 from suwi.metadata.image import (
     SHARD_PARTITIONS,
     ClusterImage,
@@ -33,6 +35,8 @@ RulesOf = Callable[[Topic], Rules]
 SLICE_PARTITIONS = 100
 """How many are decided in one iteration of the event loop."""
 _DECIDED_AT_ONCE_MAX = 1000
+_CHANGE_STEPS = 15
+"""Of a microsecond, for a partition that may change."""
 
 
 @dataclass(slots=True)
@@ -88,16 +92,19 @@ def all_partitions(image: ClusterImage) -> Iterator[TopicPartition]:
             yield TopicPartition(topic.name, PartitionIndex(index))
 
 
-def compute_changes(
+async def compute_changes(
     topics: Iterable[Topic], liveness: BrokerLiveness, rules_of: RulesOf
 ) -> PartitionChanges:
-    """The changes of all partitions of these topics."""
-    decided = PartitionChanges()
+    """The changes of all partitions of these topics, in slices: there may be ten thousands."""
+    decided, pace = PartitionChanges(), Pace()
     steady = liveness.live - liveness.restarted
     for topic in topics:
         rules: Rules | None = None
         for tp, state in partitions_of(topic):
-            if state.leader in steady and not state.elr and steady.issuperset(state.isr):
+            is_steady = state.leader in steady and not state.elr and steady.issuperset(state.isr)
+            if pace.is_over(1 if is_steady else _CHANGE_STEPS):
+                await asyncio.sleep(0)
+            if is_steady:
                 continue  # No broker of this partition's ISR has changed.
             rules = rules or rules_of(topic)
             changed_state, election = compute_change(state, liveness, rules)

@@ -14,13 +14,7 @@ from functools import partial
 from suwi.controller.elections import Election
 from suwi.controller.metadata_writer import MetadataWriter
 from suwi.controller.partition_changes import SLICE_PARTITIONS, PartitionChanges
-from suwi.controller.reassignments import (
-    cancel,
-    check_target,
-    reassign,
-    reassignments,
-    replicas_on,
-)
+from suwi.controller.reassignments import cancel, check_target, reassign, reassignments, replicas_on
 from suwi.controller.replication_control import ReplicationControl, Results
 from suwi.env.slices import in_slices
 from suwi.metadata.image import BROKER_CONFIGS, ClusterImage, PartitionState, delete_deletions

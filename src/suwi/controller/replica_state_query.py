@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from suwi.controller.elections import Position
+from suwi.env.problems import because
 from suwi.metadata.image import BrokerInfo
 from suwi.model.ids import LeaderEpoch, NodeId, Offset, PartitionIndex, TopicPartition
 from suwi.replica.peers import Peers
@@ -82,8 +83,7 @@ async def _query(
         replicas = json.loads(bytes(response))["replicas"]
         return dict(_facts(replica) for replica in replicas if replica["problem"] is None)
     except (OSError, ValueError, KeyError) as error:
-        extra = {"broker": broker.id, "reason": str(error)}
-        log.info("replica state query failed", extra=extra)
+        log.info("replica state query failed", extra=because(error, broker=broker.id))
         return {}
 
 

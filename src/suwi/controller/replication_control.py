@@ -126,23 +126,16 @@ class ElectionCounts:
     """Of this broker as the controller, the oldest first; lost when its process ends."""
 
 
+@dataclass(eq=False)
 class ReplicationControl:
-    def __init__(
-        self,
-        writer: MetadataWriter,
-        follower: MetadataFollower,
-        rules_of: RulesOf,
-        counts: ElectionCounts,
-        query_replica_states: QueryReplicaStates,
-        clock: Clock,
-    ) -> None:
-        self._writer = writer
-        self._follower = follower
-        self._rules_of = rules_of
-        self._counts = counts
-        self._query_replica_states = query_replica_states
-        self._clock = clock
-        self._stopping: dict[NodeId, int] = {}  # With their epochs, while `shut_down` waits.
+    _writer: MetadataWriter
+    _follower: MetadataFollower
+    _rules_of: RulesOf
+    _counts: ElectionCounts
+    _query_replica_states: QueryReplicaStates
+    _clock: Clock
+    _stopping: dict[NodeId, int] = field(default_factory=dict)
+    """With their epochs, while `shut_down` waits."""
 
     # -- brokers ---------------------------------------------------------------------------------
 
@@ -216,7 +209,7 @@ class ReplicationControl:
         image = self._follower.image
         before = image.registered_brokers
         liveness = BrokerLiveness.of(before, after, list(unclean_shutdown_replicas))
-        decided = compute_changes(image.topics.values(), liveness, self._rules_of)
+        decided = await compute_changes(list(image.topics.values()), liveness, self._rules_of)
         registrations: list[Operation] = [
             Put(f"{LIVE}{node}", encode_broker(broker))
             for node, broker in after.items()
@@ -240,7 +233,7 @@ class ReplicationControl:
         image = self._follower.image
         present = [image.topics[name] for name in topics if name in image.topics]
         liveness = BrokerLiveness.of(image.registered_brokers, image.registered_brokers)
-        decided = compute_changes(present, liveness, self._rules_of)
+        decided = await compute_changes(present, liveness, self._rules_of)
         decided.add_completable(present, image.unfenced_brokers, self._rules_of)
         await self.write(decided)
 

@@ -5,6 +5,7 @@ Invariant: a decision starts only when the image has the changes of the previous
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 from suwi.controller.internal_topics import check_can_be_deleted, check_can_grow, check_configs
@@ -46,18 +47,12 @@ log = logging.getLogger(__name__)
 PARTITIONS_MAX = 100_000
 
 
+@dataclass(eq=False)
 class TopicControl:
-    def __init__(
-        self,
-        writer: MetadataWriter,
-        follower: MetadataFollower,
-        random: Random,
-        defaults: TopicConfig,
-    ) -> None:
-        self._writer = writer
-        self._follower = follower
-        self._random = random
-        self._defaults = defaults
+    _writer: MetadataWriter
+    _follower: MetadataFollower
+    _random: Random
+    _defaults: TopicConfig
 
     async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         """Create a topic; returns when this broker's image has it. Raises a `BrokerError`."""
@@ -128,10 +123,10 @@ class TopicControl:
         assignments: Sequence[Sequence[int]] | None = None,
         *,
         validate_only: bool = False,
-    ) -> None:
-        """Increase the number of a topic's partitions to `count`."""
+    ) -> int:
+        """Increase the number of a topic's partitions to `count`. Returns by how many."""
         _find(self._follower.image, name)
-        await self._writer.run_exclusively(
+        return await self._writer.run_exclusively(
             lambda: self._add_partitions(name, count, assignments, validate_only)
         )
 
@@ -141,7 +136,7 @@ class TopicControl:
         count: int,
         assignments: Sequence[Sequence[int]] | None,
         validate_only: bool,
-    ) -> None:
+    ) -> int:
         image = self._follower.image
         topic = _find(image, name)
         check_can_grow(name)
@@ -157,10 +152,11 @@ class TopicControl:
         )
         grown = Topic(name, topic.id, topic.configs, (*topic.partitions, *states))
         if validate_only:
-            return
+            return count - present
         shards = await _shard_puts(grown, first=present // SHARD_PARTITIONS)
         await self._writer.write([*shards, Put(TOPICS + name, encode_topic(grown))])
         log.info("partitions added", extra={"topic": name, "partitions": count})
+        return count - present
 
     async def _replicas_of_added(
         self,

@@ -10,14 +10,15 @@ import struct
 from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from suwi.coordinator.record import CoordinatorRecord, LongValue, encode_in_slices
+from suwi.coordinator.record import CoordinatorRecord, LongValue, RecordFacts, encode_in_slices
 from suwi.coordinator.topics import NO_TOPICS, Topics
 from suwi.env.slices import Slices, run_to_end
+from suwi.records.record import Marker
 from suwi.replica.partition_transactions import VerificationGuard
 
-M = TypeVar("M")
+M = TypeVar("M", bound="Machine")
 Asked = TypeVar("Asked")
 
 TimerKey: TypeAlias = Hashable
@@ -220,3 +221,30 @@ class Event:
 def _size_bytes(record: CoordinatorRecord) -> Slices[int]:
     key, value = yield from encode_in_slices(record)
     return len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
+
+
+class Replayable(Protocol):
+    def replay(self, record: CoordinatorRecord, facts: RecordFacts) -> Slices[None] | None:
+        """Returns the rest of a large record, which must be run before the next record."""
+
+    def replaying_marker(self, marker: Marker, facts: RecordFacts) -> Slices[None]: ...
+
+
+class Machine(Replayable, Protocol):
+    """What a shard runs: the pure state of one partition of a coordinator's internal topic. The
+    methods for requests are the machine's own: see `Call`."""
+
+    def committed(self, end_offset: int) -> bool:
+        """All records below `end_offset` are committed. Returns whether it must be called again,
+        because there is more to do for that than one slice."""
+
+    def elected(self, event: Event) -> Slices[None] | None:
+        """This replica serves from now on; timers of what was loaded begin."""
+
+    def resigned(self) -> None:
+        """This replica stops serving; only what a replay would give is kept."""
+
+    def only_replies(self, key: TimerKey) -> bool:
+        """Whether what this timer does needs no append."""
+
+    def expired(self, key: TimerKey, event: Event) -> Slices[None] | None: ...

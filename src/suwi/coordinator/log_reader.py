@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from suwi.coordinator.machine import Replayable
+from suwi.coordinator.event import Replayable
 from suwi.coordinator.record import Codec, RecordFacts
 from suwi.env.slices import Slices
 from suwi.log.partition_log import PartitionLog

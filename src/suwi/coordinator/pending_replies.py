@@ -6,6 +6,7 @@ Invariant: a request gets one reply, or one error.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from suwi.coordinator.event import AnyCall
@@ -19,20 +20,16 @@ class _Waiting(NamedTuple):
     replies: list[tuple[AnyCall, Any]]
 
 
+@dataclass(slots=True, eq=False)
 class PendingReplies:
-    __slots__ = (
-        "_calls", "_commit_timeout_s", "_notices", "_on_notice", "_timeout", "_waiting"
-    )  # fmt: skip
-
-    def __init__(self, commit_timeout_s: float, on_notice: Callable[[Any], None]) -> None:
-        self._commit_timeout_s = commit_timeout_s
-        self._on_notice = on_notice
-        self._notices: deque[tuple[Offset, list[Any]]] = deque()
-        """Those that wait until all below that offset is committed."""
-        self._calls: dict[AnyCall, None] = {}
-        """All requests without a reply."""
-        self._waiting: deque[_Waiting] = deque()
-        self._timeout: asyncio.TimerHandle | None = None
+    _commit_timeout_s: float
+    _on_notice: Callable[[Any], None]
+    _notices: deque[tuple[Offset, list[Any]]] = field(default_factory=deque)
+    """Those that wait until all below that offset is committed."""
+    _calls: dict[AnyCall, None] = field(default_factory=dict)
+    """All requests without a reply."""
+    _waiting: deque[_Waiting] = field(default_factory=deque)
+    _timeout: asyncio.TimerHandle | None = None
 
     def add(self, call: AnyCall) -> None:
         self._calls[call] = None

@@ -10,8 +10,7 @@ from typing import Final, Generic
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.event import Asked, Call, Event
-from suwi.coordinator.machine import M
+from suwi.coordinator.event import Asked, Call, Event, M
 from suwi.coordinator.shard import Shard
 from suwi.coordinator.shard_replica import ShardContext, Status
 from suwi.env.slices import Slices

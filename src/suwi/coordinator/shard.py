@@ -25,10 +25,11 @@ from suwi.coordinator.event import (
     Asked,
     Call,
     Event,
+    M,
+    Machine,
     TimerKey,
     TransactionalProducer,
 )
-from suwi.coordinator.machine import M, Machine
 from suwi.coordinator.pending_replies import PendingReplies
 from suwi.coordinator.record import CoordinatorRecord, RecordFacts
 from suwi.coordinator.shard_replica import Activation, ShardContext, ShardReplica, Status

@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Generic, NamedTuple
 
+from suwi.coordinator.event import M
 from suwi.coordinator.log_reader import LogReader, until_committed
-from suwi.coordinator.machine import M
 from suwi.coordinator.record import Codec
 from suwi.coordinator.topics import NO_TOPICS, Topics
 from suwi.env import Clock

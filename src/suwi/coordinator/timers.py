@@ -11,6 +11,7 @@ a pausable one not during a pause.
 import asyncio
 import heapq
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from suwi.coordinator.event import PausableTimerKey, TimerKey
@@ -20,34 +21,22 @@ _HELD_S: Final = float("-inf")
 """In place of a time in the heap: the key is due within a pause, and is not in the heap."""
 
 
+@dataclass(slots=True, eq=False)
 class Timers:
-    __slots__ = (
-        "_deadlines",
-        "_expired",
-        "_handle",
-        "_handle_at_s",
-        "_heap",
-        "_held",
-        "_paused_s",
-        "_paused_since_s",
-        "_sequence",
-    )
-
-    def __init__(self, expired: Callable[[TimerKey], None]) -> None:
-        self._expired = expired
-        self._deadlines: dict[TimerKey, tuple[float, float]] = {}
-        """By key its deadline by its own clock, and the time of its entry in the heap, which may be
-        earlier."""
-        self._heap: list[tuple[float, int, TimerKey]] = []
-        """An entry whose time is not that in `_deadlines` is out of date."""
-        self._held: dict[TimerKey, None] = {}
-        """Keys whose time came during this pause. They return to the heap at its end."""
-        self._sequence = 0
-        self._handle: asyncio.TimerHandle | None = None
-        self._handle_at_s = 0.0
-        self._paused_s = 0.0
-        """How long all earlier pauses took."""
-        self._paused_since_s: float | None = None
+    _expired: Callable[[TimerKey], None]
+    _deadlines: dict[TimerKey, tuple[float, float]] = field(default_factory=dict)
+    """By key its deadline by its own clock, and the time of its entry in the heap, which may be
+    earlier."""
+    _heap: list[tuple[float, int, TimerKey]] = field(default_factory=list)
+    """An entry whose time is not that in `_deadlines` is out of date."""
+    _held: dict[TimerKey, None] = field(default_factory=dict)
+    """Keys whose time came during this pause. They return to the heap at its end."""
+    _sequence: int = 0
+    _handle: asyncio.TimerHandle | None = None
+    _handle_at_s: float = 0.0
+    _paused_s: float = 0.0
+    """How long all earlier pauses took."""
+    _paused_since_s: float | None = None
 
     def __len__(self) -> int:
         return len(self._deadlines)

@@ -1,6 +1,7 @@
 """The topics of a metadata image, as coordinators need them: names, ids and partition counts."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from suwi.metadata.image import ClusterImage
@@ -14,13 +15,11 @@ class Topic(NamedTuple):
     partitions: int
 
 
+@dataclass(slots=True, eq=False)
 class Topics:
-    __slots__ = ("_image", "version")
-
-    def __init__(self, image: ClusterImage, version: int) -> None:
-        """`version` is another one for each image whose topics differ."""
-        self.version = version
-        self._image = image
+    _image: ClusterImage
+    version: int
+    """Another one for each image whose topics differ."""
 
     def is_outdated_by(self, image: ClusterImage) -> bool:
         """Whether a topic was created, deleted or given partitions."""

@@ -4,6 +4,7 @@ All calls are synchronous. Errors are `OSError` as the kernel returns them. A wr
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from posixpath import dirname
 from typing import Protocol, final
 
@@ -63,6 +64,9 @@ class Disk(Protocol):
 
     def list_dir(self, path: str) -> list[str]:
         """The names in a directory, sorted."""
+
+    def list_dirs(self, path: str) -> list[str]:
+        """The names of the directories in a directory, sorted."""
 
     def size(self, path: str) -> int: ...
 
@@ -128,11 +132,8 @@ def replace_content(disk: Disk, path: str, data: bytes, *, sync: bool) -> None:
         disk.sync_dir(dirname(path))
 
 
-def _always() -> bool:
-    return True
-
-
 @final
+@dataclass(slots=True, eq=False)
 class FileRegion:
     """A range of a file that is being sent to a client.
 
@@ -140,16 +141,7 @@ class FileRegion:
     becomes false when the log was truncated or deleted; then the response must be aborted.
     """
 
-    __slots__ = ("file", "is_current", "position", "size_bytes")
-
-    def __init__(
-        self,
-        file: File,
-        position: int,
-        size_bytes: int,
-        is_current: Callable[[], bool] = _always,
-    ) -> None:
-        self.file = file
-        self.position = position
-        self.size_bytes = size_bytes
-        self.is_current = is_current
+    file: File
+    position: int
+    size_bytes: int
+    is_current: Callable[[], bool] = lambda: True

@@ -127,6 +127,10 @@ class LocalDisk:
     def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
 
+    def list_dirs(self, path: str) -> list[str]:
+        with os.scandir(path) as found:
+            return sorted([entry.name for entry in found if entry.is_dir()])
+
     def size(self, path: str) -> int:
         return os.stat(path).st_size
 

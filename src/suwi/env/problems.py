@@ -21,6 +21,12 @@ LISTED_MAX: Final = 100
 _REPORT: Final = "report the traceback in the broker's log; the broker tries again by itself"
 
 
+def because(error: object, **fields: object) -> dict[str, object]:
+    """The `extra` of a log line about an error: these fields, and the reason."""
+    told = {name: value if isinstance(value, int) else str(value) for name, value in fields.items()}
+    return {**told, "reason": str(error)}
+
+
 class ProblemKind(Enum):
     """The name of each kind in metrics and JSON, and what to do about it."""
 
@@ -45,6 +51,14 @@ class ProblemKind(Enum):
     CONNECTIONS_REFUSED = (
         "connections-refused",
         "close clients, or raise the limit of open files (ulimit -n) or max.connections",
+    )
+    AUDIT_LOG_FAILED = (
+        "audit-log-failed",
+        "free space, or give the broker's user access to audit.log.dir; it tries again by itself",
+    )
+    TOKEN_KEYS_UNREADABLE = (
+        "token-keys-unreadable",
+        "check sasl.oauthbearer.jwks.endpoint.url and its server; the broker tries again by itself",
     )
     PARTITION_FAILED = "partition-failed", _REPORT
     COORDINATOR_FAILED = "coordinator-failed", _REPORT

@@ -98,6 +98,11 @@ class Tasks:
         log.error("task failed", extra={"task": name, "reason": repr(error)}, exc_info=error)
 
 
+def loop_s() -> float:
+    """On the clock of the event loop."""
+    return asyncio.get_running_loop().time()
+
+
 async def cancel_and_wait(*tasks: "asyncio.Task[Any] | None") -> None:
     """Cancel tasks and wait until they have ended. None is skipped."""
     running = [task for task in tasks if task is not None]

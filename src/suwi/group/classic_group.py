@@ -19,6 +19,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import AnyCall, Event, PausableTimerKey, TimerKey, TransactionalProducer
 from suwi.group.classic_group_records import GroupMetadataValue, MemberMetadata
+from suwi.group.consumer_group_records import Protocol
 from suwi.wire.consumer_protocol import decode_assignment, decode_subscription
 from suwi.wire.errors import MalformedMessage
 
@@ -33,22 +34,12 @@ class ClassicState(Enum):
     DEAD = "Dead"
 
 
-@dataclass(frozen=True, slots=True)
-class Protocol:
-    """One way to assign that a member supports, with its subscription in that form."""
-
-    name: str
-    metadata: bytes
-
-
+@dataclass(slots=True, eq=False)
 class HeldBytes:
     """How many bytes the members of many groups hold beyond their records, where the log sets no
     limit."""
 
-    __slots__ = ("total",)
-
-    def __init__(self) -> None:
-        self.total = 0
+    total: int = 0
 
 
 class MemberSize(NamedTuple):
@@ -167,6 +158,10 @@ class ClassicGroup:
     """How many members support each protocol."""
 
     # -- looking ---------------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is ClassicState.EMPTY
 
     def is_in(self, *states: ClassicState) -> bool:
         return self.state in states

@@ -6,7 +6,7 @@ something. Their generation is their member epoch.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -36,7 +36,6 @@ from suwi.group.consumer_group import (
 )
 from suwi.group.consumer_group_records import (
     ClassicMemberMetadata,
-    ClassicProtocol,
     ConsumerGroupMemberMetadataValue,
 )
 from suwi.group.consumer_updates import ConsumerUpdates
@@ -53,18 +52,13 @@ class Joining(NamedTuple):
     subscription: Subscription
 
 
+@dataclass(eq=False)
 class ClassicMembers:
-    def __init__(
-        self,
-        config_of: Callable[[str], ConsumerGroupConfig],
-        new_id: Callable[[], str],
-        updates: ConsumerUpdates,
-    ) -> None:
-        self._config_of = config_of
-        self._new_id = new_id
-        self._updates = updates
-        self._told_to_join: dict[str, set[str]] = {}
-        """By group the members whose time to join, or to sync, is running."""
+    _config_of: Callable[[str], ConsumerGroupConfig]
+    _new_id: Callable[[], str]
+    _updates: ConsumerUpdates
+    _told_to_join: dict[str, set[str]] = field(default_factory=dict)
+    """By group the members whose time to join, or to sync, is running."""
 
     # -- JoinGroup -------------------------------------------------------------------------------
 
@@ -281,7 +275,6 @@ def _merged(
     member: ConsumerGroupMember, request: JoinRequest, subscription: Subscription
 ) -> ConsumerGroupMemberMetadataValue:
     known = member.subscription
-    protocols = tuple(ClassicProtocol(each.name, each.metadata) for each in request.protocols)
     return ConsumerGroupMemberMetadataValue(
         request.instance_id,
         subscription.rack or (known.rack_id if known is not None else None),
@@ -291,5 +284,5 @@ def _merged(
         None,
         request.rebalance_timeout_ms,
         None,
-        ClassicMemberMetadata(request.session_timeout_ms, protocols),
+        ClassicMemberMetadata(request.session_timeout_ms, request.protocols),
     )

@@ -87,6 +87,8 @@ class ConsumerCoordinator:
             return HeartbeatResponse(refusal.error, str(refusal))
         except InvalidRegularExpression as error:
             return HeartbeatResponse(ErrorCode.invalid_regular_expression, str(error))
+        if request.may_see is not None:
+            self.updates.regexes.seen_by[group.group_id] = request.may_see
         subscription = yield from _merged(member, request)
         draft = Draft.of(group, before, replace(member, subscription=subscription))
         yield from self.updates.replace_static(draft, event)
@@ -300,7 +302,7 @@ class ConsumerCoordinator:
                 targets = self.updates.targets
                 return (yield from targets.due(group, config, event))
             case ("consumer-regex", _):
-                job = self.updates.regexes.due(group, event.topics)
+                job = self.updates.regexes.due(group, config, event)
                 if job is None or not job.is_done:
                     return job
                 yield from self.job_done(group, job, event)

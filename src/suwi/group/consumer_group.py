@@ -9,7 +9,7 @@ for the owner to revoke it (G17).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple, TypeAlias, TypeVar
@@ -61,6 +61,9 @@ class ConsumerGroupConfig:
     assignors: tuple[str, ...] = ("uniform", "range")
     """The first is used by groups whose members name none."""
     regex_refresh_interval_ms: int = 600_000
+    hides_topics: bool = False
+    """Whether there is an authorizer: then regular expressions are resolved only for a member that
+    has sent a heartbeat, with its rights."""
     upgrades: bool = True
     """`group.consumer.migration.policy` is `upgrade` or `bidirectional`."""
     downgrades: bool = True
@@ -469,6 +472,8 @@ class HeartbeatRequest(NamedTuple):
     client_host: str = ""
     must_bring_its_id: bool = True
     """v1: the client makes the member id (KIP-1082)."""
+    may_see: Callable[[str], bool] | None = None
+    """Whether the member may describe a topic that its regular expression matches; None: all."""
 
     @property
     def is_full(self) -> bool:

@@ -1,8 +1,8 @@
 """Records of consumer groups (KIP-848), with Apache Kafka's schemas: ConsumerGroup…"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from suwi.coordinator.record import LongValue, RecordType
 from suwi.env.slices import Pace, Slices
@@ -52,159 +52,44 @@ class _MemberKey(_Key):
     member_id: str
 
 
-class ConsumerGroupMetadataKey(_GroupKey):
-    __slots__ = ()
-    number = 3
+class _Kind(NamedTuple):
+    """How a field of a value is written and read. Long ones take slices for both."""
+
+    write: Callable[[Any], bytes | Slices[bytes]]
+    read: Callable[[Reader], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupMetadataValue:
-    epoch: int
-    metadata_hash: int = 0
-    """Of all topics that the group subscribes to (KIP-1101)."""
-
-    def encode(self) -> bytes:
-        tags = {0: INT64.pack(self.metadata_hash)} if self.metadata_hash else {}
-        return b"\0\0" + INT32.pack(self.epoch) + tag_section(tags)
-
-
-def _read_consumer_group(reader: Reader, _version: int) -> ConsumerGroupMetadataValue:
-    epoch, metadata_hash = read_int32(reader), 0
-    for tag, field in reader.tags():
-        if tag == 0:
-            metadata_hash = read_int64(field)
-    return ConsumerGroupMetadataValue(epoch, metadata_hash)
-
-
-class ConsumerGroupPartitionMetadataKey(_GroupKey):
-    """Written by Kafka 4.0, and later replaced by the hash. Suwi only deletes it."""
+class _Value(LongValue):
+    """A value of version 0: its fields, of these kinds, in their order. With `tagged`, the last one
+    is tagged with the number 0, and left out if it is not set."""
 
     __slots__ = ()
-    number = 4
-
-
-class ConsumerGroupMemberMetadataKey(_MemberKey):
-    __slots__ = ()
-    number = 5
-
-
-@dataclass(frozen=True, slots=True)
-class ClassicProtocol:
-    name: str
-    metadata: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class ClassicMemberMetadata:
-    """Of a member of a consumer group that speaks the classic protocol."""
-
-    session_timeout_ms: int
-    protocols: tuple[ClassicProtocol, ...]
-
-    def encode(self) -> bytes:
-        out = [b"\1", INT32.pack(self.session_timeout_ms), count(len(self.protocols), True)]
-        for protocol in self.protocols:
-            out += (compact_string(protocol.name), sized(protocol.metadata, True), NO_TAGS)
-        return b"".join((*out, NO_TAGS))
-
-
-def _read_classic_member(reader: Reader) -> ClassicMemberMetadata | None:
-    if reader.unpack(INT8)[0] < 0:
-        return None
-    session_ms = read_int32(reader)
-    protocols = []
-    for _ in range(reader.count(True, 3)):
-        protocols.append(ClassicProtocol(reader.string(True), read_bytes(reader, True)))
-        reader.skip_tags()
-    reader.skip_tags()
-    return ClassicMemberMetadata(session_ms, tuple(protocols))
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupMemberMetadataValue(LongValue):
-    instance_id: str | None
-    rack_id: str | None
-    client_id: str
-    client_host: str
-    topic_names: tuple[str, ...]
-    topic_regex: str | None
-    rebalance_timeout_ms: int
-    server_assignor: str | None
-    classic: ClassicMemberMetadata | None = None
+    __match_args__: ClassVar[tuple[str, ...]]
+    kinds: ClassVar[tuple[_Kind, ...]]
+    tagged: ClassVar[_Kind | None] = None
 
     def encoding(self) -> Slices[bytes]:
-        tags = {} if self.classic is None else {0: self.classic.encode()}
-        topic_names = yield from strings(self.topic_names)
-        return b"".join(
-            (
-                b"\0\0",
-                compact_string(self.instance_id),
-                compact_string(self.rack_id),
-                compact_string(self.client_id),
-                compact_string(self.client_host),
-                topic_names,
-                compact_string(self.topic_regex),
-                INT32.pack(self.rebalance_timeout_ms),
-                compact_string(self.server_assignor),
-                tag_section(tags),
-            )
-        )
+        values = [getattr(self, name) for name in self.__match_args__]
+        encoded = [b"\0\0"]
+        tags: dict[int, Any] = {}
+        for kind, value in zip(self.kinds, values, strict=False):
+            written = kind.write(value)
+            encoded.append(written if isinstance(written, bytes) else (yield from written))
+        if self.tagged is not None and values[-1]:
+            tags[0] = self.tagged.write(values[-1])
+        return b"".join((*encoded, tag_section(tags)))
 
-
-def _read_consumer_member(
-    reader: Reader, _version: int
-) -> Slices[ConsumerGroupMemberMetadataValue]:
-    instance_id, rack_id = reader.nullable_string(True), reader.nullable_string(True)
-    client_id, client_host = reader.string(True), reader.string(True)
-    topic_names = yield from read_strings(reader)
-    topic_regex = reader.nullable_string(True)
-    rebalance_ms, assignor = read_int32(reader), reader.nullable_string(True)
-    classic = None
-    for tag, field in reader.tags():
-        if tag == 0:
-            classic = _read_classic_member(field)
-    return ConsumerGroupMemberMetadataValue(
-        instance_id,
-        rack_id,
-        client_id,
-        client_host,
-        topic_names,
-        topic_regex,
-        rebalance_ms,
-        assignor,
-        classic,
-    )
-
-
-class ConsumerGroupTargetAssignmentMetadataKey(_GroupKey):
-    __slots__ = ()
-    number = 6
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupTargetAssignmentMetadataValue:
-    assignment_epoch: int
-    assignment_timestamp_ms: int = 0
-
-    def encode(self) -> bytes:
-        ms = self.assignment_timestamp_ms
-        tags = {0: INT64.pack(ms)} if ms else {}
-        return b"\0\0" + INT32.pack(self.assignment_epoch) + tag_section(tags)
-
-
-def _read_target_metadata(
-    reader: Reader, _version: int
-) -> ConsumerGroupTargetAssignmentMetadataValue:
-    epoch, made_ms = read_int32(reader), 0
-    for tag, field in reader.tags():
-        if tag == 0:
-            made_ms = read_int64(field)
-    return ConsumerGroupTargetAssignmentMetadataValue(epoch, made_ms)
-
-
-class ConsumerGroupTargetAssignmentMemberKey(_MemberKey):
-    __slots__ = ()
-    number = 7
+    @classmethod
+    def reading(cls, reader: Reader, _version: int) -> Slices[Self]:
+        values = []
+        for kind in cls.kinds:
+            value = kind.read(reader)
+            values.append((yield from value) if isinstance(value, Generator) else value)
+        tagged = []
+        for tag, field in reader.tags():
+            if tag == 0 and cls.tagged is not None:
+                tagged = [cls.tagged.read(field)]
+        return cls(*values, *tagged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,19 +130,111 @@ def _encode_topic_partitions(topics: tuple[TopicPartitions, ...]) -> Slices[byte
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupTargetAssignmentMemberValue(LongValue):
-    partitions: tuple[TopicPartitions, ...]
+class Protocol:
+    """One way to assign that a member of the classic protocol supports, with its subscription in
+    that form."""
 
-    def encoding(self) -> Slices[bytes]:
-        return b"\0\0" + (yield from _encode_topic_partitions(self.partitions)) + NO_TAGS
+    name: str
+    metadata: bytes
 
 
-def _read_target_member(
-    reader: Reader, _version: int
-) -> Slices[ConsumerGroupTargetAssignmentMemberValue]:
-    partitions = yield from _read_topic_partitions(reader)
+@dataclass(frozen=True, slots=True)
+class ClassicMemberMetadata:
+    """Of a member of a consumer group that speaks the classic protocol."""
+
+    session_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+
+    def encode(self) -> bytes:
+        out = [b"\1", INT32.pack(self.session_timeout_ms), count(len(self.protocols), True)]
+        for protocol in self.protocols:
+            out += (compact_string(protocol.name), sized(protocol.metadata, True), NO_TAGS)
+        return b"".join((*out, NO_TAGS))
+
+
+def _read_classic_member(reader: Reader) -> ClassicMemberMetadata | None:
+    if reader.unpack(INT8)[0] < 0:
+        return None
+    session_ms = read_int32(reader)
+    protocols = []
+    for _ in range(reader.count(True, 3)):
+        protocols.append(Protocol(reader.string(True), read_bytes(reader, True)))
+        reader.skip_tags()
     reader.skip_tags()
-    return ConsumerGroupTargetAssignmentMemberValue(partitions)
+    return ClassicMemberMetadata(session_ms, tuple(protocols))
+
+
+_INT8: Final = _Kind(INT8.pack, lambda reader: reader.unpack(INT8)[0])
+_INT32: Final = _Kind(INT32.pack, read_int32)
+_INT64: Final = _Kind(INT64.pack, read_int64)
+_STRING: Final = _Kind(compact_string, lambda reader: reader.string(True))
+_NULLABLE: Final = _Kind(compact_string, lambda reader: reader.nullable_string(True))
+_STRINGS: Final = _Kind(strings, read_strings)
+_PARTITIONS: Final = _Kind(_encode_topic_partitions, _read_topic_partitions)
+_CLASSIC: Final = _Kind(ClassicMemberMetadata.encode, _read_classic_member)
+
+
+class ConsumerGroupMetadataKey(_GroupKey):
+    __slots__ = ()
+    number = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMetadataValue(_Value):
+    kinds, tagged = (_INT32,), _INT64
+    epoch: int
+    metadata_hash: int = 0
+    """Of all topics that the group subscribes to (KIP-1101)."""
+
+
+class ConsumerGroupPartitionMetadataKey(_GroupKey):
+    """Written by Kafka 4.0, and later replaced by the hash. Suwi only deletes it."""
+
+    __slots__ = ()
+    number = 4
+
+
+class ConsumerGroupMemberMetadataKey(_MemberKey):
+    __slots__ = ()
+    number = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMemberMetadataValue(_Value):
+    kinds = (_NULLABLE, _NULLABLE, _STRING, _STRING, _STRINGS, _NULLABLE, _INT32, _NULLABLE)
+    tagged = _CLASSIC
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    topic_names: tuple[str, ...]
+    topic_regex: str | None
+    rebalance_timeout_ms: int
+    server_assignor: str | None
+    classic: ClassicMemberMetadata | None = None
+
+
+class ConsumerGroupTargetAssignmentMetadataKey(_GroupKey):
+    __slots__ = ()
+    number = 6
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupTargetAssignmentMetadataValue(_Value):
+    kinds, tagged = (_INT32,), _INT64
+    assignment_epoch: int
+    assignment_timestamp_ms: int = 0
+
+
+class ConsumerGroupTargetAssignmentMemberKey(_MemberKey):
+    __slots__ = ()
+    number = 7
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupTargetAssignmentMemberValue(_Value):
+    kinds = (_PARTITIONS,)
+    partitions: tuple[TopicPartitions, ...]
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(_MemberKey):
@@ -266,35 +243,13 @@ class ConsumerGroupCurrentMemberAssignmentKey(_MemberKey):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupCurrentMemberAssignmentValue(LongValue):
+class ConsumerGroupCurrentMemberAssignmentValue(_Value):
+    kinds = (_INT32, _INT32, _INT8, _PARTITIONS, _PARTITIONS)
     member_epoch: int
     previous_member_epoch: int
     state: int
     assigned: tuple[TopicPartitions, ...]
     pending_revocation: tuple[TopicPartitions, ...]
-
-    def encoding(self) -> Slices[bytes]:
-        return b"".join(
-            (
-                b"\0\0",
-                INT32.pack(self.member_epoch),
-                INT32.pack(self.previous_member_epoch),
-                INT8.pack(self.state),
-                (yield from _encode_topic_partitions(self.assigned)),
-                (yield from _encode_topic_partitions(self.pending_revocation)),
-                NO_TAGS,
-            )
-        )
-
-
-def _read_current_member(
-    reader: Reader, _version: int
-) -> Slices[ConsumerGroupCurrentMemberAssignmentValue]:
-    epoch, previous, state = read_int32(reader), read_int32(reader), reader.unpack(INT8)[0]
-    assigned = yield from _read_topic_partitions(reader)
-    pending = yield from _read_topic_partitions(reader)
-    reader.skip_tags()
-    return ConsumerGroupCurrentMemberAssignmentValue(epoch, previous, state, assigned, pending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,34 +260,22 @@ class ConsumerGroupRegularExpressionKey(_Key):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupRegularExpressionValue(LongValue):
+class ConsumerGroupRegularExpressionValue(_Value):
+    kinds = (_STRINGS, _INT64, _INT64)
     topics: tuple[str, ...]
     version: int
     timestamp_ms: int
 
-    def encoding(self) -> Slices[bytes]:
-        numbers = INT64.pack(self.version) + INT64.pack(self.timestamp_ms)
-        return b"\0\0" + (yield from strings(self.topics)) + numbers + NO_TAGS
 
-
-def _read_regular_expression(
-    reader: Reader, _version: int
-) -> Slices[ConsumerGroupRegularExpressionValue]:
-    topics = yield from read_strings(reader)
-    version, resolved_ms = read_int64(reader), read_int64(reader)
-    reader.skip_tags()
-    return ConsumerGroupRegularExpressionValue(topics, version, resolved_ms)
-
-
-_READ_VALUE: Final[dict[type[_Key], Callable[[Reader, int], Any]]] = {
-    ConsumerGroupMetadataKey: _read_consumer_group,
-    ConsumerGroupPartitionMetadataKey: lambda _reader, _version: b"",
-    ConsumerGroupMemberMetadataKey: _read_consumer_member,
-    ConsumerGroupTargetAssignmentMetadataKey: _read_target_metadata,
-    ConsumerGroupTargetAssignmentMemberKey: _read_target_member,
-    ConsumerGroupCurrentMemberAssignmentKey: _read_current_member,
-    ConsumerGroupRegularExpressionKey: _read_regular_expression,
+_VALUES: Final[dict[type[_Key], type[_Value]]] = {
+    ConsumerGroupMetadataKey: ConsumerGroupMetadataValue,
+    ConsumerGroupMemberMetadataKey: ConsumerGroupMemberMetadataValue,
+    ConsumerGroupTargetAssignmentMetadataKey: ConsumerGroupTargetAssignmentMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey: ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupCurrentMemberAssignmentKey: ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupRegularExpressionKey: ConsumerGroupRegularExpressionValue,
 }
 CONSUMER_GROUP_RECORDS: Final = {
-    key.number: RecordType(key.read, read_value, 0) for key, read_value in _READ_VALUE.items()
+    **{key.number: RecordType(key.read, value.reading, 0) for key, value in _VALUES.items()},
+    4: RecordType(ConsumerGroupPartitionMetadataKey.read, lambda _reader, _version: b"", 0),
 }

@@ -21,7 +21,6 @@ from suwi.group.classic_group import (
     ClassicMember,
     ClassicState,
     JoinResponse,
-    Protocol,
     SyncResponse,
     join_timer,
     session_timer,
@@ -48,7 +47,6 @@ from suwi.group.consumer_group import (
 )
 from suwi.group.consumer_group_records import (
     ClassicMemberMetadata,
-    ClassicProtocol,
     ConsumerGroupMemberMetadataValue,
 )
 from suwi.model.ids import TopicId
@@ -128,10 +126,7 @@ def _to_consumer(
         None,
         member.rebalance_timeout_ms,
         None,
-        ClassicMemberMetadata(
-            member.session_timeout_ms,
-            tuple(ClassicProtocol(each.name, each.metadata) for each in member.protocols),
-        ),
+        ClassicMemberMetadata(member.session_timeout_ms, member.protocols),
     )
     epoch = classic.generation
     current = CurrentAssignment(epoch, epoch, MemberState.STABLE, owned, NOTHING_OWNED)
@@ -223,5 +218,5 @@ def _to_classic(member: ConsumerGroupMember) -> ClassicMember:
         value.rebalance_timeout_ms,
         value.classic.session_timeout_ms,
         PROTOCOL_TYPE,
-        tuple(Protocol(each.name, each.metadata) for each in value.classic.protocols),
+        value.classic.protocols,
     )

@@ -15,8 +15,8 @@ from suwi.coordinator.topics import Topics
 from suwi.env import Env
 from suwi.env.problems import ProblemKind
 from suwi.env.tasks import Tasks
+from suwi.group.classic_coordinator import ClassicGroupConfig
 from suwi.group.classic_group import ClassicGroup, subscribed_topics
-from suwi.group.classic_join import ClassicGroupConfig
 from suwi.group.consumer_group import ConsumerGroupConfig
 from suwi.group.group_coordinator_shard import GROUP_RECORDS, GroupConfig, GroupCoordinatorShard
 from suwi.group.history import History, Rebalance, TopicChanges, Trigger
@@ -129,6 +129,7 @@ class GroupCoordinator:
             config.group_consumer_max_size,
             config.group_consumer_assignors,
             config.group_consumer_regex_refresh_interval_ms,
+            bool(config.authorizer_class_name),
             upgrades=policy in ("upgrade", "bidirectional"),
             downgrades=policy in ("downgrade", "bidirectional"),
             classic_size_max=config.group_max_size,

@@ -14,7 +14,7 @@ from suwi.coordinator.event import Call, Event, TimerKey
 from suwi.coordinator.record import Codec, CoordinatorRecord, RecordFacts
 from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.env.slices import Slices
-from suwi.group.classic_coordinator import ClassicCoordinator
+from suwi.group.classic_coordinator import ClassicCoordinator, ClassicGroupConfig
 from suwi.group.classic_group import (
     ClassicGroup,
     ClassicState,
@@ -26,19 +26,13 @@ from suwi.group.classic_group import (
     SyncResponse,
 )
 from suwi.group.classic_group_records import CLASSIC_GROUP_RECORDS, GroupMetadataKey
-from suwi.group.classic_join import ClassicGroupConfig
 from suwi.group.consumer_coordinator import ConsumerCoordinator
 from suwi.group.consumer_group import ConsumerGroup, ConsumerGroupConfig, HeartbeatRequest
 from suwi.group.consumer_group_records import CONSUMER_GROUP_RECORDS
 from suwi.group.groups import Group, Groups
 from suwi.group.history import Cause, Rebalance, Trigger
 from suwi.group.offset_records import OFFSET_RECORDS, OffsetCommitKey
-from suwi.group.offset_requests import (
-    EXPIRY,
-    CommitRequest,
-    OffsetDeleteRequest,
-    OffsetRequests,
-)
+from suwi.group.offset_requests import EXPIRY, CommitRequest, OffsetDeleteRequest, OffsetRequests
 from suwi.group.target_assignment import Job
 from suwi.records.record import Marker
 

@@ -7,7 +7,7 @@ Invariant: the number of rebalances, of their members, and the length of texts a
 import dataclasses
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -72,21 +72,16 @@ class Rebalance:
         return self.ended_ms - self.began_ms if self.ended_ms >= 0 else -1
 
 
+@dataclass(eq=False)
 class History:
-    def __init__(
-        self,
-        per_group_max: int = _PER_GROUP_MAX,
-        in_all_max: int = _IN_ALL_MAX,
-        members_in_all_max: int = _MEMBERS_IN_ALL_MAX,
-    ) -> None:
-        self.per_group_max = per_group_max
-        self._in_all_max = in_all_max
-        self._members_in_all_max = members_in_all_max
-        self._by_group: dict[str, deque[int]] = {}
-        self._all: OrderedDict[int, Rebalance] = OrderedDict()
-        """By number, the oldest first."""
-        self._added = 0
-        self._members = 0
+    per_group_max: int = _PER_GROUP_MAX
+    in_all_max: int = _IN_ALL_MAX
+    members_in_all_max: int = _MEMBERS_IN_ALL_MAX
+    _by_group: dict[str, deque[int]] = field(default_factory=dict)
+    _all: OrderedDict[int, Rebalance] = field(default_factory=OrderedDict)
+    """By number, the oldest first."""
+    _added: int = 0
+    _members: int = 0
 
     def add(self, rebalance: Rebalance) -> None:
         _shorten(rebalance)
@@ -97,7 +92,7 @@ class History:
         of_group.append(self._added)
         if len(of_group) > self.per_group_max:
             self._drop(of_group[0])
-        while len(self._all) > self._in_all_max or self._members > self._members_in_all_max:
+        while len(self._all) > self.in_all_max or self._members > self.members_in_all_max:
             self._drop(next(iter(self._all)))
 
     def _drop(self, number: int) -> None:

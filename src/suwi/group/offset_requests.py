@@ -11,6 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import RECORDS_PER_SLICE, Event
 from suwi.env.slices import Slices
+from suwi.group.classic_coordinator import check_member
 from suwi.group.classic_group import (
     NOT_FOUND_FROM,
     UNKNOWN_MEMBER,
@@ -21,7 +22,6 @@ from suwi.group.classic_group import (
     subscribed_topics,
 )
 from suwi.group.classic_group_records import GroupMetadataKey
-from suwi.group.classic_join import check_member
 from suwi.group.consumer_group import ConsumerGroup, append_group_tombstones
 from suwi.group.consumer_validation import CommitFence, fence_commit
 from suwi.group.groups import Group, Groups
@@ -163,7 +163,7 @@ class OffsetRequests:
         group = self._groups.get(group_id)
         if group is None:
             return ErrorCode.group_id_not_found
-        if not _is_empty(group):
+        if not group.is_empty:
             return ErrorCode.non_empty_group
         event.is_atomic = False
         yield from self._offsets.delete_all(group_id, event)
@@ -212,7 +212,7 @@ class OffsetRequests:
 
     def _expire_group(self, group: Group, event: Event) -> Slices[None]:
         subscribed = _subscribed(group)
-        is_empty = _is_empty(group)
+        is_empty = group.is_empty
         is_settled = isinstance(group, ConsumerGroup) or group.state is ClassicState.STABLE
 
         def counts_from(topic: str, value: OffsetCommitValue) -> int | None:
@@ -230,7 +230,8 @@ class OffsetRequests:
         all_gone = yield from self._offsets.expire(
             group.group_id, counts_from, self._retention_ms, event
         )
-        if all_gone and is_empty and not _has_pending_members(group):
+        is_awaited = isinstance(group, ClassicGroup) and group.pending_members
+        if all_gone and is_empty and not is_awaited:
             _append_tombstones(group, event)
 
 
@@ -259,16 +260,6 @@ def _refusal(group: ClassicGroup | None, who: Committer) -> ErrorCode | None:
     if group.state is ClassicState.COMPLETING_REBALANCE and not is_transactional:
         return ErrorCode.rebalance_in_progress
     return None
-
-
-def _is_empty(group: Group) -> bool:
-    if isinstance(group, ConsumerGroup):
-        return group.is_empty
-    return group.state is ClassicState.EMPTY
-
-
-def _has_pending_members(group: Group) -> bool:
-    return isinstance(group, ClassicGroup) and bool(group.pending_members)
 
 
 def _subscribed(group: Group) -> frozenset[str] | None:

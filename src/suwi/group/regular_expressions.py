@@ -4,10 +4,10 @@ Python's own `re` would let one client stop the broker. The package (`google-re2
 the first expression comes; without it such subscriptions are refused, and nothing else is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from suwi.env.slices import Slices
 
@@ -87,9 +87,15 @@ def _text(error: Exception) -> str:
     return detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(detail)
 
 
-def resolve(regexes: Sequence[str], names: Sequence[str]) -> Slices[dict[str, tuple[str, ...]]]:
-    """By expression the topics whose whole name it matches, in order. One that cannot be compiled
-    (it comes from the log of another broker) matches nothing."""
+MaySee: TypeAlias = Callable[[str], bool]
+"""Whether a topic may be seen."""
+
+
+def resolve(
+    regexes: Sequence[str], names: Sequence[str], may_see: MaySee | None = None
+) -> Slices[dict[str, tuple[str, ...]]]:
+    """By expression the topics whose whole name it matches, in order, and that may be seen. One
+    that cannot be compiled (it comes from the log of another broker) matches nothing."""
     found: dict[str, tuple[str, ...]] = {}
     spent = 0
     for regex in regexes:
@@ -105,7 +111,7 @@ def resolve(regexes: Sequence[str], names: Sequence[str]) -> Slices[dict[str, tu
                 yield
                 spent = 0
             spent += cost
-            if compiled.matches(name):
+            if compiled.matches(name) and (may_see is None or may_see(name)):
                 topics.append(name)
         found[regex] = tuple(sorted(topics))
     return found

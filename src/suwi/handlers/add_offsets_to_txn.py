@@ -7,8 +7,6 @@ that topic.
 
 from typing import Final
 
-from kio.schema.errors import ErrorCode
-
 from suwi.coordinator.runtime import coordinator_error
 from suwi.handlers.errors import reply
 from suwi.handlers.find_coordinator import CoordinatorTopic
@@ -21,26 +19,18 @@ from suwi.transaction.transaction_requests import add_partitions, fenced_as
 _PRODUCER_FENCED_FROM: Final = 2
 
 
-class AddOffsetsToTxn:
-    def __init__(self, transactions: TransactionRuntime, groups: CoordinatorTopic) -> None:
-        self._transactions = transactions
-        self._groups = groups
-
-    async def __call__(self, request: Request) -> Reply:
-        error = fenced_as(await self._add(request), request.version, _PRODUCER_FENCED_FROM)
-        return reply(request, {"throttle_time": 0, "error_code": error})
-
-    async def _add(self, request: Request) -> ErrorCode:
-        asked = request.message
-        if not self._groups.exists:
-            await self._groups.create(request)
-        try:
-            partition = self._groups.runtime.partition_of(asked.group_id)
-        except Exception as error:
-            return coordinator_error(error)
-        producer = Producer(asked.producer_id, asked.producer_epoch)
-        errors = await add_partitions(
-            self._transactions,
-            AddPartitionsRequest(asked.transactional_id, producer, (partition,)),
-        )
-        return errors[partition]
+async def add_offsets_to_txn(
+    transactions: TransactionRuntime, groups: CoordinatorTopic, request: Request
+) -> Reply:
+    asked = request.message
+    if not groups.exists:
+        await groups.create(request)
+    try:
+        partition = groups.runtime.partition_of(asked.group_id)
+    except Exception as error:
+        return reply(request, {"error_code": coordinator_error(error)})
+    producer = Producer(asked.producer_id, asked.producer_epoch)
+    wanted = AddPartitionsRequest(asked.transactional_id, producer, (partition,))
+    errors = await add_partitions(transactions, wanted)
+    told = fenced_as(errors[partition], request.version, _PRODUCER_FENCED_FROM)
+    return reply(request, {"error_code": told})

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Call
+from suwi.env.slices import free_in_slices
 from suwi.handlers.coordinator_requests import HASHED_CHARACTERS
 from suwi.handlers.errors import reply
 from suwi.handlers.slices import SlicedItems, SlicedResponse
@@ -17,6 +18,7 @@ from suwi.model.topic_names import INTERNAL_TOPICS
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.security.acls import CLUSTER_NAME, Operation, ResourceType
 from suwi.transaction.transaction_coordinator_shard import (
     TransactionCoordinatorShard,
     TransactionRuntime,
@@ -56,6 +58,9 @@ class AddPartitionsToTxn:
             )
             await work.add_results(await self._begin(wanted, work))
             return response.reply()
+        if request.refuses(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+            refused = {"error_code": ErrorCode.cluster_authorization_failed, _TRANSACTIONS: ()}
+            return reply(request, {**refused})
         response = SlicedResponse(request, (_TRANSACTIONS,), arrays=(_TOPICS, _PARTITIONS))
         work = _Work(request, response)
         begun: list[tuple[str, _Begun]] = []
@@ -76,20 +81,31 @@ class AddPartitionsToTxn:
             if number % _ENCODED_AT_ONCE == 0:
                 transactions.encode()
         fields = {"error_code": ErrorCode.none, _TRANSACTIONS: transactions.take()}
-        return reply(request, {"throttle_time": 0, **fields})
+        return reply(request, {**fields})
 
     async def _begin(self, wanted: AddPartitionsRequest, work: "_Work") -> "_Begun":
-        image, refused = self._replicas.image, {}
+        image, request, is_refused = self._replicas.image, work.request, False
+        is_of_client = request.version < _SEVERAL_FROM
+        if is_of_client and request.refuses(
+            Operation.WRITE, ResourceType.TRANSACTIONAL_ID, wanted.transactional_id
+        ):
+            error = ErrorCode.transactional_id_authorization_failed
+            return dict.fromkeys(wanted.partitions, error)
+        errors: dict[TopicPartition, ErrorCode] = {}
         for tp in wanted.partitions:
-            if work.request.version < _SEVERAL_FROM and tp.topic in INTERNAL_TOPICS:
-                refused[tp] = ErrorCode.topic_authorization_failed
+            errors[tp] = ErrorCode.operation_not_attempted
+            if is_of_client and (
+                tp.topic in INTERNAL_TOPICS
+                or request.refuses(Operation.WRITE, ResourceType.TOPIC, tp.topic)
+            ):
+                errors[tp], is_refused = ErrorCode.topic_authorization_failed, True
             elif image.partition(tp) is None:
-                refused[tp] = ErrorCode.unknown_topic_or_partition
+                errors[tp], is_refused = ErrorCode.unknown_topic_or_partition, True
             await work.spend()
         await work.spend(len(wanted.transactional_id) // HASHED_CHARACTERS)
-        if refused:
-            others = dict.fromkeys(wanted.partitions, ErrorCode.operation_not_attempted)
-            return {**others, **refused}
+        if is_refused:
+            return errors
+        free_in_slices(errors)
         return begin_adding_partitions(self._transactions, wanted)
 
 
@@ -123,8 +139,7 @@ class _Work(NamedTuple):
                 name = tp.topic
                 self.response.begin_topic(name=name)
             code = error if isinstance(begun, dict) else _told(error, self.request.version)
-            if self.response.add({"partition_index": tp.partition, "partition_error_code": code}):
-                await self.request.next_slice()
+            await self.response.put({"partition_index": tp.partition, "partition_error_code": code})
 
 
 def _told(error: ErrorCode, version: int) -> ErrorCode:

@@ -7,11 +7,13 @@ from typing import Any
 
 from suwi.controller.configuration_control import Alteration, AlterOperation, Resource
 from suwi.controller.controller_election import ControllerElection
+from suwi.handlers.describe_configs import check_resource
 from suwi.handlers.errors import outcome, reply
 from suwi.handlers.slices import SlicedItems, times_named
 from suwi.model.errors import InvalidRequest
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
+from suwi.security.acls import Operation
 
 _SETTINGS_MAX = 1000
 """Of one resource: none has that many. A decision does not go in slices."""
@@ -33,11 +35,12 @@ class AlterConfigs:
             times_asked = times[resource.resource_type, resource.resource_name]
             altered = await outcome(self._alter(request, resource, times_asked))
             await responses.put({**altered, **key})
-        return reply(request, {"throttle_time": 0, "responses": responses.take()})
+        return reply(request, {"responses": responses.take()})
 
     async def _alter(self, request: Request, resource: Any, times_asked: int) -> None:
         if times_asked > 1:
             raise InvalidRequest(f"{resource.resource_name!r} is named more than once")
+        check_resource(request, Operation.ALTER_CONFIGS, resource)
         if len(resource.configs) > _SETTINGS_MAX:
             raise InvalidRequest(f"{len(resource.configs)} settings are more than there are")
         alterations = [

@@ -13,49 +13,39 @@ from suwi.controller.controller_election import ControllerElection
 from suwi.controller.proposed_isr import ANY_EPOCH, ProposedIsr
 from suwi.controller.replication_control import TopicProposal
 from suwi.handlers.errors import reply
-from suwi.handlers.slices import SlicedResponse, by_topic, sliced
+from suwi.handlers.slices import SlicedResponse, sliced
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import BrokerError, error_of
-from suwi.model.ids import NO_NODE, NO_TOPIC_ID, NodeId
+from suwi.model.ids import NO_NODE, NO_TOPIC_ID, LeaderEpoch, NodeId
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 
 _BROKER_EPOCHS_FROM = 3
+_NOBODY = PartitionState(NO_NODE, LeaderEpoch(-1), -1, (), ())
 
 
-class AlterPartition:
-    def __init__(self, controller: ControllerElection) -> None:
-        self._controller = controller
-
-    async def __call__(self, request: Request) -> Reply:
-        asked = request.message
-        sender = NodeId(asked.broker_id)
-        named = ((topic, each) for topic in asked.topics for each in topic.partitions)
-        proposals = [
-            TopicProposal(
-                topic.topic_id or NO_TOPIC_ID, p.partition_index, _proposal(p, request.version)
-            )
-            async for topic, p in sliced(request, named)
-        ]
-        try:
-            results = await self._controller.active.partitions.propose(
-                sender, asked.broker_epoch, proposals
-            )
-        except BrokerError as error:
-            code, _ = error_of(error)
-            return reply(request, {"throttle_time": 0, "error_code": code, "topics": ()})
-        answers = {
-            (proposal.topic_id, proposal.partition): _answer(proposal, result)
-            async for proposal, result in sliced(request, zip(proposals, results, strict=True))
-        }
-        response = SlicedResponse(request)
-        for topic_id, partitions in (await by_topic(request, answers.items())).items():
-            if response.begin_topic(topic_id=topic_id):
-                await request.next_slice()
-            for _, answer in partitions:
-                if response.add(answer):
-                    await request.next_slice()
-        return response.reply(error_code=ErrorCode.none)
+async def alter_partition(controller: ControllerElection, request: Request) -> Reply:
+    asked = request.message
+    sender = NodeId(asked.broker_id)
+    named = ((topic, each) for topic in asked.topics for each in topic.partitions)
+    proposals = [
+        TopicProposal(
+            topic.topic_id or NO_TOPIC_ID, p.partition_index, _proposal(p, request.version)
+        )
+        async for topic, p in sliced(request, named)
+    ]
+    try:
+        results = await controller.active.partitions.propose(sender, asked.broker_epoch, proposals)
+    except BrokerError as error:
+        code, _ = error_of(error)
+        return reply(request, {"error_code": code, "topics": ()})
+    answers = {
+        (proposal.topic_id, proposal.partition): _answer(proposal, result)
+        async for proposal, result in sliced(request, zip(proposals, results, strict=True))
+    }
+    response = SlicedResponse(request)
+    await response.put_by_topic("topic_id", answers.items(), lambda _, answer: answer)
+    return response.reply(error_code=ErrorCode.none)
 
 
 def _proposal(asked: Any, version: int) -> ProposedIsr:
@@ -69,20 +59,14 @@ def _proposal(asked: Any, version: int) -> ProposedIsr:
 
 
 def _answer(asked: TopicProposal, result: PartitionState | BrokerError) -> dict[str, Any]:
+    code = ErrorCode.none
     if isinstance(result, BrokerError):
-        return {
-            "partition_index": asked.partition,
-            "error_code": error_of(result)[0],
-            "leader_id": NO_NODE,
-            "leader_epoch": -1,
-            "isr": (),
-            "leader_recovery_state": 0,
-            "partition_epoch": -1,
-        }
-    is_deposed = result.leader_epoch != asked.proposal.leader_epoch
+        code, result = error_of(result)[0], _NOBODY
+    elif result.leader_epoch != asked.proposal.leader_epoch:
+        code = ErrorCode.new_leader_elected
     return {
         "partition_index": asked.partition,
-        "error_code": ErrorCode.new_leader_elected if is_deposed else ErrorCode.none,
+        "error_code": code,
         "leader_id": result.leader,
         "leader_epoch": result.leader_epoch,
         "isr": result.isr,

@@ -15,7 +15,7 @@ from suwi.net.dispatch import Request
 from suwi.wire.versions import Api
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
-_SOFTWARE_NAME_CHARACTERS_MAX = 255  # kept while the connection is open
+_SOFTWARE_NAME_CHARACTERS_MAX = 255
 _NAMES_FROM = 3
 _SUPPORTED_FEATURES_FROM = 4
 _SUPPORTED_FEATURES = [
@@ -40,19 +40,14 @@ class ApiVersions:
         if request.version >= _NAMES_FROM:
             names = request.message
             software = (names.client_software_name, names.client_software_version)
-            if all(_is_software_name(name) for name in software):
-                connection = request.connection
-                connection.client = connection.client._replace(
-                    software_name=software[0], software_version=software[1]
-                )
-            else:
+            is_short = all(len(name) <= _SOFTWARE_NAME_CHARACTERS_MAX for name in software)
+            if not is_short or not all(map(_SOFTWARE_NAME.match, software)):
                 error = ErrorCode.invalid_request
         api_keys = self._api_keys if error is ErrorCode.none else []
         features = self._features()
         fields = {
             "error_code": error,
             "api_keys": api_keys,
-            "throttle_time": 0,
             "supported_features": (
                 _SUPPORTED_FEATURES if request.version >= _SUPPORTED_FEATURES_FROM else []
             ),
@@ -63,7 +58,3 @@ class ApiVersions:
             ],
         }
         return reply(request, fields)
-
-
-def _is_software_name(name: str) -> bool:
-    return len(name) <= _SOFTWARE_NAME_CHARACTERS_MAX and _SOFTWARE_NAME.match(name) is not None

@@ -14,27 +14,22 @@ from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 
 
-class BrokerHeartbeat:
-    def __init__(self, controller: ControllerElection) -> None:
-        self._controller = controller
-
-    async def __call__(self, request: Request) -> Reply:
-        asked = request.message
-        code = ErrorCode.none
-        try:
-            if asked.want_shut_down:
-                await self._controller.active.partitions.shut_down(
-                    NodeId(asked.broker_id), asked.broker_epoch
-                )
-        except BrokerError as error:
-            code, _ = error_of(error)
-        return reply(
-            request,
-            {
-                "throttle_time": 0,
-                "error_code": code,
-                "is_caught_up": True,
-                "is_fenced": asked.want_shut_down,
-                "should_shut_down": asked.want_shut_down and code == ErrorCode.none,
-            },
-        )
+async def broker_heartbeat(controller: ControllerElection, request: Request) -> Reply:
+    asked = request.message
+    code = ErrorCode.none
+    try:
+        if asked.want_shut_down:
+            await controller.active.partitions.shut_down(
+                NodeId(asked.broker_id), asked.broker_epoch
+            )
+    except BrokerError as error:
+        code, _ = error_of(error)
+    return reply(
+        request,
+        {
+            "error_code": code,
+            "is_caught_up": True,
+            "is_fenced": asked.want_shut_down,
+            "should_shut_down": asked.want_shut_down and code == ErrorCode.none,
+        },
+    )

@@ -1,6 +1,6 @@
 """ConsumerGroupHeartbeat v0-v1 (KIP-848). v1: regular expressions, member ids made by clients."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -15,6 +15,7 @@ from suwi.handlers.slices import SLICE_PARTITIONS, Sliced, SlicedItems
 from suwi.model.errors import shortened
 from suwi.model.ids import TopicId
 from suwi.net.dispatch import Request
+from suwi.security.acls import Operation, ResourceType
 
 _REGEX_FROM: Final = 1
 _PARTITIONS_PER_ITEM: Final = 16
@@ -29,6 +30,8 @@ class ConsumerGroupHeartbeat(CoordinatorHandler[GroupCoordinatorShard, Heartbeat
     def call_of(self, request: Request) -> GroupCall | ErrorCode:
         if not self._is_enabled():
             return ErrorCode.unsupported_version
+        if request.refuses(Operation.READ, ResourceType.GROUP, request.message.group_id):
+            return ErrorCode.group_authorization_failed
         if not request.message.group_id:
             return ErrorCode.invalid_request
         return Call(_heartbeat, request, request.message.group_id, prolongs=True)
@@ -53,7 +56,6 @@ class ConsumerGroupHeartbeat(CoordinatorHandler[GroupCoordinatorShard, Heartbeat
         return reply(
             request,
             {
-                "throttle_time": 0,
                 "error_code": response.error,
                 "error_message": shortened(response.message),
                 "member_id": response.member_id,
@@ -66,7 +68,23 @@ class ConsumerGroupHeartbeat(CoordinatorHandler[GroupCoordinatorShard, Heartbeat
 
 def _heartbeat(machine: GroupCoordinatorShard, request: Request, event: Event) -> Slices[None]:
     heartbeat = yield from _decode(request)
-    yield from machine.consumer_heartbeat(heartbeat, event)
+    hidden = yield from _first_hidden(request, heartbeat.topic_names or ())
+    if hidden is None:
+        yield from machine.consumer_heartbeat(heartbeat, event)
+    else:
+        message = f"{request.client.principal} has no right to describe on topic {hidden}"
+        event.reply(HeartbeatResponse(ErrorCode.topic_authorization_failed, message))
+
+
+def _first_hidden(request: Request, topics: Iterable[str]) -> Slices[str | None]:
+    """The first topic that the client may not see."""
+    pace = Pace()
+    for name in topics:
+        if request.refuses(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            return name
+        if pace.is_over(1 if request.authorizer is None else 5):
+            yield
+    return None
 
 
 def _decode(request: Request) -> Slices[HeartbeatRequest]:
@@ -86,9 +104,19 @@ def _decode(request: Request) -> Slices[HeartbeatRequest]:
         asked.server_assignor,
         owned,
         request.client_id or "",
-        f"/{request.client_host}",
+        f"/{request.client.host}",
         must_bring_its_id=request.version >= _REGEX_FROM,
+        may_see=_may_see(request),
     )
+
+
+def _may_see(request: Request) -> Callable[[str], bool] | None:
+    """Whether a topic that a regular expression matches is one for this client."""
+    if request.authorizer is None:
+        return None
+    may, client = request.authorizer.may, request.client
+    describe = Operation.DESCRIBE, ResourceType.TOPIC
+    return lambda topic: may(client.principal, client.host, *describe, topic)
 
 
 def _owned(topics: Any) -> Slices[dict[TopicId, list[int]]]:

@@ -13,10 +13,9 @@ from typing import Final, Generic, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from suwi.coordinator.event import Call
-from suwi.coordinator.machine import M
+from suwi.coordinator.event import Call, M
 from suwi.coordinator.runtime import CoordinatorRuntime, coordinator_error
-from suwi.env.slices import Slices, run_to_end
+from suwi.env.slices import Slices
 from suwi.handlers.slices import Sliced, begin
 from suwi.net.answers import Answer, Exclusive, Later, Promise, Reply, as_promise
 from suwi.net.dispatch import Request
@@ -48,7 +47,6 @@ class CoordinatorHandler(Generic[M, Response]):
         raise NotImplementedError
 
     def reply_to(self, request: Request, call: Call[M]) -> Reply | Sliced:
-        """The reply to a call that is done."""
         if call.error is not None:
             response = self.error_response(request, coordinator_error(call.error))
             return self.encode(request, response)
@@ -57,8 +55,7 @@ class CoordinatorHandler(Generic[M, Response]):
     def __call__(self, request: Request) -> Answer:
         call = self.call_of(request)
         if isinstance(call, ErrorCode):
-            refusal = self.encode(request, self.error_response(request, call))
-            return refusal if isinstance(refusal, Reply) else run_to_end(refusal)
+            return _answer(request, begin(self.encode(request, self.error_response(request, call))))
         if not isinstance(call, Call):
             return Exclusive(self._answer_large(request, call))
         self._runtime.submit(call)
@@ -66,10 +63,7 @@ class CoordinatorHandler(Generic[M, Response]):
             promise = Promise(_nothing)
             call.when_done(partial(self._keep, request, promise))
             return Later(promise)
-        reply = self._reply(request, call)
-        if isinstance(reply, Reply):
-            return reply
-        return Later(request.connection.slices.run(reply))
+        return _answer(request, self._reply(request, call))
 
     async def _answer_large(self, request: Request, calling: Slices[Call[M]]) -> Reply:
         slices = request.connection.slices
@@ -93,6 +87,10 @@ class CoordinatorHandler(Generic[M, Response]):
         except Exception as error:  # A bug, but of this reply alone: its shard goes on.
             call.error = error
             return begin(self.reply_to(request, call))
+
+
+def _answer(request: Request, reply: Reply | Sliced) -> Answer:
+    return reply if isinstance(reply, Reply) else Later(request.connection.slices.run(reply))
 
 
 def _nothing() -> None:

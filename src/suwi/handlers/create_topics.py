@@ -1,39 +1,46 @@
-"""CreateTopics v2-v7. v4: -1 means the broker's default. v5: configs in the response. v7: ids."""
+"""CreateTopics v2-v7. v4: -1 means the broker's default. v5: configs in the response.
+v6: THROTTLING_QUOTA_EXCEEDED. v7: ids."""
 
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from suwi.controller.config_view import ConfigView
 from suwi.controller.controller_election import ControllerElection
+from suwi.handlers.authorization import refusal as refusal_of
 from suwi.handlers.deadline import deadline_of, in_time
 from suwi.handlers.describe_configs import setting_fields
 from suwi.handlers.errors import error_fields, reply
 from suwi.handlers.slices import SlicedItems, sliced, times_named
 from suwi.metadata.image import NewTopic, Topic
 from suwi.model.broker_config import BrokerConfig
-from suwi.model.errors import BrokerError, InvalidConfig, InvalidRequest, PolicyViolation
+from suwi.model.errors import (
+    BrokerError,
+    InvalidConfig,
+    InvalidRequest,
+    PolicyViolation,
+    TopicAuthorizationFailed,
+)
 from suwi.model.ids import NodeId
 from suwi.net.answers import Reply
+from suwi.net.client_quota_manager import mutating
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.security.acls import CLUSTER_NAME, Operation, ResourceType
 
 _DEFAULT = -1
+_QUOTA_ERROR_FROM = 6
 _ANSWERED = 0  # in place of how often a topic is named
 # Applies to requests with several topics, as in Kafka: the response has all settings of each.
 _PARTITIONS_PER_REQUEST_MAX = 10_000
 
 
+@dataclass(eq=False)
 class CreateTopics:
-    def __init__(
-        self,
-        replicas: ReplicaManager,
-        controller: ControllerElection,
-        config: BrokerConfig,
-        node_id: NodeId,
-    ) -> None:
-        self._replicas = replicas
-        self._controller = controller
-        self._config = config
-        self._node_id = node_id
+    _replicas: ReplicaManager
+    _controller: ControllerElection
+    _config: BrokerConfig
+    _node_id: NodeId
 
     async def __call__(self, request: Request) -> Reply:
         asked = request.message
@@ -43,6 +50,7 @@ class CreateTopics:
             partitions += self._partitions(topic)
         is_too_large = len(asked.topics) > 1 and partitions > _PARTITIONS_PER_REQUEST_MAX
         answers = SlicedItems(request, ("topics",))
+        creates_all = request.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
         deadline_s = deadline_of(request)
         for topic in asked.topics:
             refusal: BrokerError | None = None
@@ -56,9 +64,17 @@ class CreateTopics:
                     f"topics of one request have at most {_PARTITIONS_PER_REQUEST_MAX} partitions "
                     "together"
                 )
-            answer = await self._create(topic, refusal, asked.validate_only, deadline_s)
+            if not creates_all:
+                refusal = refusal or refusal_of(
+                    request, Operation.CREATE, ResourceType.TOPIC, topic.name
+                )
+            answer = await self._create(topic, refusal, request, deadline_s)
+            may_see = request.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name)
+            if not may_see and not answer["error_code"]:
+                hidden = {"num_partitions": -1, "replication_factor": -1, "configs": ()}
+                answer |= {**hidden, "topic_config_error_code": TopicAuthorizationFailed.code.value}
             await answers.put(answer, 1 + len(answer["configs"]))
-        return reply(request, {"throttle_time": 0, "topics": answers.take()})
+        return reply(request, {"topics": answers.take()})
 
     def _partitions(self, asked: Any) -> int:
         return len(asked.assignments) or _or_default(
@@ -66,16 +82,18 @@ class CreateTopics:
         )
 
     async def _create(
-        self, asked: Any, refusal: BrokerError | None, validate_only: bool, deadline_s: float
+        self, asked: Any, refusal: BrokerError | None, request: Request, deadline_s: float
     ) -> dict[str, Any]:
+        is_strict = request.version >= _QUOTA_ERROR_FROM
         try:
             if refusal is not None:
                 raise refusal
             new = self._new_topic(asked)
-            async with in_time(deadline_s):
-                topic = await self._controller.active.topics.create(
-                    new, validate_only=validate_only
-                )
+            with mutating(request.quota, partial(self._partitions, asked), is_strict=is_strict):
+                async with in_time(deadline_s):
+                    topic = await self._controller.active.topics.create(
+                        new, validate_only=request.message.validate_only
+                    )
         except BrokerError as error:
             return {"name": asked.name, "topic_id": None, "configs": (), **error_fields(error)}
         return {

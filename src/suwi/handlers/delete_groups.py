@@ -1,5 +1,7 @@
 """DeleteGroups v0-v2: groups without members, with all their offsets."""
 
+from kio.schema.errors import ErrorCode
+
 from suwi.coordinator.event import Call
 from suwi.coordinator.runtime import coordinator_error
 from suwi.group.group_coordinator_shard import GroupCall, GroupCoordinatorShard, GroupRuntime
@@ -8,30 +10,28 @@ from suwi.handlers.errors import reply
 from suwi.handlers.slices import SLICE_PARTITIONS, SlicedItems
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
+from suwi.security.acls import Operation, ResourceType
 
 
-class DeleteGroups:
-    def __init__(self, groups: GroupRuntime) -> None:
-        self._groups = groups
-
-    async def __call__(self, request: Request) -> Reply:
-        # A slice at once, so that the deletions of one shard are one append.
-        deleted: dict[str, GroupCall] = {}
-        in_slice = 0
-        for name in request.message.groups_names:
-            if name not in deleted:
-                call = Call(GroupCoordinatorShard.delete_group, name, name)
-                deleted[name] = self._groups.submit(call)
-            in_slice += 1 + sum(1 for _ in hashing(name))
-            if in_slice >= SLICE_PARTITIONS:
-                in_slice = 0
-                await request.next_slice()
-        results = SlicedItems(request, ("results",))
-        for number, (name, call) in enumerate(deleted.items(), 1):
-            await call.done()
-            code = call.response if call.error is None else coordinator_error(call.error)
-            results.add({"group_id": name, "error_code": code})
-            if number % SLICE_PARTITIONS == 0:
-                results.encode()
-                await request.next_slice()
-        return reply(request, {"throttle_time": 0, "results": results.take()})
+async def delete_groups(groups: GroupRuntime, request: Request) -> Reply:
+    # A slice at once, so that the deletions of one shard are one append.
+    deleted: dict[str, GroupCall | None] = {}
+    in_slice = 0
+    for name in request.message.groups_names:
+        if request.refuses(Operation.DELETE, ResourceType.GROUP, name):
+            deleted[name] = None
+        elif name not in deleted:
+            call = Call(GroupCoordinatorShard.delete_group, name, name)
+            deleted[name] = groups.submit(call)
+        in_slice += 1 + sum(1 for _ in hashing(name))
+        if in_slice >= SLICE_PARTITIONS:
+            in_slice = 0
+            await request.next_slice()
+    results = SlicedItems(request, ("results",))
+    for name, begun in deleted.items():
+        code = ErrorCode.group_authorization_failed
+        if begun is not None:
+            await begun.done()
+            code = begun.response if begun.error is None else coordinator_error(begun.error)
+        await results.put({"group_id": name, "error_code": code})
+    return reply(request, {"results": results.take()})

@@ -6,10 +6,11 @@ replicas crash before that, the records are readable again.
 """
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
+from suwi.handlers.authorization import check_topic
 from suwi.handlers.slices import SlicedResponse, sliced
 from suwi.model.errors import (
     BrokerError,
@@ -26,69 +27,63 @@ from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.replica.partition import Partition
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.security.acls import Operation
 
 _TO_THE_HIGH_WATERMARK = -1
 
 
-class _Deleted(NamedTuple):
-    """A partition whose leader has advanced its log start offset."""
-
-    number: int
-    partition: Partition
-    offset: Offset
+_Begun: TypeAlias = tuple[Partition, Offset] | ErrorCode
+"""A partition whose leader has advanced its log start offset; or why it has not."""
 
 
-class DeleteRecords:
-    def __init__(self, replicas: ReplicaManager) -> None:
-        self._replicas = replicas
-
-    async def __call__(self, request: Request) -> Reply:
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + request.message.timeout.total_seconds()
-        # First all leaders, without waiting for followers; then the followers.
-        begun = [
-            self._begin(topic.name, asked)
-            async for topic, asked in sliced(
-                request,
-                ((topic, asked) for topic in request.message.topics for asked in topic.partitions),
-            )
-        ]
-        response, deleted = SlicedResponse(request), iter(begun)
-        for topic in request.message.topics:
-            if response.begin_topic(name=topic.name):
-                await request.next_slice()
-            for _ in topic.partitions:
-                if response.add(await _finish(next(deleted), until_s)):
-                    await request.next_slice()
-        return response.reply()
-
-    def _begin(self, topic: str, asked: Any) -> _Deleted | dict[str, Any]:
-        try:
-            if topic in INTERNAL_TOPICS:
-                raise InvalidTopic(f"records of the internal topic {topic} cannot be deleted")
-            partition = self._replicas.leader_of(topic, asked.partition_index)
-            if "delete" not in partition.config.cleanup_policy:
-                raise PolicyViolation("cleanup.policy must contain delete")
-            high_watermark = partition.high_watermark
-            offset = (
-                high_watermark if asked.offset == _TO_THE_HIGH_WATERMARK else Offset(asked.offset)
-            )
-            if not 0 <= offset <= high_watermark:
-                raise OffsetOutOfRange(f"{offset} is not within 0 to {high_watermark}")
-            partition.delete_before(offset)
-        except Exception as problem:
-            return _answer(asked.partition_index, error=error_of(problem)[0])
-        return _Deleted(asked.partition_index, partition, offset)
+async def delete_records(replicas: ReplicaManager, request: Request) -> Reply:
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + request.message.timeout.total_seconds()
+    # First all leaders, without waiting for followers; then the followers.
+    begun = [
+        _begin(replicas, request, topic.name, asked)
+        async for topic, asked in sliced(
+            request,
+            ((topic, asked) for topic in request.message.topics for asked in topic.partitions),
+        )
+    ]
+    response, deleted = SlicedResponse(request), iter(begun)
+    for topic in request.message.topics:
+        await response.put_topic(name=topic.name)
+        for asked in topic.partitions:
+            await response.put(await _finish(asked.partition_index, next(deleted), until_s))
+    return response.reply()
 
 
-async def _finish(begun: _Deleted | dict[str, Any], until_s: float) -> dict[str, Any]:
-    if not isinstance(begun, _Deleted):
-        return begun
+def _begin(replicas: ReplicaManager, request: Request, topic: str, asked: Any) -> _Begun:
     try:
-        await _wait_for_replicas(begun.partition, begun.offset, until_s)
-        return _answer(begun.number, low_watermark=begun.partition.low_watermark)
-    except BrokerError as error:
-        return _answer(begun.number, error=error.code)
+        check_topic(request, Operation.DELETE, topic)
+        if topic in INTERNAL_TOPICS:
+            raise InvalidTopic(f"records of the internal topic {topic} cannot be deleted")
+        partition = replicas.leader_of(topic, asked.partition_index)
+        if "delete" not in partition.config.cleanup_policy:
+            raise PolicyViolation("cleanup.policy must contain delete")
+        high_watermark = partition.high_watermark
+        offset = high_watermark if asked.offset == _TO_THE_HIGH_WATERMARK else Offset(asked.offset)
+        if not 0 <= offset <= high_watermark:
+            raise OffsetOutOfRange(f"{offset} is not within 0 to {high_watermark}")
+        partition.delete_before(offset)
+    except Exception as problem:
+        return error_of(problem)[0]
+    return partition, offset
+
+
+async def _finish(index: int, begun: _Begun, until_s: float) -> dict[str, Any]:
+    code, low_watermark = ErrorCode.none, NO_OFFSET
+    if isinstance(begun, ErrorCode):
+        code = begun
+    else:
+        try:
+            await _wait_for_replicas(*begun, until_s)
+            low_watermark = begun[0].low_watermark
+        except BrokerError as error:
+            code = error.code
+    return {"partition_index": index, "low_watermark": low_watermark, "error_code": code}
 
 
 async def _wait_for_replicas(partition: Partition, offset: Offset, until_s: float) -> None:
@@ -109,9 +104,3 @@ async def _wait_for_replicas(partition: Partition, offset: Offset, until_s: floa
         raise RequestTimedOut("not every replica advanced its log start in time") from None
     finally:
         partition.unwatch(notify)
-
-
-def _answer(
-    index: int, *, low_watermark: Offset = NO_OFFSET, error: ErrorCode = ErrorCode.none
-) -> dict[str, Any]:
-    return {"partition_index": index, "low_watermark": low_watermark, "error_code": error}

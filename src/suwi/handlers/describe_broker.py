@@ -5,43 +5,43 @@ The response is JSON: `{"node": 1, "stopping": false, "directories": ["eJw..."],
 the broker is not registered; only brokers receive it. Clients receive instead: `version`, `now_ms`
 (the broker's clock), `store` (where the metadata is), `store_state` (of the session with it),
 `elections` (the last ones that it decided as the controller: time, cause and number of partitions
-of each), `problems` (what is wrong with it now, at most `LISTED_MAX`) and `problems_count`.
+of each), `problems` (what is wrong with it now, at most `LISTED_MAX`), `problems_count`, `access`
+(its settings of access rules) and `acls_sequence` (of the metadata, when the rules changed). Who
+may not describe the cluster learns only which broker it is: a broker that starts asks so.
 """
 
-import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
 from suwi import __version__
 from suwi.controller.registration import BrokerIncarnation
 from suwi.controller.replication_control import RecentElection
 from suwi.env import Clock
 from suwi.env.problems import LISTED_MAX, Problems
-from suwi.net.answers import Answer, Reply
+from suwi.handlers.json_body import json_reply
+from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
+from suwi.security.acls import CLUSTER_NAME, Operation, ResourceType
 
 
+@dataclass(eq=False)
 class DescribeBroker:
-    def __init__(
-        self,
-        incarnation: Callable[[], BrokerIncarnation],
-        clock: Clock,
-        store: str,
-        store_state: Callable[[], str],
-        problems: Problems,
-        elections: Collection[RecentElection] = (),
-    ) -> None:
-        self._incarnation = incarnation
-        self._clock = clock
-        self._store = store
-        self._store_state = store_state
-        self._problems = problems
-        self._elections = elections
+    _incarnation: Callable[[], BrokerIncarnation]
+    _clock: Clock
+    _store: str
+    _store_state: Callable[[], str]
+    _problems: Problems
+    _elections: Collection[RecentElection] = ()
+    _access: Mapping[str, str] = field(default_factory=dict)
+    _acls_sequence: Callable[[], int] = lambda: 0
 
     def __call__(self, request: Request) -> Answer:
         fields = self._incarnation()._asdict()
+        is_visible = request.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         if not request.client.is_peer:
-            problems = list(self._problems)
             del fields["epoch"]
+        if not request.client.is_peer and is_visible:
+            problems = list(self._problems)
             fields |= {
                 "version": __version__,
                 "now_ms": self._clock.now_ms(),
@@ -50,5 +50,7 @@ class DescribeBroker:
                 "elections": [election._asdict() for election in self._elections],
                 "problems": [problem.as_fields() for problem in problems[:LISTED_MAX]],
                 "problems_count": len(problems),
+                "access": dict(self._access),
+                "acls_sequence": self._acls_sequence(),
             }
-        return Reply([json.dumps(fields).encode()])
+        return json_reply(fields)

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from suwi.controller.config_view import ConfigView, Setting
 from suwi.controller.configuration_control import Resource
+from suwi.handlers.authorization import check
 from suwi.handlers.errors import error_fields
 from suwi.handlers.image_replies import SLICE_UNITS, ImageReplies, Pieces, Steps
 from suwi.handlers.metadata import find_topic
@@ -16,6 +17,7 @@ from suwi.model.ids import NodeId
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.security.acls import CLUSTER_NAME, Operation, ResourceType
 from suwi.wire.codec import encode_items, encode_response
 
 _KEYS_AT_ONCE: Final = 2_000
@@ -60,6 +62,7 @@ class DescribeConfigs:
                 # Each repetition costs a few bytes in the request and kilobytes in the response.
                 if times_named[resource.resource_type, resource.resource_name] > 1:
                     raise InvalidRequest(f"{resource.resource_name!r} is named more than once")
+                check_resource(request, Operation.DESCRIBE_CONFIGS, resource)
                 settings = self._settings(resource, view, image)
             except BrokerError as problem:
                 error = error_fields(problem)
@@ -85,7 +88,7 @@ class DescribeConfigs:
             }
             pieces.add(encode_items(request.api_key, request.version, ("results",), [result]))
             yield _RESOURCE_UNITS + len(settings)
-        fields = {"throttle_time": 0, "results": pieces.all()}
+        fields = {"results": pieces.all()}
         return encode_response(request.api_key, request.version, fields)
 
     def _settings(self, resource: Any, view: ConfigView, image: ClusterImage) -> list[Setting]:
@@ -103,6 +106,17 @@ class DescribeConfigs:
                 raise InvalidRequest("the name of a group is missing")
             return view.of_group(image.group_configs.get(name, {}))
         raise InvalidRequest(f"resource type {resource.resource_type} has no configuration here")
+
+
+def check_resource(request: Request, operation: Operation, resource: Any) -> None:
+    """Raises the error of a client that may not see or change the settings of a resource."""
+    name = resource.resource_name
+    if resource.resource_type == Resource.TOPIC:
+        check(request, operation, ResourceType.TOPIC, name)
+    elif resource.resource_type == Resource.GROUP:
+        check(request, operation, ResourceType.GROUP, name)
+    else:
+        check(request, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def setting_fields(setting: Setting) -> dict[str, Any]:

@@ -7,11 +7,7 @@ since when this broker coordinates the group: it is no rebalance. The response i
 a rebalance may have thousands of members.
 """
 
-import asyncio
-import json
-from typing import Any, Final
-
-from kio.schema.errors import ErrorCode
+from typing import Any
 
 from suwi.coordinator.runtime import coordinator_error
 from suwi.coordinator.shard import Shard
@@ -19,36 +15,33 @@ from suwi.coordinator.shard_replica import Activation
 from suwi.group.consumer_group import ConsumerGroup
 from suwi.group.group_coordinator_shard import GroupCoordinatorShard, GroupRuntime
 from suwi.group.history import History, Rebalance
-from suwi.handlers.json_body import read_json
-from suwi.net.answers import Answer, CloseConnection, Exclusive, Reply
+from suwi.handlers.json_body import json_reply, long_json_reply, read_json
+from suwi.net.answers import Answer, CloseConnection, Exclusive
 from suwi.net.dispatch import Request
 
-_SLICE_S: Final = 0.002
 
-
-class DescribeGroupHistory:
-    def __init__(self, groups: GroupRuntime, history: History) -> None:
-        self._groups = groups
-        self._history = history
-
-    def __call__(self, request: Request) -> Answer:
-        group_id = read_json(request).get("group")
-        if not isinstance(group_id, str):
-            raise CloseConnection("DescribeGroupHistory: group must be a string")
-        try:
-            shard = self._groups.shard_of(group_id)
-        except Exception as error:
-            return _reply(coordinator_error(error), False, [], [])
-        rebalances = self._history.of(group_id)
-        # If none was dropped, and the first rebalance is not that of a new group, the group was
-        # elsewhere before.
-        is_complete = len(rebalances) < self._history.per_group_max
-        moves = _moves(shard, group_id, rebalances, is_complete)
-        under_way = shard.machine.rebalance_under_way(group_id)
-        if under_way is not None:
-            rebalances.append(under_way)
-        exists = shard.machine.group(group_id) is not None
-        return Exclusive(_describe(exists, rebalances, moves))
+def describe_group_history(groups: GroupRuntime, history: History, request: Request) -> Answer:
+    group_id = read_json(request).get("group")
+    if not isinstance(group_id, str):
+        raise CloseConnection("DescribeGroupHistory: group must be a string")
+    try:
+        shard = groups.shard_of(group_id)
+    except Exception as error:
+        refused = {"error": int(coordinator_error(error)), "exists": False}
+        return json_reply({**refused, "moves": [], "rebalances": []})
+    rebalances = history.of(group_id)
+    # If none was dropped, and the first rebalance is not that of a new group, the group was
+    # elsewhere before.
+    is_complete = len(rebalances) < history.per_group_max
+    moves = _moves(shard, group_id, rebalances, is_complete)
+    under_way = shard.machine.rebalance_under_way(group_id)
+    if under_way is not None:
+        rebalances.append(under_way)
+    exists = shard.machine.group(group_id) is not None
+    described, moved = map(_fields, rebalances), [move._asdict() for move in moves]
+    return Exclusive(
+        long_json_reply({"rebalances": described}, error=0, exists=exists, moves=moved)
+    )
 
 
 def _moves(
@@ -69,25 +62,6 @@ def _moves(
         elif group is not None and group.persisted is not None:
             since_ms = group.state_since_ms
     return [move for move in shard.activations if since_ms is not None and move.at_ms > since_ms]
-
-
-async def _describe(exists: bool, rebalances: list[Rebalance], moves: list[Activation]) -> Reply:
-    loop = asyncio.get_running_loop()
-    texts: list[str] = []
-    slice_ends_s = loop.time() + _SLICE_S
-    for rebalance in rebalances:
-        if loop.time() > slice_ends_s:
-            await asyncio.sleep(0)
-            slice_ends_s = loop.time() + _SLICE_S
-        texts.append(json.dumps(_fields(rebalance)))
-    return _reply(ErrorCode.none, exists, texts, moves)
-
-
-def _reply(error: ErrorCode, exists: bool, texts: list[str], moves: list[Activation]) -> Reply:
-    head = json.dumps(
-        {"error": int(error), "exists": exists, "moves": [move._asdict() for move in moves]}
-    )
-    return Reply([f'{head[:-1]}, "rebalances": ['.encode(), ", ".join(texts).encode(), b"]}"])
 
 
 def _fields(rebalance: Rebalance) -> dict[str, Any]:

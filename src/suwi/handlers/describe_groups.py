@@ -12,16 +12,16 @@ from suwi.coordinator.runtime import coordinator_error
 from suwi.env.slices import Slices
 from suwi.group.classic_group import ClassicGroup, ClassicMember, ClassicState
 from suwi.group.group_coordinator_shard import GroupRuntime
-from suwi.handlers.authorized_operations import on_group
+from suwi.handlers.authorization import NOT_REQUESTED, authorized_operations
 from suwi.handlers.coordinator_requests import hashing
-from suwi.handlers.slices import Sliced, SlicedResponse, each_once, in_slices
+from suwi.handlers.slices import Sliced, SlicedResponse, each_once, sliced_handler
 from suwi.model.errors import shortened
-from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
+from suwi.security.acls import Operation, ResourceType
 
 _OPERATIONS_FROM: Final = 3
 _NOT_FOUND_FROM: Final = 6
-_NO_OPERATIONS: Final = {"authorized_operations": on_group(asked=False)}
+_NO_OPERATIONS: Final = {"authorized_operations": NOT_REQUESTED}
 
 
 class _Described(NamedTuple):
@@ -30,46 +30,49 @@ class _Described(NamedTuple):
     protocol: str = ""
 
 
-class DescribeGroups:
-    def __init__(self, groups: GroupRuntime) -> None:
-        self._groups = groups
-
-    def __call__(self, request: Request) -> Answer:
-        return in_slices(request, self._describe_all(request))
-
-    def _describe_all(self, request: Request) -> Sliced:
-        asked, version = request.message, request.version
-        operations = on_group(version >= _OPERATIONS_FROM and asked.include_authorized_operations)
-        response = SlicedResponse(request, arrays=("groups", "members"))
-        for group_id in each_once(asked.groups):
-            for _ in (None, *hashing(group_id or "")):
-                if response.count():
-                    yield
-            if group_id is None:
-                continue
-            group, members, protocol = yield from self._describe(group_id, version)
-            if response.begin_topic(**{"authorized_operations": operations, **group}):
+@sliced_handler
+def describe_groups(groups: GroupRuntime, request: Request) -> Sliced:
+    asked, version = request.message, request.version
+    asks = version >= _OPERATIONS_FROM and asked.include_authorized_operations
+    response = SlicedResponse(request, arrays=("groups", "members"))
+    for group_id in each_once(asked.groups):
+        for _ in (None, *hashing(group_id or "")):
+            if response.count():
                 yield
-            for member in members:
-                if response.add(_member(member, protocol)):
-                    yield
-        return response.reply()
+        if group_id is None:
+            continue
+        if request.refuses(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+            group, members, protocol = _refused(group_id, ErrorCode.group_authorization_failed)
+        else:
+            group, members, protocol = yield from _describe(groups, group_id, version)
+        operations = authorized_operations(request, ResourceType.GROUP, group_id, asked=asks)
+        if response.begin_topic(**{"authorized_operations": operations, **group}):
+            yield
+        for member in members:
+            if response.add(_member(member, protocol)):
+                yield
+    return response.reply()
 
-    def _describe(self, group_id: str, version: int) -> Slices[_Described]:
-        try:
-            shard = yield from self._groups.shard_to_read(group_id)
-        except Exception as error:
-            refused = {"error_code": coordinator_error(error), "group_state": ""}
-            return _Described({**_nothing(group_id), **_NO_OPERATIONS, **refused})
-        group = shard.machine.group(group_id)
-        if isinstance(group, ClassicGroup):
-            return _described(group)
-        fields = _nothing(group_id)
-        if version >= _NOT_FOUND_FROM:
-            fields["error_code"] = ErrorCode.group_id_not_found
-            fields["error_message"] = shortened(f"Group {group_id} not found.")
-            fields |= _NO_OPERATIONS
-        return _Described(fields)
+
+def _describe(groups: GroupRuntime, group_id: str, version: int) -> Slices[_Described]:
+    try:
+        shard = yield from groups.shard_to_read(group_id)
+    except Exception as error:
+        return _refused(group_id, coordinator_error(error))
+    group = shard.machine.group(group_id)
+    if isinstance(group, ClassicGroup):
+        return _described(group)
+    fields = _nothing(group_id)
+    if version >= _NOT_FOUND_FROM:
+        fields["error_code"] = ErrorCode.group_id_not_found
+        fields["error_message"] = shortened(f"Group {group_id} not found.")
+        fields |= _NO_OPERATIONS
+    return _Described(fields)
+
+
+def _refused(group_id: str, error: ErrorCode) -> _Described:
+    refused = {"error_code": error, "group_state": ""}
+    return _Described({**_nothing(group_id), **_NO_OPERATIONS, **refused})
 
 
 def _nothing(group_id: str) -> dict[str, Any]:

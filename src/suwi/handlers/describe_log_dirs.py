@@ -18,49 +18,42 @@ from suwi.model.ids import TopicPartition
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
-from suwi.wire.encoder import EncodedItems
 
 _REPLICAS_AT_ONCE = 100  # then other requests get a turn
 
 Sizes = dict[TopicPartition, int]
 
 
-class DescribeLogDirs:
-    def __init__(self, replicas: ReplicaManager) -> None:
-        self._replicas = replicas
-
-    async def __call__(self, request: Request) -> Reply:
-        asked = request.message.topics
-        wanted: dict[str, set[int]] | None = None
-        if asked is not None:
-            wanted = {}
-            async for topic in sliced(request, asked):
-                wanted.setdefault(topic.topic, set()).update(topic.partitions)
-        found: dict[str, Sizes] = {}
-        closed: dict[str, list[TopicPartition]] = {}
-        for number, partition in enumerate(self._replicas):
-            if number % _REPLICAS_AT_ONCE == 0:
-                await request.next_slice()
-            tp = partition.partition
-            if wanted is not None and tp.partition not in wanted.get(tp.topic, ()):
-                continue
-            try:
-                path = self._replicas.directories.directory_of(tp, is_new=False).path
-                if partition.is_open:
-                    found.setdefault(path, {})[tp] = partition.log_as_it_is.size_bytes
-                else:
-                    closed.setdefault(path, []).append(tp)
-            except KafkaStorageError:
-                pass  # its log directory is offline; `_offline` reports that
-        results = [
-            await _describe(
-                request, directory, found.get(directory.path, {}), closed.get(directory.path, [])
-            )
-            for directory in self._replicas.directories
-        ]
-        return reply(
-            request, {"throttle_time": 0, "error_code": ErrorCode.none, "results": results}
+async def describe_log_dirs(replicas: ReplicaManager, request: Request) -> Reply:
+    asked = request.message.topics
+    wanted: dict[str, set[int]] | None = None
+    if asked is not None:
+        wanted = {}
+        async for topic in sliced(request, asked):
+            wanted.setdefault(topic.topic, set()).update(topic.partitions)
+    found: dict[str, Sizes] = {}
+    closed: dict[str, list[TopicPartition]] = {}
+    for number, partition in enumerate(replicas):
+        if number % _REPLICAS_AT_ONCE == 0:
+            await request.next_slice()
+        tp = partition.partition
+        if wanted is not None and tp.partition not in wanted.get(tp.topic, ()):
+            continue
+        try:
+            path = replicas.directories.directory_of(tp, is_new=False).path
+            if partition.is_open:
+                found.setdefault(path, {})[tp] = partition.log_as_it_is.size_bytes
+            else:
+                closed.setdefault(path, []).append(tp)
+        except KafkaStorageError:
+            pass  # its log directory is offline; `_offline` reports that
+    results = [
+        await _describe(
+            request, directory, found.get(directory.path, {}), closed.get(directory.path, [])
         )
+        for directory in replicas.directories
+    ]
+    return reply(request, {"error_code": ErrorCode.none, "results": results})
 
 
 async def _describe(
@@ -76,10 +69,12 @@ async def _describe(
         total_bytes, free_bytes = await in_thread(None, directory.space)
     except OSError:
         return _offline(directory)
+    replicas = SlicedResponse(request, ("results",))
+    await replicas.put_by_topic("name", sorted(sizes.items()), _answer)
     return {
         "error_code": ErrorCode.none,
         "log_dir": directory.path,
-        "topics": await _by_topic(request, sizes),
+        "topics": replicas.topics(),
         "total_bytes": total_bytes,
         "usable_bytes": free_bytes,
     }
@@ -99,18 +94,9 @@ def _sizes_of(directory: LogDirectory, partitions: Sequence[TopicPartition]) -> 
     return sizes
 
 
-async def _by_topic(request: Request, sizes: Sizes) -> list[dict[str, Any]] | EncodedItems:
-    response = SlicedResponse(request, ("results",))
-    topic = None
-    for tp, size_bytes in sorted(sizes.items()):
-        if tp.topic != topic:
-            topic = tp.topic
-            if response.begin_topic(name=topic):
-                await request.next_slice()
-        fields = {"partition_index": tp.partition, "partition_size": size_bytes}
-        if response.add({**fields, "offset_lag": 0, "is_future_key": False}):
-            await request.next_slice()
-    return response.topics()
+def _answer(index: int, size_bytes: int) -> dict[str, Any]:
+    fields = {"partition_index": index, "partition_size": size_bytes}
+    return {**fields, "offset_lag": 0, "is_future_key": False}
 
 
 def _offline(directory: LogDirectory) -> dict[str, Any]:

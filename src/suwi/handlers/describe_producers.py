@@ -3,57 +3,53 @@
 from collections import Counter
 from typing import Any
 
+from suwi.handlers.authorization import check_topic
 from suwi.handlers.errors import error_fields
-from suwi.handlers.slices import Sliced, SlicedItems, SlicedResponse, counting, in_slices
+from suwi.handlers.slices import Sliced, SlicedItems, SlicedResponse, counting, sliced_handler
 from suwi.log.producer_state import Producer
 from suwi.model.errors import InvalidRequest
-from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.security.acls import Operation
 
 
-class DescribeProducers:
-    def __init__(self, replicas: ReplicaManager) -> None:
-        self._replicas = replicas
-
-    def __call__(self, request: Request) -> Answer:
-        return in_slices(request, self._answer(request))
-
-    def _answer(self, request: Request) -> Sliced:
-        times: Counter[tuple[str, int]] = Counter()
-        asked = (
-            (topic.name, index)
-            for topic in request.message.topics
-            for index in topic.partition_indexes
-        )
-        yield from counting(times, asked)
-        response = SlicedResponse(request)
-        producers = SlicedItems(request, ("topics", "partitions", "active_producers"))
-        for topic in request.message.topics:
-            if response.begin_topic(name=topic.name):
-                yield
-            for index in topic.partition_indexes:
-                partition, active = self._describe(topic.name, index, times[topic.name, index])
-                for producer in active:
-                    producers.add(_described(producer))
-                    if response.count():
-                        producers.encode()
-                        yield
-                if response.add({**partition, "active_producers": producers.take()}):
+@sliced_handler
+def describe_producers(replicas: ReplicaManager, request: Request) -> Sliced:
+    times: Counter[tuple[str, int]] = Counter()
+    asked = (
+        (topic.name, index) for topic in request.message.topics for index in topic.partition_indexes
+    )
+    yield from counting(times, asked)
+    response = SlicedResponse(request)
+    producers = SlicedItems(request, ("topics", "partitions", "active_producers"))
+    for topic in request.message.topics:
+        if response.begin_topic(name=topic.name):
+            yield
+        for index in topic.partition_indexes:
+            times_named = times[topic.name, index]
+            partition, active = _describe(replicas, request, topic.name, index, times_named)
+            for producer in active:
+                producers.add(_described(producer))
+                if response.count():
+                    producers.encode()
                     yield
-        return response.reply()
+            if response.add({**partition, "active_producers": producers.take()}):
+                yield
+    return response.reply()
 
-    def _describe(
-        self, topic: str, index: int, times_named: int
-    ) -> tuple[dict[str, Any], list[Producer]]:
-        error, producers = error_fields(None), list[Producer]()
-        try:
-            if times_named > 1:  # a few bytes each in the request, kilobytes in the response
-                raise InvalidRequest(f"{topic}-{index} is named more than once")
-            producers = self._replicas.leader_of(topic, index).log.producers.all()
-        except Exception as problem:
-            error = error_fields(problem)
-        return {"partition_index": index, **error}, producers
+
+def _describe(
+    replicas: ReplicaManager, request: Request, topic: str, index: int, times_named: int
+) -> tuple[dict[str, Any], list[Producer]]:
+    error, producers = error_fields(None), list[Producer]()
+    try:
+        check_topic(request, Operation.READ, topic)
+        if times_named > 1:  # a few bytes each in the request, kilobytes in the response
+            raise InvalidRequest(f"{topic}-{index} is named more than once")
+        producers = replicas.leader_of(topic, index).log.producers.all()
+    except Exception as problem:
+        error = error_fields(problem)
+    return {"partition_index": index, **error}, producers
 
 
 def _described(producer: Producer) -> dict[str, Any]:

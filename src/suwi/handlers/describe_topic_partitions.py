@@ -6,7 +6,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from suwi.handlers import authorized_operations
+from suwi.handlers.authorization import authorized_operations, check_topic
 from suwi.handlers.errors import reply
 from suwi.handlers.metadata import find_topic, partition_fields
 from suwi.handlers.slices import Sliced, SlicedResponse, in_slices
@@ -16,62 +16,57 @@ from suwi.model.topic_names import INTERNAL_TOPICS
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.security.acls import Operation, ResourceType
 
 _SORTED_AT_ONCE = 2000
 _PARTITIONS_MAX = 2000  # max.request.partition.size.limit
 
 
-class DescribeTopicPartitions:
-    def __init__(self, replicas: ReplicaManager) -> None:
-        self._replicas = replicas
+def describe_topic_partitions(replicas: ReplicaManager, request: Request) -> Answer:
+    cursor = request.message.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        refused = {"error_code": InvalidRequest.code, "name": None, "topic_id": None}
+        return reply(request, {"topics": [{**refused, "partitions": []}], "next_cursor": None})
+    return in_slices(request, _answer(replicas, request))
 
-    def __call__(self, request: Request) -> Answer:
-        cursor = request.message.cursor
-        if cursor is not None and cursor.partition_index < 0:
-            return self._refuse(request, InvalidRequest("the cursor's partition is negative"))
-        return in_slices(request, self._answer(request))
 
-    def _answer(self, request: Request) -> Sliced:
-        asked, image, cursor = request.message, self._replicas.image, request.message.cursor
-        names = [topic.name for topic in asked.topics] or list(image.topics)
-        left = max(1, min(asked.response_partition_limit, _PARTITIONS_MAX))
-        response = SlicedResponse(request)
-        next_cursor = None
-        for name in (yield from _sorting(names)):
-            begin = 0
-            if cursor is not None and name <= cursor.topic_name:
-                if name < cursor.topic_name:
-                    if response.count():
-                        yield
-                    continue
-                begin = cursor.partition_index
-            if left == 0:
-                next_cursor = {"topic_name": name, "partition_index": begin}
-                break
-            topic, fields = _find(name, image)
-            if response.begin_topic(name=name, **fields):
-                yield
-            states = () if topic is None else topic.partitions[begin : begin + left]
-            for index, state in enumerate(states, begin):
-                described = partition_fields(index, state, image)
-                if response.add(
-                    {**described, "eligible_leader_replicas": state.elr, "last_known_elr": ()}
-                ):
+def _answer(replicas: ReplicaManager, request: Request) -> Sliced:
+    asked, image, cursor = request.message, replicas.image, request.message.cursor
+    names = [topic.name for topic in asked.topics] or list(image.topics)
+    left = max(1, min(asked.response_partition_limit, _PARTITIONS_MAX))
+    response = SlicedResponse(request)
+    next_cursor = None
+    for name in (yield from _sorting(names)):
+        begin = 0
+        if cursor is not None and name <= cursor.topic_name:
+            if name < cursor.topic_name:
+                if response.count():
                     yield
-            left -= len(states)
-            if topic is not None and begin + len(states) < len(topic.partitions):
-                next_cursor = {"topic_name": name, "partition_index": begin + len(states)}
-                break
-        return response.reply(next_cursor=next_cursor)
-
-    def _refuse(self, request: Request, error: BrokerError) -> Answer:
-        refused: dict[str, Any] = {
-            "error_code": error.code,
-            "name": None,
-            "topic_id": None,
-            "partitions": [],
-        }
-        return reply(request, {"throttle_time": 0, "topics": [refused], "next_cursor": None})
+                continue
+            begin = cursor.partition_index
+        is_visible = request.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        if not is_visible and not asked.topics:
+            if response.count():
+                yield
+            continue
+        if left == 0:
+            next_cursor = {"topic_name": name, "partition_index": begin}
+            break
+        topic, fields = _find(request, name, image)
+        if response.begin_topic(name=name, **fields):
+            yield
+        states = () if topic is None else topic.partitions[begin : begin + left]
+        for index, state in enumerate(states, begin):
+            described = partition_fields(index, state, image)
+            if response.add(
+                {**described, "eligible_leader_replicas": state.elr, "last_known_elr": ()}
+            ):
+                yield
+        left -= len(states)
+        if topic is not None and begin + len(states) < len(topic.partitions):
+            next_cursor = {"topic_name": name, "partition_index": begin + len(states)}
+            break
+    return response.reply(next_cursor=next_cursor)
 
 
 def _sorting(names: list[str]) -> Generator[None, None, Iterator[str]]:
@@ -84,9 +79,10 @@ def _sorting(names: list[str]) -> Generator[None, None, Iterator[str]]:
     return merge(*parts)
 
 
-def _find(name: str, image: ClusterImage) -> tuple[Topic | None, dict[str, Any]]:
+def _find(request: Request, name: str, image: ClusterImage) -> tuple[Topic | None, dict[str, Any]]:
     """A topic, and the fields of its answer."""
     try:
+        check_topic(request, Operation.DESCRIBE, name)
         topic = find_topic(name, image)
     except BrokerError as error:
         return None, {"error_code": error_of(error)[0], "topic_id": None}
@@ -94,5 +90,5 @@ def _find(name: str, image: ClusterImage) -> tuple[Topic | None, dict[str, Any]]
         "error_code": ErrorCode.none,
         "topic_id": topic.id,
         "is_internal": name in INTERNAL_TOPICS,
-        "topic_authorized_operations": authorized_operations.on_topic(True),
+        "topic_authorized_operations": authorized_operations(request, ResourceType.TOPIC, name),
     }

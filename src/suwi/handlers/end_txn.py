@@ -33,30 +33,19 @@ _TOLD: Final = {
 }
 
 
-class EndTxn:
-    def __init__(self, producer_ids: ProducerIds, transactions: TransactionRuntime) -> None:
-        self._producer_ids = producer_ids
-        self._transactions = transactions
-
-    async def __call__(self, request: Request) -> Reply:
-        response = await self._end(request)
-        error = _TOLD.get(response.error, response.error)
-        told = fenced_as(error, request.version, _PRODUCER_FENCED_FROM)
-        return producer_reply(request, told, response.producer)
-
-    async def _end(self, request: Request) -> ProducerResponse:
-        asked = request.message
-        if not asked.transactional_id:
-            return ProducerResponse(ErrorCode.invalid_request)
+async def end_txn(
+    producer_ids: ProducerIds, transactions: TransactionRuntime, request: Request
+) -> Reply:
+    asked, response = request.message, ProducerResponse(ErrorCode.invalid_request)
+    if asked.transactional_id:
         version = TRANSACTION_VERSION_2 if request.version >= _EPOCH_OF_ITS_OWN_FROM else 0
-        return await ask_for_producer(
-            self._transactions,
-            self._producer_ids,
+        producer = Producer(asked.producer_id, asked.producer_epoch)
+        response = await ask_for_producer(
+            transactions,
+            producer_ids,
             TransactionCoordinatorShard.end_transaction,
-            EndTxnRequest(
-                asked.transactional_id,
-                Producer(asked.producer_id, asked.producer_epoch),
-                asked.committed,
-                version,
-            ),
+            EndTxnRequest(asked.transactional_id, producer, asked.committed, version),
         )
+    error = _TOLD.get(response.error, response.error)
+    told = fenced_as(error, request.version, _PRODUCER_FENCED_FROM)
+    return producer_reply(request, told, response.producer)

@@ -1,31 +1,34 @@
 """Envelope v0, between brokers (KIP-590): a client's request that another broker forwards.
 
 The inner request is handled as if its client had sent it to this broker: with the client's
-principal, client id and host. Principal (`User:alice`) and host are UTF-8. A broker that is not the
-active controller, or not yet, answers NOT_CONTROLLER to the forwarding broker, which tries again.
+principal, client id and host. Principal (`User:alice`) and host are UTF-8; with the principal
+`BROKER` it is the forwarding broker's own request. A broker that is not the active controller, or
+not yet, answers NOT_CONTROLLER to the forwarding broker, which tries again.
 """
 
-import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
 
 from suwi.handlers.errors import reply
-from suwi.net.answers import Answer, CloseConnection, Exclusive, Later, Reply
+from suwi.net.answers import Answer, CloseConnection, Exclusive, Reply, reply_of
+from suwi.net.client_quota_manager import ClientQuotaManager, stamped
 from suwi.net.connection import ClientIdentity
 from suwi.net.dispatch import Handler, Request, decode
-from suwi.security.principal import parse_principal
+from suwi.security.principal import BROKER, parse_principal
 from suwi.wire.errors import MalformedRequest
 from suwi.wire.headers import read_request_header, response_header
 from suwi.wire.versions import APIS
 
 
+@dataclass(eq=False)
 class Envelope:
-    def __init__(self, handlers: Mapping[int, Handler], is_active: Callable[[], bool]) -> None:
-        """`handlers` are those of the forwardable requests; these do not forward again.
-        `is_active`: whether this broker is the active controller."""
-        self._handlers = handlers
-        self._is_active = is_active
+    _handlers: Mapping[int, Handler]
+    """Those of the forwardable requests; these do not forward again."""
+    _is_active: Callable[[], bool]
+    """Whether this broker is the active controller."""
+    _quotas: ClientQuotaManager
 
     def __call__(self, request: Request) -> Answer:
         return Exclusive(self._serve(self._open(request), request))
@@ -38,10 +41,12 @@ class Envelope:
             raise CloseConnection(f"API {api_key} v{version} cannot be forwarded in an envelope")
         try:
             client = ClientIdentity(
-                request.listener,
+                request.client.listener,
                 request.message.client_host_address.decode(),
                 parse_principal((request.message.request_principal or b"").decode()),
             )
+            if client.principal == BROKER:
+                client = request.client
         except ValueError as error:
             raise CloseConnection(f"invalid client in an envelope: {error}") from error
         return Request(
@@ -53,6 +58,8 @@ class Envelope:
             None,
             request.connection,
             client,
+            request.authorizer,
+            self._quotas.of(client, client_id, request.connection, (api_key, version)),
         )
 
     async def _serve(self, inner: Request, request: Request) -> Reply:
@@ -62,12 +69,10 @@ class Envelope:
             raise CloseConnection(str(error)) from error
         if not self._is_active():
             return reply(request, {"response_data": None, "error_code": ErrorCode.not_controller})
-        answer = self._handlers[inner.api_key](inner)
-        if isinstance(answer, Later | Exclusive):
-            answer = await answer.reply
-        elif inspect.iscoroutine(answer):
-            answer = await answer
+        answer = await reply_of(self._handlers[inner.api_key](inner))
         assert isinstance(answer, Reply)
+        if inner.quota is not None:  # The broker that forwarded the request mutes the client.
+            answer = stamped(answer, (inner.api_key, inner.version), inner.quota.throttle_ms)
         header = response_header(inner.api_key, inner.version, inner.correlation_id)
         # Responses of forwardable requests have no chunks in files.
         data = b"".join([header, *answer.chunks])  # type: ignore[list-item]

@@ -7,7 +7,7 @@ leader its log end offset. Only an authenticated broker may fetch as a follower.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from itertools import groupby, islice
 
 from kio.schema.errors import ErrorCode
@@ -27,9 +27,14 @@ from suwi.net.answers import Answer, Exclusive, Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.replica.replica_selector import ReplicaSelector
-from suwi.wire.fetch_request import FetchPartition, FetchRequest, decode_fetch_request
+from suwi.wire.fetch_request import (
+    SESSIONS_FROM,
+    TOPIC_IDS_FROM,
+    FetchPartition,
+    FetchRequest,
+    decode_fetch_request,
+)
 from suwi.wire.fetch_response import FetchedPartition, FetchParts, encode_fetch_response, merged
-from suwi.wire.fetch_versions import SESSIONS_FROM, TOPIC_IDS_FROM
 
 # A client that wants to wait longer fetches again. A disconnected client whose next requests are
 # queued behind this one is noticed by then.
@@ -53,7 +58,7 @@ class Fetch:
         `replica_selector` chooses the replica a consumer reads from; without it that is the leader.
         """
         self._sessions = sessions
-        self._source = FetchSource(replicas, bytes_max, synced, replica_selector)
+        self._source = FetchSource(replicas, bytes_max, synced, replica_selector, sessions.remove)
 
     def __call__(self, request: Request) -> Answer:
         version = request.version
@@ -63,11 +68,15 @@ class Fetch:
             return Exclusive(reply, give_way=patience.end)
         asked = decode_fetch_request(version, request.body)
         if asked.replica_id >= 0 and not request.client.is_peer:
+            request.refused_as_broker()
             return run_to_end(_refusing_unauthenticated_follower(version, asked))
         loop = asyncio.get_running_loop()
         try:
             session, is_full = self._sessions.open(
-                asked, uses_topic_ids=version >= TOPIC_IDS_FROM, now_s=loop.time()
+                asked,
+                uses_topic_ids=version >= TOPIC_IDS_FROM,
+                now_s=loop.time(),
+                owner=_owner(request),
             )
         except BrokerError as error:
             return Reply(encode_fetch_response(version, [], error_code=error.code))
@@ -80,6 +89,9 @@ class Fetch:
         partitions = list(asked_partitions(asked) if session is None else session.asked())
         listener = request.client.listener
         job = Job(self._source, version, listener, asked, session, is_full, partitions)
+        job.quota = request.quota
+        if request.authorizer is not None and not request.client.is_peer:
+            job.request = request
         read_pass = job.read()
         if read_pass.needs_recheck:
             return Exclusive(job.recheck_and_reply(read_pass))
@@ -93,12 +105,17 @@ class Fetch:
     ) -> Reply:
         version, slices = request.version, request.connection.slices
         if asked.replica_id >= 0 and not request.client.is_peer:
+            request.refused_as_broker()
             return await slices.run(_refusing_unauthenticated_follower(version, asked))
         now_s = asyncio.get_running_loop().time()
         try:
-            session, is_full = await slices.run(
-                self._sessions.opening(asked, uses_topic_ids=version >= TOPIC_IDS_FROM, now_s=now_s)
+            opening = self._sessions.opening(
+                asked,
+                uses_topic_ids=version >= TOPIC_IDS_FROM,
+                now_s=now_s,
+                owner=_owner(request),
             )
+            session, is_full = await slices.run(opening)
         except BrokerError as error:
             return Reply(encode_fetch_response(version, [], error_code=error.code))
         return await self._answer_large(request, asked, session, is_full, patience)
@@ -118,6 +135,9 @@ class Fetch:
         try:
             partitions = await _list_partitions(request, asked, session)
             job = Job(self._source, request.version, listener, asked, session, is_full, partitions)
+            job.quota = request.quota
+            if request.authorizer is not None and not request.client.is_peer:
+                job.request = request
             max_wait_s = min(asked.max_wait_ms, _WAIT_MS_MAX) / 1000
             return await LargeFetch(job, max_wait_s, patience).answer()
         finally:
@@ -129,10 +149,15 @@ class Fetch:
             free_in_slices(asked.topics)
 
 
+def _owner(request: Request) -> Hashable:
+    """To whom its fetch session belongs."""
+    client = request.client
+    return client.principal, client.is_peer
+
+
 async def _list_partitions(
     request: Request, asked: FetchRequest, session: FetchSession | None
 ) -> list[tuple[PartitionKey, FetchPartition]]:
-    """The partitions of a large fetch."""
     if session is None:
         return [each async for each in sliced(request, asked_partitions(asked), _LISTED_AT_ONCE)]
     try:

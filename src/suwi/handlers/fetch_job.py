@@ -17,11 +17,11 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from suwi.handlers.authorization import check_topic
 from suwi.handlers.fetch_session_cache import FetchSession, PartitionKey, TopicKey
 from suwi.handlers.leader_hints import hinted_endpoints, leader_hint
 from suwi.log.batch_scan import scan_headers
 from suwi.log.log_segments import LogSlice
-from suwi.metadata.image import ClusterImage
 from suwi.metadata.store import Unavailable
 from suwi.model.errors import (
     BrokerError,
@@ -34,12 +34,15 @@ from suwi.model.errors import (
 )
 from suwi.model.ids import LeaderEpoch, NodeId, Offset
 from suwi.net.answers import Outcome, Promise, Reply
+from suwi.net.client_quota_manager import RequestQuota
+from suwi.net.dispatch import Request
 from suwi.records.compression import Compression
 from suwi.replica.leader_state import Follower
 from suwi.replica.partition import Partition
 from suwi.replica.replica_log import LogNotReady, ReplicaLog, wait_until_ready
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.replica.replica_selector import ReplicaSelector
+from suwi.security.acls import Operation
 from suwi.wire.fetch_request import FetchPartition, FetchRequest
 from suwi.wire.fetch_response import (
     AbortedTransaction,
@@ -90,6 +93,8 @@ class FetchSource:
     """Waits, with a timeout in seconds, until the image shows all earlier writes."""
     replica_selector: ReplicaSelector | None = None
     """Chooses the replica a consumer reads from; without it that is the leader."""
+    end_session: Callable[[int], None] = lambda _: None
+    """Forgets a fetch session."""
 
     def partition_of(self, key: PartitionKey, *, leader_only: bool) -> Partition:
         topic, index = key
@@ -110,10 +115,6 @@ class FetchSource:
         registration = self.replicas.image.registered_brokers.get(node)
         if registration is not None and epoch < registration.epoch:
             raise StaleBrokerEpoch(f"broker {node} has registered again since epoch {epoch}")
-
-    @property
-    def image(self) -> ClusterImage:
-        return self.replicas.image
 
     def name_of(self, topic_id: UUID) -> str | None:
         topic = self.replicas.image.topics_by_id.get(topic_id)
@@ -160,6 +161,8 @@ class ReadPass:
     needs_recheck: bool = False
     """An offset is beyond the log end of a leader that may be deposed, or a log is not open yet."""
     not_ready: list[ReplicaLog] | None = None
+    enough_bytes: int = 0
+    """With so many the response is sent: fetch.min.bytes, or what the response may have at most."""
 
 
 @dataclass(slots=True)
@@ -180,6 +183,10 @@ class Job:
     """Partitions that a follower fetches whose logs are not ready. They are read, and the progress
     is recorded, when they are; until then responses omit them, as if they had no records. With an
     error the follower would poll all its partitions while thousands of logs are opened."""
+    request: Request | None = None
+    """Whose client must have the right to read; None if there is no authorizer."""
+    quota: RequestQuota | None = None
+    """Of the client; None if it has none."""
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -191,7 +198,12 @@ class Job:
         return read_pass
 
     def begin_pass(self) -> ReadPass:
-        return ReadPass(min(self.asked.max_bytes, self.source.bytes_max))
+        bytes_max = min(self.asked.max_bytes, self.source.bytes_max)
+        if self.quota is not None:
+            bytes_max = int(min(bytes_max, self.quota.fetch_bytes_max))
+        read_pass = ReadPass(bytes_max)
+        read_pass.enough_bytes = min(self.asked.min_bytes, bytes_max)
+        return read_pass
 
     def read_partition(
         self, read_pass: ReadPass, key: PartitionKey, asked: FetchPartition
@@ -230,9 +242,14 @@ class Job:
             read_pass.needs_recheck = True
         elif isinstance(error, LogNotReady) and not is_follower:
             read_pass.needs_recheck = True
-            read_pass.not_ready = [*(read_pass.not_ready or ()), error.replica_log]
+            read_pass.not_ready = read_pass.not_ready or []
+            read_pass.not_ready.append(error.replica_log)
 
     def partition(self, key: PartitionKey) -> Partition:
+        if self.request is not None:
+            # Each time, also when a delayed fetch reads again.
+            topic = key[0] if isinstance(key[0], str) else self.source.replicas.topic_name(key[0])
+            check_topic(self.request, Operation.READ, topic)
         leader_only = self.asked.replica_id >= 0 or self.version < _FOLLOWER_FETCHING_FROM
         return self.source.partition_of(key, leader_only=leader_only)
 
@@ -339,7 +356,7 @@ class Job:
     def is_enough(self, read_pass: ReadPass) -> bool:
         return (
             read_pass.is_complete
-            or read_pass.size_bytes >= self.asked.min_bytes
+            or read_pass.size_bytes >= read_pass.enough_bytes
             or not self.partitions
             or self.asked.max_wait_ms <= 0
         )
@@ -369,6 +386,9 @@ class Job:
     # -- responding ----------------------------------------------------------------------------
 
     def reply(self, read_pass: ReadPass) -> Reply:
+        throttled = self.throttled(read_pass)
+        if throttled is not None:
+            return throttled
         releases: list[Callable[[], None]] = []
         try:
             body = self._encode(read_pass, releases)
@@ -376,6 +396,17 @@ class Job:
             release_all(releases)
             raise
         return Reply(body, partial(release_all, releases) if releases else None)
+
+    def throttled(self, read_pass: ReadPass) -> Reply | None:
+        """The reply to a client that has used more than its quota: without partitions, and without
+        progress of its session. A client that asked for a new session asks again."""
+        if self.quota is None or not self.quota.throttles_fetch(read_pass.size_bytes):
+            return None
+        session_id = 0 if self.session is None else self.session.id
+        if self.is_full and session_id:
+            self.source.end_session(session_id)
+            session_id = 0
+        return Reply(encode_fetch_response(self.version, [], session_id=session_id))
 
     def _encode(self, read_pass: ReadPass, releases: list[Callable[[], None]]) -> list[Chunk]:
         """The response in chunks. The caller must call all `releases`, which unpin file chunks."""
@@ -406,16 +437,21 @@ class Job:
         )
         return encode_fetch_response(
             self.version,
-            [_fetched_topic(topic, partitions) for topic, partitions in topics.items()],
+            [
+                FetchedTopic(None, topic, partitions)
+                if isinstance(topic, UUID)
+                else FetchedTopic(topic, None, partitions)
+                for topic, partitions in topics.items()
+            ],
             session_id=self.session.id if self.session is not None else 0,
-            node_endpoints=hinted_endpoints(self.source.image, self.listener, hints),
+            node_endpoints=hinted_endpoints(self.source.replicas.image, self.listener, hints),
         )
 
     def refuse(self, key: PartitionKey, error: Exception) -> LogReadResult:
         code: ErrorCode = error_of(error)[0]
         topic, index = key
         name = topic if isinstance(topic, str) else self.source.name_of(topic)
-        hint = leader_hint(self.source.image, name, index, code)
+        hint = leader_hint(self.source.replicas.image, name, index, code)
         return LogReadResult(key, FetchedPartition(index, code, current_leader=hint), None)
 
 
@@ -648,6 +684,10 @@ class LargeFetch:
 
     async def _reply(self) -> Reply:
         job = self._job
+        throttled = job.throttled(self._pass)
+        if throttled is not None:
+            self._release()
+            return throttled
         parts = FetchParts(job.version)
         slice_: dict[TopicKey, list[FetchedPartition]] = {}
         hints: set[CurrentLeader | None] = set()
@@ -664,7 +704,7 @@ class LargeFetch:
                 await self._yield_to_loop()
             self._cost += 1
             chunks += topic
-        chunks.append(parts.end(hinted_endpoints(job.source.image, job.listener, hints)))
+        chunks.append(parts.end(hinted_endpoints(job.source.replicas.image, job.listener, hints)))
         if len(chunks) > SLICE_COST:
             await self._yield_to_loop()
         releases = [release for _, release in self._pins.values()]
@@ -712,12 +752,6 @@ def _answer(
 def release_all(releases: list[Callable[[], None]]) -> None:
     for release in releases:
         release()
-
-
-def _fetched_topic(topic: TopicKey, partitions: list[FetchedPartition]) -> FetchedTopic:
-    if isinstance(topic, UUID):
-        return FetchedTopic(None, topic, partitions)
-    return FetchedTopic(topic, None, partitions)
 
 
 def _divergence(partition: Partition, asked: FetchPartition) -> EpochEnd | None:

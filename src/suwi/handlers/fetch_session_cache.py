@@ -3,11 +3,12 @@
 `FetchSessionCache.open` finds or creates the session of a request, `opening` that of a large one in
 slices; `FetchSession.changed` tells which partitions a response must include. No I/O; the only
 input beside the requests is the random ids.
-Invariant: the partitions of all sessions together are at most `partitions_max`.
+Invariants: the partitions of all sessions together are at most `partitions_max`; nobody uses or
+removes the session of somebody else by guessing its id.
 """
 
 from collections import OrderedDict
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from uuid import UUID
@@ -54,6 +55,8 @@ class FetchSession:
     id: int
     uses_topic_ids: bool
     is_follower: bool = False
+    owner: Hashable = None
+    """Who opened it."""
     epoch: int = _INITIAL_EPOCH
     used_at_s: float = 0.0
     partitions: OrderedDict[PartitionKey, _CachedPartition] = field(default_factory=OrderedDict)
@@ -123,22 +126,32 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def open(
-        self, request: FetchRequest, *, uses_topic_ids: bool, now_s: float
+        self,
+        request: FetchRequest,
+        *,
+        uses_topic_ids: bool,
+        now_s: float,
+        owner: Hashable = None,
     ) -> tuple[FetchSession | None, bool]:
         """The request's session, if it has one, and whether the response is a full one.
 
         Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError.
         """
-        session, is_full = self._begin(request, uses_topic_ids, now_s)
+        session, is_full = self._begin(request, uses_topic_ids, now_s, owner)
         if session is not None:
             self._update(session, asked_partitions(request), _forgotten(request))
         return session, is_full
 
     def opening(
-        self, request: FetchRequest, *, uses_topic_ids: bool, now_s: float
+        self,
+        request: FetchRequest,
+        *,
+        uses_topic_ids: bool,
+        now_s: float,
+        owner: Hashable = None,
     ) -> Generator[None, None, tuple[FetchSession | None, bool]]:
         """The same in slices: a generator that yields after each."""
-        session, is_full = self._begin(request, uses_topic_ids, now_s)
+        session, is_full = self._begin(request, uses_topic_ids, now_s, owner)
         if session is None:
             return session, is_full
         asked, forgotten = asked_partitions(request), _forgotten(request)
@@ -159,15 +172,18 @@ class FetchSessionCache:
         return session, is_full
 
     def _begin(
-        self, request: FetchRequest, uses_topic_ids: bool, now_s: float
+        self, request: FetchRequest, uses_topic_ids: bool, now_s: float, owner: Hashable
     ) -> tuple[FetchSession | None, bool]:
         session_id, epoch = request.session_id, request.session_epoch
+        session = self._sessions.get(session_id)
+        if session is not None and session.owner != owner:
+            session = None
         if epoch in (_FINAL_EPOCH, _INITIAL_EPOCH):
-            self._remove(session_id)
+            if session is not None:
+                self.remove(session_id)
             if epoch == _FINAL_EPOCH:
                 return None, True
-            return self._create(request, uses_topic_ids, now_s), True
-        session = self._sessions.get(session_id)
+            return self._create(request, uses_topic_ids, now_s, owner), True
         if session is None:
             raise FetchSessionIdNotFound(f"there is no fetch session {session_id}")
         if session.epoch != epoch:
@@ -192,11 +208,11 @@ class FetchSessionCache:
             return  # It has been removed between two slices.
         self._partitions += len(session.partitions) - before
         if self._partitions > self._partitions_max:
-            self._remove(session.id)
+            self.remove(session.id)
             raise FetchSessionIdNotFound("the limit of partitions in fetch sessions is reached")
 
     def _create(
-        self, request: FetchRequest, uses_topic_ids: bool, now_s: float
+        self, request: FetchRequest, uses_topic_ids: bool, now_s: float, owner: Hashable
     ) -> FetchSession | None:
         partitions = sum(len(topic.partitions) for topic in request.topics)
         is_follower = request.replica_id >= 0
@@ -205,7 +221,7 @@ class FetchSessionCache:
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = 1 + self._random.below(2**31 - 1)
-        session = FetchSession(session_id, uses_topic_ids, is_follower)
+        session = FetchSession(session_id, uses_topic_ids, is_follower, owner)
         self._sessions[session_id] = session
         self._use(session, now_s)
         return session
@@ -236,10 +252,10 @@ class FetchSessionCache:
                 if oldest is None:
                     return False
                 evicted = oldest
-            self._remove(evicted.id)
+            self.remove(evicted.id)
         return True
 
-    def _remove(self, session_id: int) -> None:
+    def remove(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partitions -= len(session.partitions)

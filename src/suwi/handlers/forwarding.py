@@ -8,9 +8,9 @@ Invariant: a request is forwarded at most once: the receiver of an Envelope serv
 
 import asyncio
 import contextlib
-import inspect
 import logging
 from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -18,18 +18,23 @@ from kio.schema.errors import ErrorCode
 from suwi.client.connection import PeerConnection
 from suwi.client.errors import error_from
 from suwi.controller.controller_election import ControllerElection
+from suwi.handlers.audit_log import AuditLog
 from suwi.handlers.envelope import Envelope
 from suwi.metadata.image import NewTopic
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import Unavailable
 from suwi.model.errors import BrokerError, NotController, TopicAlreadyExists
 from suwi.model.ids import NodeId
-from suwi.net.answers import Answer, Exclusive, NoReply, Reply
+from suwi.model.topic_names import INTERNAL_TOPICS
+from suwi.net.answers import Answer, Exclusive, NoReply, Reply, reply_of
+from suwi.net.client_quota_manager import ClientQuotaManager, mutating
 from suwi.net.dispatch import Handler, Request
 from suwi.replica.peers import Peers
+from suwi.security.principal import BROKER
 from suwi.wire.codec import encode_request, read_response
 from suwi.wire.errors import MalformedResponse
 from suwi.wire.headers import read_response_header, request_header
+from suwi.wire.throttle_time import throttle_time_of
 from suwi.wire.versions import APIS, ApiKey
 
 log = logging.getLogger(__name__)
@@ -45,22 +50,23 @@ _CREATE_VERSION = APIS[ApiKey.CREATE_TOPICS].max_version
 _ENVELOPE_VERSION = APIS[ApiKey.ENVELOPE].max_version
 
 
+@dataclass(eq=False)
 class Forwarding:
-    def __init__(
-        self, controller_election: ControllerElection, peers: Peers, follower: MetadataFollower
-    ) -> None:
-        self._controller_election = controller_election
-        self._peers = peers
-        self._follower = follower
-        self._connection: PeerConnection | None = None
-        self._controller: NodeId | None = None
-        self._connecting = asyncio.Lock()
+    _controller_election: ControllerElection
+    _peers: Peers
+    _follower: MetadataFollower
+    _quotas: ClientQuotaManager
+    _audit: AuditLog | None = None
+    _connection: PeerConnection | None = None
+    _controller: NodeId | None = None
+    _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def wrap(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
         """The handlers, with those that need the controller wrapped, and one for Envelope."""
         forwarded = {key: each for key, each in handlers.items() if APIS[key].is_forwarded}
         wrapped = {key: self._wrap(handler) for key, handler in forwarded.items()}
-        envelope = Envelope(forwarded, lambda: self._controller_election.is_active_controller)
+        election = self._controller_election
+        envelope = Envelope(forwarded, lambda: election.is_active_controller, self._quotas)
         return {**handlers, **wrapped, ApiKey.ENVELOPE: envelope}
 
     def _wrap(self, handler: Handler) -> Handler:
@@ -73,8 +79,15 @@ class Forwarding:
 
     async def create_topic(self, new: NewTopic, request: Request) -> None:
         """Create a topic on behalf of `request`. Raises a `BrokerError`."""
+        is_own = new.name in INTERNAL_TOPICS
         if self._controller_election.is_active_controller:
-            await self._controller_election.active.topics.create(new)
+            quota = None if is_own else request.quota
+            with mutating(quota, lambda: new.partitions, is_strict=True):
+                await self._controller_election.active.topics.create(new)
+            if self._audit is not None:
+                self._audit.topic_created(
+                    request, new.name, BROKER if is_own else request.client.principal
+                )
             return
         topic = {
             "name": new.name,
@@ -85,8 +98,9 @@ class Forwarding:
         }
         fields = {"topics": [topic], "timeout": 30_000, "validate_only": False}
         body = encode_request(ApiKey.CREATE_TOPICS, _CREATE_VERSION, fields)
+        # A client that may find a coordinator needs no right to create the topic of it, nor quota.
         response = await self._send_to_controller(
-            ApiKey.CREATE_TOPICS, _CREATE_VERSION, body, request
+            ApiKey.CREATE_TOPICS, _CREATE_VERSION, body, request, is_own=is_own
         )
         if response is None:
             raise NotController("the controller cannot be reached")
@@ -106,19 +120,21 @@ class Forwarding:
             return Reply([response])
         # This broker may be the controller by now; otherwise the handler returns NOT_CONTROLLER in
         # the form of its API.
-        local = handler(request)
-        if inspect.iscoroutine(local):
-            return await local  # type: ignore[no-any-return]
-        assert isinstance(local, Reply)
-        return local
+        return await reply_of(handler(request))
 
     async def _send_to_controller(
-        self, api_key: int, version: int, body: bytes, request: Request
+        self, api_key: int, version: int, body: bytes, request: Request, *, is_own: bool = False
     ) -> memoryview | None:
         """The controller's response; None if there is none, or this broker became the controller.
 
-        `request` gives the principal and the client's address.
+        `request` gives the principal and the client's address; `is_own`: of the broker itself.
         """
+        header = request_header(api_key, version, request.correlation_id, request.client_id)
+        envelope = {
+            "request_data": header + body,
+            "request_principal": str(BROKER if is_own else request.client.principal).encode(),
+            "client_host_address": request.client.host.encode(),
+        }
         loop = asyncio.get_running_loop()
         end_s = loop.time() + _CONNECT_S_MAX
         while not self._controller_election.is_active_controller:
@@ -130,7 +146,13 @@ class Forwarding:
             else:
                 try:
                     async with asyncio.timeout(_response_s_max(request)):
-                        return await _send(connection, api_key, version, body, request)
+                        told = await connection.call(ApiKey.ENVELOPE, _ENVELOPE_VERSION, envelope)
+                    if told.error_code != ErrorCode.none or told.response_data is None:
+                        raise error_from(told.error_code)
+                    data = memoryview(told.response_data)
+                    response = data[read_response_header(api_key, version, data)[1] :]
+                    _throttle(request, throttle_time_of(api_key, version, response))
+                    return response
                 except NotController as error:
                     problem = error  # Elected, but not active yet: it has executed nothing.
                 except (OSError, MalformedResponse, BrokerError) as error:
@@ -166,27 +188,15 @@ class Forwarding:
                 await self._follower.synced()
 
 
+def _throttle(request: Request, throttle_ms: int) -> None:
+    """The controller has counted what the client did; this broker throttles the client."""
+    if throttle_ms:
+        request.connection.mute(throttle_ms)
+        if request.quota is not None:
+            request.quota.throttle_ms = throttle_ms
+
+
 def _response_s_max(request: Request) -> float:
     timeout = getattr(request.message, "timeout", None)
     asked_s = 0.0 if timeout is None else timeout.total_seconds()
     return max(_RESPONSE_S_MAX, asked_s) + _RESPONSE_MARGIN_S
-
-
-async def _send(
-    connection: PeerConnection, api_key: int, version: int, body: bytes, request: Request
-) -> memoryview:
-    """Raises OSError, MalformedResponse, BrokerError."""
-    header = request_header(api_key, version, request.correlation_id, request.client_id)
-    response = await connection.call(
-        ApiKey.ENVELOPE,
-        _ENVELOPE_VERSION,
-        {
-            "request_data": header + body,
-            "request_principal": str(request.principal).encode(),
-            "client_host_address": request.client_host.encode(),
-        },
-    )
-    if response.error_code != ErrorCode.none or response.response_data is None:
-        raise error_from(response.error_code)
-    data = memoryview(response.response_data)
-    return data[read_response_header(api_key, version, data)[1] :]

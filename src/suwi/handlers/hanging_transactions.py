@@ -8,10 +8,11 @@ epoch of the producer nor that of its coordinator.
 
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from suwi.env.slices import in_slices
 from suwi.model.errors import (
     ClusterAuthorizationFailed,
     InvalidProducerEpoch,
@@ -27,6 +28,8 @@ from suwi.transaction.marker_appender import Errors, TxnMarkers
 from suwi.transaction.transaction_search import TransactionSearch
 
 log = logging.getLogger(__name__)
+
+_MARKERS_PER_SLICE: Final = 1_000
 
 
 class _OpenTransaction(NamedTuple):
@@ -51,7 +54,7 @@ class HangingTransactions:
     ) -> list[Errors]:
         """As `TxnMarkers.append_all`."""
         try:
-            if sum(len(partitions) for _, partitions in asked) > 1 or len(asked) > 1:
+            if len(asked) > 1 or any(len(partitions) > 1 for _, partitions in asked):
                 raise InvalidRequest("a client may end one transaction in one partition at a time")
             return [{tp: await self._abort(marker, tp) for tp in tps} for marker, tps in asked]
         except Exception as error:
@@ -62,7 +65,10 @@ class HangingTransactions:
                 code = ErrorCode.not_leader_or_follower
             extra = {"producer_id": asked[0][0].producer_id, "reason": reason}
             log.info("transaction marker of a client refused", extra=extra)
-            return [dict.fromkeys(partitions, code) for _, partitions in asked]
+            return [
+                {tp: code async for tp in in_slices(partitions, _MARKERS_PER_SLICE)}
+                async for _, partitions in in_slices(asked, _MARKERS_PER_SLICE)
+            ]
 
     async def _abort(self, marker: TxnMarker, tp: TopicPartition) -> ErrorCode:
         """Raises a `BrokerError`."""

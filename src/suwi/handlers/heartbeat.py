@@ -34,4 +34,4 @@ class Heartbeat(CoordinatorHandler[GroupCoordinatorShard, ErrorCode]):
         return ErrorCode.none if is_loading else error
 
     def encode(self, request: Request, response: ErrorCode) -> Reply:
-        return reply(request, {"throttle_time": 0, "error_code": response})
+        return reply(request, {"error_code": response})

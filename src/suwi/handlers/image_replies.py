@@ -13,12 +13,13 @@ from typing import Final, TypeAlias
 from suwi.metadata.image import ClusterImage
 from suwi.net.answers import Exclusive, Reply
 from suwi.net.dispatch import Request
+from suwi.security.principal import Principal
 from suwi.wire.codec import join_items
 from suwi.wire.encoder import EncodedItems
 
 Steps: TypeAlias = Generator[int, None, bytes]
 """Builds the body of a reply; yields the cost of each piece, in units of about 5 µs."""
-Key: TypeAlias = tuple[int, str, bytes]
+Key: TypeAlias = tuple[int, str, bytes, tuple[Principal, str, bool] | None]
 
 SLICE_UNITS: Final = 400
 _CACHED_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -41,12 +42,15 @@ class ImageReplies:
     def key(self, request: Request) -> Key | None:
         """What a reply depends on besides the image; None for a request that is too long to cache.
 
-        Call it while the request's body is valid. With an authorizer the key must include the
-        principal.
+        Call it while the request's body is valid. With an authorizer it depends on the client.
         """
         if len(request.body) > _KEY_BYTES_MAX:
             return None
-        return request.version, request.client.listener, bytes(request.body)
+        client = request.client
+        who = (
+            None if request.authorizer is None else (client.principal, client.host, client.is_peer)
+        )
+        return request.version, client.listener, bytes(request.body), who
 
     def cached(self, key: Key | None, image: ClusterImage) -> Reply | None:
         """The reply that was built before from the same image."""

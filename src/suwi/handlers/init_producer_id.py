@@ -83,4 +83,4 @@ class InitProducerId:
 def producer_reply(request: Request, error: ErrorCode, producer: Producer) -> Reply:
     """Of EndTxn, too."""
     fields = {"error_code": error, "producer_id": producer.id, "producer_epoch": producer.epoch}
-    return reply(request, {"throttle_time": 0, **fields})
+    return reply(request, {**fields})

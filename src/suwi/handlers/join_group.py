@@ -5,7 +5,8 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Call
-from suwi.group.classic_group import JoinRequest, JoinResponse, Protocol
+from suwi.group.classic_group import JoinRequest, JoinResponse
+from suwi.group.consumer_group_records import Protocol
 from suwi.group.group_coordinator_shard import GroupCall, GroupCoordinatorShard
 from suwi.handlers.coordinator_requests import CoordinatorHandler
 from suwi.handlers.errors import reply
@@ -54,7 +55,6 @@ class JoinGroup(CoordinatorHandler[GroupCoordinatorShard, JoinResponse]):
         return reply(
             request,
             {
-                "throttle_time": 0,
                 "error_code": response.error,
                 "generation_id": response.generation,
                 "protocol_type": response.protocol_type,
@@ -83,7 +83,7 @@ def _join_request(request: Request) -> JoinRequest:
         session_ms,
         rebalance_ms,
         request.client_id or "",
-        f"/{request.client_host}",
+        f"/{request.client.host}",
         reason[:_REASON_CHARACTERS_MAX],
         must_know_its_id=version >= _MEMBER_ID_REQUIRED_FROM,
         can_skip_assignment=version >= _SKIP_ASSIGNMENT_FROM,

@@ -3,8 +3,6 @@
 However many members leave, it is one event: a retry finds all of them gone, or none.
 """
 
-from typing import Any
-
 from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.event import Call
@@ -39,8 +37,15 @@ class LeaveGroup(CoordinatorHandler[GroupCoordinatorShard, list[ErrorCode] | Err
         if request.version < _SEVERAL_FROM and not isinstance(response, ErrorCode):
             response = response[0]
         if isinstance(response, ErrorCode):
-            return reply(request, {"throttle_time": 0, "error_code": response, "members": ()})
-        left = map(_left, request.message.members, response)
+            return reply(request, {"error_code": response, "members": ()})
+        left = (
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "error_code": error,
+            }
+            for member, error in zip(request.message.members, response, strict=True)
+        )
         return list_in_slices(request, "members", left, {"error_code": ErrorCode.none})
 
 
@@ -60,11 +65,3 @@ def _leave_several(request: Request) -> Slices[GroupCall]:
         if number % SLICE_PARTITIONS == 0:
             yield
     return _leave(request.message.group_id, leaving)
-
-
-def _left(member: Any, error: ErrorCode) -> dict[str, Any]:
-    return {
-        "member_id": member.member_id,
-        "group_instance_id": member.group_instance_id,
-        "error_code": error,
-    }

@@ -22,15 +22,11 @@ _TYPES_FROM: Final = 1
 _NAMES_PER_PIECE: Final = 100
 
 
-def _nothing(_: ClusterImage) -> Iterable[str]:
-    return ()
-
-
 _NAMES: Final[dict[int, Callable[[ClusterImage], Iterable[str]]]] = {
     Resource.TOPIC: lambda image: image.topics,
     Resource.BROKER: lambda image: map(str, image.unfenced_brokers),
-    Resource.BROKER_LOGGER: _nothing,
-    Resource.CLIENT_METRICS: _nothing,
+    Resource.BROKER_LOGGER: lambda _: (),
+    Resource.CLIENT_METRICS: lambda _: (),
     Resource.GROUP: lambda image: image.group_configs,
 }
 
@@ -63,5 +59,5 @@ def _encode(request: Request, image: ClusterImage) -> Steps:
                 encode_items(request.api_key, request.version, ("config_resources",), resources)
             )
             yield len(portion)
-    fields = {"throttle_time": 0, "error_code": error, "config_resources": join_items(pieces)}
+    fields = {"error_code": error, "config_resources": join_items(pieces)}
     return encode_response(request.api_key, request.version, fields)

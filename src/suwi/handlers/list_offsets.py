@@ -5,11 +5,11 @@ Until it has reached the start of the leader's epoch, consumers get OFFSET_NOT_A
 """
 
 import asyncio
-from enum import Enum
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from suwi.handlers.authorization import check_topic
 from suwi.handlers.slices import SlicedResponse, times_named
 from suwi.model.errors import (
     InvalidRequest,
@@ -27,6 +27,7 @@ from suwi.replica.log_validator import takes_long
 from suwi.replica.partition import Partition
 from suwi.replica.replica_log import wait_until_ready
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.security.acls import Operation
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
 _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -4, -5, -6
@@ -47,14 +48,6 @@ _OFFSET_NOT_AVAILABLE_FROM = 5
 _READY_TIMEOUT_S = 5.0
 
 
-class _Reader(Enum):
-    """The kind of client, which determines the end offset it may see."""
-
-    UNCOMMITTED = "read_uncommitted"
-    COMMITTED = "read_committed"
-    REPLICA = "replica"
-
-
 Found = tuple[int, Offset]
 """A timestamp and its offset."""
 _NOT_FOUND: Found = (NO_TIMESTAMP, NO_OFFSET)
@@ -68,21 +61,20 @@ class ListOffsets:
     async def __call__(self, request: Request) -> Reply:
         response = SlicedResponse(request)
         for topic in request.message.topics:
-            if response.begin_topic(name=topic.name):
-                await request.next_slice()
+            await response.put_topic(name=topic.name)
             times_asked = await times_named(
                 request, (asked.partition_index for asked in topic.partitions)
             )
             for asked in topic.partitions:
                 times = times_asked[asked.partition_index]
-                if response.add(await self._answer(request, topic.name, asked, times)):
-                    await request.next_slice()
+                await response.put(await self._answer(request, topic.name, asked, times))
         return response.reply()
 
     async def _answer(
         self, request: Request, topic: str, asked: Any, times_asked: int
     ) -> dict[str, Any]:
         try:
+            check_topic(request, Operation.DESCRIBE, topic)
             if times_asked > 1:
                 raise InvalidRequest(f"{topic}-{asked.partition_index} is named more than once")
             if asked.timestamp < 0 and request.version < _SINCE_VERSION.get(
@@ -118,9 +110,13 @@ class ListOffsets:
             for _ in partition.log.reading_timestamps(until):
                 await request.next_slice()
                 partition.check_open()
-        log, reader = partition.log, _reader_of(request)
-        limit = _end_offset_for(partition, reader)
-        is_known = reader is _Reader.REPLICA or partition.watermark_is_known
+        log, is_replica = partition.log, request.message.replica_id != NO_NODE
+        limit = partition.high_watermark
+        if is_replica:
+            limit = log.end_offset
+        elif getattr(request.message, "isolation_level", 0) == _READ_COMMITTED:
+            limit = partition.last_stable_offset
+        is_known = is_replica or partition.watermark_is_known
         if timestamp == _LATEST:
             if not is_known:
                 raise _offset_not_available(partition)
@@ -159,21 +155,6 @@ class ListOffsets:
         loop = asyncio.get_running_loop()
         async with self._decompressing:
             return await loop.run_in_executor(None, _first_record, data, timestamp, start)
-
-
-def _reader_of(request: Request) -> _Reader:
-    if request.message.replica_id != NO_NODE:
-        return _Reader.REPLICA
-    committed = getattr(request.message, "isolation_level", 0) == _READ_COMMITTED
-    return _Reader.COMMITTED if committed else _Reader.UNCOMMITTED
-
-
-def _end_offset_for(partition: Partition, reader: _Reader) -> Offset:
-    if reader is _Reader.REPLICA:
-        return partition.log.end_offset
-    if reader is _Reader.COMMITTED:
-        return partition.last_stable_offset
-    return partition.high_watermark
 
 
 def _offset_not_available(partition: Partition) -> OffsetNotAvailable:

@@ -6,9 +6,7 @@ answer for, and the transactional ids whose transaction with that producer has t
 in an Ongoing or Prepare state.
 """
 
-import json
-
-from suwi.handlers.json_body import read_json
+from suwi.handlers.json_body import json_reply, read_json
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.net.answers import CloseConnection, Reply
 from suwi.net.dispatch import Request
@@ -16,16 +14,12 @@ from suwi.transaction.transaction_coordinator_shard import TransactionRuntime
 from suwi.transaction.transaction_search import live_ids
 
 
-class LiveTransactions:
-    def __init__(self, transactions: TransactionRuntime) -> None:
-        self._transactions = transactions
-
-    async def __call__(self, request: Request) -> Reply:
-        asked = read_json(request)
-        try:
-            partition = TopicPartition(str(asked["topic"]), PartitionIndex(int(asked["partition"])))
-            producer_id = int(asked["producer_id"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise CloseConnection(f"LiveTransactions: {error!r}") from error
-        found = await live_ids(self._transactions, producer_id, partition)
-        return Reply([json.dumps(found._asdict()).encode()])
+async def live_transactions(transactions: TransactionRuntime, request: Request) -> Reply:
+    asked = read_json(request)
+    try:
+        partition = TopicPartition(str(asked["topic"]), PartitionIndex(int(asked["partition"])))
+        producer_id = int(asked["producer_id"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CloseConnection(f"LiveTransactions: {error!r}") from error
+    found = await live_ids(transactions, producer_id, partition)
+    return json_reply(found._asdict())

@@ -4,21 +4,14 @@ v1: no topics means none, null means all. v4: allow_auto_topic_creation. v10: to
 """
 
 import asyncio
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from suwi.handlers import authorized_operations
+from suwi.handlers.authorization import authorized_operations, check_topic
 from suwi.handlers.image_replies import ImageReplies, Key, Pieces, Steps, run_sliced
 from suwi.handlers.slices import sliced
 from suwi.metadata.image import BrokerInfo, ClusterImage, NewTopic, PartitionState, Topic
@@ -28,6 +21,7 @@ from suwi.model.errors import (
     LeaderNotAvailable,
     NotController,
     RequestTimedOut,
+    ThrottlingQuotaExceeded,
     TopicAlreadyExists,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -35,10 +29,11 @@ from suwi.model.errors import (
 )
 from suwi.model.ids import NO_NODE, NO_TOPIC_ID
 from suwi.model.topic_names import INTERNAL_TOPICS, check_topic_name
-from suwi.net.answers import Answer, Exclusive, NoReply, Reply
+from suwi.net.answers import Answer, Exclusive, NoReply, Reply, reply_of
 from suwi.net.dispatch import Request
 from suwi.replica.peers import SuspectedBrokers
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.security.acls import CLUSTER_NAME, Operation, ResourceType
 from suwi.wire.codec import encode_items, encode_response, join_items
 from suwi.wire.encoder import EncodedItems
 
@@ -54,19 +49,13 @@ CreateTopic: TypeAlias = Callable[[NewTopic, Request], Awaitable[object]]
 """Creates a topic through the active controller, for a request. Raises a `BrokerError`."""
 
 
+@dataclass(eq=False)
 class Metadata:
-    def __init__(
-        self,
-        replicas: ReplicaManager,
-        create: CreateTopic,
-        config: BrokerConfig,
-        suspected_brokers: SuspectedBrokers,
-    ) -> None:
-        self._replicas = replicas
-        self._create = create
-        self._config = config
-        self._suspected_brokers = suspected_brokers
-        self._replies = ImageReplies()
+    _replicas: ReplicaManager
+    _create: CreateTopic
+    _config: BrokerConfig
+    _suspected_brokers: SuspectedBrokers
+    _replies: ImageReplies = field(default_factory=ImageReplies)
 
     def __call__(self, request: Request) -> Answer:
         key = self._replies.key(request)
@@ -78,8 +67,7 @@ class Metadata:
         self, request: Request, key: Key | None
     ) -> Reply | NoReply:
         await self._suspected_brokers.wait_for_election(lambda image: _topics(image, request))
-        answer = self._answer_now(request, key)
-        return answer if isinstance(answer, Reply) else await answer.reply
+        return await reply_of(self._answer_now(request, key))
 
     def _answer_now(self, request: Request, key: Key | None) -> Reply | Exclusive:
         image = self._replicas.image
@@ -101,8 +89,7 @@ class Metadata:
         if missing:
             return await self._create_and_reply(request, list(missing))
         image = self._replicas.image
-        answer = self._replies.build(key, image, self._encode(request, {}, image))
-        return answer if isinstance(answer, Reply) else await answer.reply
+        return await reply_of(self._replies.build(key, image, self._encode(request, {}, image)))
 
     def _may_create(self, request: Request) -> bool:
         return self._config.auto_create_topics_enable and (
@@ -113,17 +100,19 @@ class Metadata:
         failed: dict[str, BrokerError] = {}
         loop = asyncio.get_running_loop()
         last_s = loop.time() + _CREATION_S_MAX
-        for name in missing:
+        async for name in sliced(request, missing):
             new = NewTopic(
                 name, self._config.num_partitions, self._config.default_replication_factor
             )
             try:
+                if not request.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+                    check_topic(request, Operation.CREATE, name)
                 if loop.time() > last_s:
                     raise RequestTimedOut("there are more topics to create")
                 await self._create(new, request)
             except TopicAlreadyExists:
                 pass  # another client created it at the same time
-            except (NotController, RequestTimedOut):
+            except (NotController, RequestTimedOut, ThrottlingQuotaExceeded):
                 # The others would have to wait as long; clients ask for them again. Older
                 # librdkafka takes other errors for permanent, and fails the records of the topic.
                 later = LeaderNotAvailable("the topic is not created yet")
@@ -181,7 +170,9 @@ class Metadata:
             "topic_id": topic.id,
             "is_internal": topic.name in INTERNAL_TOPICS,
             "partitions": join_items(pieces),
-            "topic_authorized_operations": authorized_operations.on_topic(asked),
+            "topic_authorized_operations": authorized_operations(
+                request, ResourceType.TOPIC, topic.name, asked=asked
+            ),
         }
         return encode_items(request.api_key, request.version, ("topics",), [whole])
 
@@ -190,17 +181,18 @@ class Metadata:
         # Only where it exists: the encoder would look for the field in all older versions.
         if request.version <= _CLUSTER_OPERATIONS_UP_TO:
             asked = getattr(request.message, "include_cluster_authorized_operations", False)
-            operations["cluster_authorized_operations"] = authorized_operations.on_cluster(asked)
+            operations["cluster_authorized_operations"] = authorized_operations(
+                request, ResourceType.CLUSTER, CLUSTER_NAME, asked=asked
+            )
         return encode_response(
             request.api_key,
             request.version,
             {
                 **operations,
-                "throttle_time": 0,
                 # Includes brokers that have just left, until their sessions end: librdkafka removes
                 # a missing broker before it moves the broker's partitions, and stalls for a second.
                 "brokers": broker_fields(
-                    image.registered_brokers.values(), request.listener, "node_id"
+                    image.registered_brokers.values(), request.client.listener, "node_id"
                 ),
                 "cluster_id": image.cluster_id,
                 "controller_id": self._controller(image),
@@ -279,6 +271,7 @@ def _missing(request: Request, image: ClusterImage) -> Iterator[str | None]:
             and topic.name not in image.topics
             # Coordinators create the internal topics, with their own number of partitions.
             and topic.name not in INTERNAL_TOPICS
+            and request.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         )
         yield topic.name if may_be_created else None
 
@@ -287,28 +280,31 @@ def _found(
     request: Request, failed: Mapping[str, BrokerError], image: ClusterImage
 ) -> Iterator[tuple[Any, Topic | BrokerError | None]]:
     """Each requested topic, or the error that says why it cannot be returned; None for repetitions
-    of a topic."""
+    of a topic, and for what the client may not see if it asks for all."""
     if _asks_for_all(request):
         for topic in image.topics.values():
-            yield None, topic
+            is_visible = request.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+            yield None, topic if is_visible else None
         return
     for asked in _distinct(request.message.topics):
         if asked is None:
             yield None, None
             continue
         try:
-            yield asked, failed.get(asked.name) or _find(asked, image)
+            yield asked, failed.get(asked.name) or _find(request, asked, image)
         except BrokerError as error:
             yield asked, error
 
 
-def _find(asked: Any, image: ClusterImage) -> Topic:
+def _find(request: Request, asked: Any, image: ClusterImage) -> Topic:
     topic_id, name = _id_of(asked), asked.name
     if topic_id is not None:
         topic = image.topics_by_id.get(topic_id)
         if topic is None:
             raise UnknownTopicId(f"no topic has the id {topic_id}")
+        check_topic(request, Operation.DESCRIBE, topic.name)
         return topic
+    check_topic(request, Operation.DESCRIBE, name or "")
     return find_topic(name or "", image)
 
 

@@ -19,6 +19,7 @@ from suwi.metadata.image import Topic
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.security.acls import Operation, ResourceType
 from suwi.wire.offset_commit import (
     CommittedPartition,
     CommittedTopic,
@@ -43,31 +44,49 @@ class OffsetCommit(CoordinatorHandler[GroupCoordinatorShard, Any]):
         self._replicas = replicas
         self._metadata_bytes_max = metadata_bytes_max
 
-    def call_of(self, request: Request) -> GroupCall | Slices[GroupCall]:
+    def call_of(self, request: Request) -> GroupCall | Slices[GroupCall] | ErrorCode:
         version = request.version
         group_id, generation, member_id, instance_id, retention_ms, asked = (
             request.message or decode_offset_commit_request(version, request.body)
         )
+        if request.refuses(Operation.READ, ResourceType.GROUP, group_id):
+            return ErrorCode.group_authorization_failed
         who = Committer(group_id, member_id, instance_id, generation, version)
-        calling = self._commit(who, asked, retention_ms)
+        calling = self._commit(request, who, asked, retention_ms)
         return calling if _is_large(asked) else run_to_end(calling)
 
+    def error_response(self, request: Request, error: ErrorCode) -> ErrorCode:
+        return error
+
+    def encode(self, request: Request, response: ErrorCode) -> Sliced:
+        """A request that is refused as a whole."""
+        asked = request.message or decode_offset_commit_request(request.version, request.body)
+        refused = (
+            CheckedTopic(topic_id or name or "", None, partitions, [response] * len(partitions))
+            for name, topic_id, partitions in asked[-1]
+        )
+        return encoding(request, refused, ())
+
     def _commit(
-        self, who: Committer, asked: list[CommittedTopic], retention_ms: int
+        self, request: Request, who: Committer, asked: list[CommittedTopic], retention_ms: int
     ) -> Slices[GroupCall]:
-        found = map(self._find, asked)
+        found = (self._find(request, topic) for topic in asked)
         checked, to_commit = yield from checking(found, self._metadata_bytes_max)
         return commit(CommitRequest(who, to_commit, retention_ms, checked))
 
-    def _find(self, topic: CommittedTopic) -> FoundTopic:
+    def _find(self, request: Request, topic: CommittedTopic) -> FoundTopic:
         name, topic_id, partitions = topic
         image = self._replicas.image
         if topic_id is None:
             assert name is not None
             found = image.topics.get(name)
-            return name, found, ErrorCode.unknown_topic_or_partition, partitions
-        found = image.topics_by_id.get(topic_id)
-        return topic_id, found, ErrorCode.unknown_topic_id, partitions
+            error = ErrorCode.unknown_topic_or_partition
+        else:
+            found = image.topics_by_id.get(topic_id)
+            name, error = found.name if found is not None else None, ErrorCode.unknown_topic_id
+        if name is not None and request.refuses(Operation.READ, ResourceType.TOPIC, name):
+            found, error = None, ErrorCode.topic_authorization_failed
+        return topic_id or topic[0] or "", found, error, partitions
 
     def reply_to(self, request: Request, call: GroupCall) -> Reply | Sliced:
         topics: list[CheckedTopic] = call.asked.answered
@@ -85,7 +104,7 @@ class OffsetCommit(CoordinatorHandler[GroupCoordinatorShard, Any]):
             )
             for topic in topics
         ]
-        throttle_ms = request.throttle_ms if request.version >= _THROTTLE_FROM else None
+        throttle_ms = 0 if request.version >= _THROTTLE_FROM else None
         flexible = request.version >= _FLEXIBLE_FROM
         return Reply([encode_offset_commit_response(of_topics, throttle_ms, flexible=flexible)])
 

@@ -5,7 +5,7 @@ error of the coordinator is also that of each partition asked for, unlike Apache
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -24,6 +24,7 @@ from suwi.model.ids import NO_EPOCH, NO_OFFSET
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.security.acls import Operation, ResourceType
 
 _STABLE_FROM: Final = 7
 _GROUPS_FROM: Final = 8
@@ -31,6 +32,7 @@ _MEMBER_FROM: Final = 9
 _TOPIC_ID_FROM: Final = 10
 _SORTED_OF_AN_ITEM: Final = 16
 """The number of partitions that are sorted in the time of one item."""
+_SEEN: Final = Operation.DESCRIBE, ResourceType.TOPIC
 _NO_ERROR: Final = ErrorCode.none
 _FOR_EACH: Final = {ErrorCode.coordinator_not_available: ErrorCode.not_coordinator}
 """aiokafka retries a partition with NOT_COORDINATOR, and fails with COORDINATOR_NOT_AVAILABLE."""
@@ -87,7 +89,7 @@ class OffsetFetch:
             topics = response.topics()
             topics = topics if error is ErrorCode.none else []
             groups.add({"group_id": group.group_id, "topics": topics, "error_code": error})
-        return reply(request, {"throttle_time": 0, "groups": groups.take()})
+        return reply(request, {"groups": groups.take()})
 
     def _fetch(
         self,
@@ -103,6 +105,8 @@ class OffsetFetch:
         for _ in (None, *hashing(group_id)):
             if response.count():
                 yield
+        if request.refuses(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+            return ErrorCode.group_authorization_failed
         try:
             shard = yield from self._groups.shard_to_read(group_id)
         except Exception as error:
@@ -113,7 +117,10 @@ class OffsetFetch:
             error_code = check_fetch(group, member_id, member_epoch)
             if error_code is not ErrorCode.none:
                 return error_code
-        found = _Fetch(request, self._replicas.image, machine, group_id, response)
+        is_stable = request.version >= _STABLE_FROM and bool(request.message.require_stable)
+        by_id = request.version >= _TOPIC_ID_FROM
+        image = self._replicas.image
+        found = _Fetch(request, image, machine, group_id, response, by_id, is_stable)
         for _ in found.all() if topics is None else found.of_topics(topics):
             yield
             try:
@@ -125,36 +132,31 @@ class OffsetFetch:
         return ErrorCode.none
 
 
-class _Fetch:
+class _Fetch(NamedTuple):
     """The offsets of one group. The methods yield when a slice is full."""
 
-    def __init__(
-        self,
-        request: Request,
-        image: ClusterImage,
-        shard: GroupCoordinatorShard,
-        group_id: str,
-        response: SlicedResponse,
-    ) -> None:
-        self._by_id = request.version >= _TOPIC_ID_FROM
-        self._wants_stable = request.version >= _STABLE_FROM and bool(
-            request.message.require_stable
-        )
-        self._image = image
-        self._shard = shard
-        self._group_id = group_id
-        self._response = response
+    request: Request
+    image: ClusterImage
+    shard: GroupCoordinatorShard
+    group_id: str
+    response: SlicedResponse
+    by_id: bool
+    wants_stable: bool
 
     def of_topics(self, topics: Iterable[Any]) -> Iterator[None]:
-        response = self._response
+        response = self.response
         for topic in topics:
-            name = self._name_of(topic)
-            key = {"topic_id": topic.topic_id} if self._by_id else {"name": topic.name}
+            known = self.image.topics_by_id.get(topic.topic_id) if self.by_id else None
+            name = known and known.name if self.by_id else topic.name
+            is_visible = name is None or not self.request.refuses(*_SEEN, name)
+            key = {"topic_id": topic.topic_id} if self.by_id else {"name": topic.name}
             if response.begin_topic(**key):
                 yield
             for index in topic.partition_indexes:
                 if name is None:
                     found = _refused(index, ErrorCode.unknown_topic_id)
+                elif not is_visible:
+                    found = _refused(index, ErrorCode.topic_authorization_failed)
                 else:
                     found = self._partition(name, index)
                 if response.add(found):
@@ -162,7 +164,7 @@ class _Fetch:
 
     def all(self) -> Iterator[None]:
         """Those that have an offset."""
-        offsets, response = self._shard.offsets.of(self._group_id), self._response
+        offsets, response = self.shard.offsets.of(self.group_id), self.response
         by_topic: dict[str, list[int]] = {}
         known = offsets.known_partitions() if offsets is not None else ()
         for number, (name, index) in enumerate(known, 1):
@@ -170,8 +172,8 @@ class _Fetch:
             if number % _SORTED_OF_AN_ITEM == 0 and response.count():
                 yield
         for name, indexes in by_topic.items():
-            topic = self._image.topics.get(name)
-            if self._by_id and topic is None:
+            topic = self.image.topics.get(name)
+            if (self.by_id and topic is None) or not self.request.may(*_SEEN, name):
                 continue
             has_begun = False
             for index in sorted(indexes):
@@ -182,30 +184,23 @@ class _Fetch:
                     continue
                 if not has_begun:
                     has_begun = True
-                    key = {"topic_id": topic.id} if self._by_id and topic else {"name": name}
+                    key = {"topic_id": topic.id} if self.by_id and topic else {"name": name}
                     if response.begin_topic(**key):
                         yield
                 if response.add(found):
                     yield
 
     def _partition(self, name: str, index: int) -> dict[str, Any]:
-        offsets = self._shard.offsets.of(self._group_id)
+        offsets = self.shard.offsets.of(self.group_id)
         if offsets is None:
             return _found(index, None)
-        if self._wants_stable and offsets.is_unstable((name, index)):
+        if self.wants_stable and offsets.is_unstable((name, index)):
             return _refused(index, ErrorCode.unstable_offset_commit)
         value = offsets.get((name, index))
-        topic = self._image.topics.get(name)
+        topic = self.image.topics.get(name)
         if value is not None and topic is not None and not value.is_of(topic.id):
             value = None  # G23: it was committed for an earlier topic of this name.
         return _found(index, value)
-
-    def _name_of(self, topic: Any) -> str | None:
-        if not self._by_id:
-            name: str = topic.name
-            return name
-        found = self._image.topics_by_id.get(topic.topic_id)
-        return found.name if found is not None else None
 
 
 def _found(index: int, value: OffsetCommitValue | None) -> dict[str, Any]:

@@ -21,7 +21,8 @@ class PeerHandshake:
 
     def challenge(self, request: Request) -> Answer:
         connection = request.connection
-        if request.listener != self._listener:
+        if request.client.listener != self._listener:
+            request.refused_as_broker()
             raise CloseConnection("brokers do not authenticate on this listener")
         if connection.peer_challenge is not None or request.client.is_peer:
             raise CloseConnection("a second PeerChallenge on one connection")
@@ -40,5 +41,5 @@ class PeerHandshake:
             reason = f"wrong proof of broker {challenge.connecting}"
             connection.authentication_failed(_MECHANISM, reason)
             raise CloseConnection(reason)
-        connection.authenticated(request.principal, is_peer=True)
+        connection.authenticated(request.client.principal, is_peer=True)
         return NO_REPLY

@@ -16,6 +16,7 @@ disconnects meanwhile: with acks=0 it may send and close.
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
@@ -26,6 +27,8 @@ from kio.schema.errors import ErrorCode
 from suwi.client.errors import error_from
 from suwi.env import Clock
 from suwi.env.slices import run_to_end
+from suwi.env.tasks import loop_s
+from suwi.handlers.authorization import on_transactional_id, refusal
 from suwi.handlers.leader_hints import hinted_endpoints, leader_hint
 from suwi.handlers.refused_batches import RefusedBatches
 from suwi.handlers.slices import Sliced
@@ -38,7 +41,9 @@ from suwi.model.errors import (
     InvalidTopic,
     InvalidTxnState,
     KafkaStorageError,
+    NetworkException,
     RejectedRecords,
+    TransactionalIdAuthorizationFailed,
     error_of,
 )
 from suwi.model.ids import Offset, TopicPartition
@@ -71,6 +76,7 @@ from suwi.replica.partition import Partition
 from suwi.replica.partition_transactions import NOT_VERIFIED, VerificationGuard
 from suwi.replica.replica_log import wait_until_ready
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.security.acls import Operation, ResourceType
 from suwi.transaction.transaction_verifier import TransactionVerifier
 from suwi.wire.errors import MalformedRequest
 from suwi.wire.leaders import CurrentLeader
@@ -86,6 +92,7 @@ from suwi.wire.produce import (
     decoding_produce_request,
     encode_produce_response,
     encode_produced_one,
+    throttle_at,
 )
 
 _ACKS_NONE = 0
@@ -95,59 +102,45 @@ _LEADER_HINTS_FROM = 10
 # Threads compete with the event loop for the CPU, and each may hold a large decompressed batch.
 _CONVERSIONS_MAX = 2
 _NO_TIME = -1
+_THROTTLE_AT = throttle_at(_COMPACT_FROM)
 _READY_TIMEOUT_S_MAX = 10.0
 PIECE_BYTES = 4 * 1024 * 1024
 """A few milliseconds for the checksums and for writing them."""
 _NO_TRANSACTION: Final = VerificationGuard(-1, -1, -1, is_implicit=False)
 """In place of a guard: the request has no transactional id."""
+_NO_TRANSACTIONAL_ID: Final = "a transactional batch without a transactional id"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Batch:
     """One partition's batch of a request, on its way to the log and to its answer."""
 
-    __slots__ = (
-        "base_offset",
-        "converted",
-        "end_offset",
-        "header",
-        "index",
-        "partition",
-        "problem",
-        "records",
-        "refusal",
-        "start_offset",
-        "time_ms",
-        "topic",
-        "verified",
-    )
-
-    header: BatchHeader
-    base_offset: Offset
-    end_offset: Offset
-    time_ms: int
+    topic: str | UUID
+    """As the request names it."""
+    index: int
+    records: memoryview | None
+    """A slice of the request, valid up to the append."""
+    partition: Partition | None = None
+    """As it was looked up last; None if there is a problem."""
+    denied: BrokerError | None = None
+    """Why its client may not write it."""
+    problem: BrokerError | None = None
+    """Why it cannot be appended, if that is known before the append."""
+    converted: memoryview | BrokerError | None = None
+    """What a thread has made of the records."""
+    verified: VerificationGuard | BrokerError | None = _NO_TRANSACTION
+    """Its guard, why it is refused, or None if its transaction is open already."""
+    refusal: PartitionProduced | None = None
+    """The answer if it is not appended or not committed."""
+    header: BatchHeader = field(init=False)
+    base_offset: Offset = field(init=False)
+    end_offset: Offset = field(init=False)
+    time_ms: int = field(init=False)
     """The log append time, -1 if the topic uses that of the producer."""
-    start_offset: Offset
+    start_offset: Offset = field(init=False)
     """The log start offset. These five are set when the batch is appended."""
 
-    def __init__(self, topic: str | UUID, index: int, records: memoryview | None) -> None:
-        self.topic = topic
-        """As the request names it."""
-        self.index = index
-        self.records = records
-        """A slice of the request, valid up to the append."""
-        self.partition: Partition | None = None
-        """As it was looked up last; None if there is a problem."""
-        self.problem: BrokerError | None = None
-        """Why it cannot be appended, if that is known before the append."""
-        self.converted: memoryview | BrokerError | None = None
-        """What a thread has made of the records."""
-        self.verified: VerificationGuard | BrokerError | None = _NO_TRANSACTION
-        """Its guard, why it is refused, or None if its transaction is open already."""
-        self.refusal: PartitionProduced | None = None
-        """The answer if it is not appended or not committed."""
-
     def produced(self) -> PartitionProduced:
-        """The answer."""
         if self.refusal is not None:
             return self.refusal
         return PartitionProduced(self.index, 0, self.base_offset, self.time_ms, self.start_offset)
@@ -196,9 +189,11 @@ class Produce:
                 return self._answer_in_pieces(request, has_many_items=True)
             transactional_id, acks, timeout_ms, asked_topics = asked
             topics, batches = _batches_of(asked_topics)
+        if request.authorizer is not None:
+            self._authorize(request, batches, transactional_id)
         if len(body) > PIECE_BYTES or self._must_wait(batches, version, transactional_id):
             return self._answer_in_pieces(request)
-        waiting = self._append(batches, acks, version)
+        waiting = self._append(batches, acks, timeout_ms, request)
         if acks == _ACKS_NONE:
             refusal = _refusal_with_acks_0(batches)
             if refusal is not None:
@@ -210,6 +205,29 @@ class Produce:
         return Later(self._delay(answer, waiting, acks, timeout_ms))
 
     # -- before the append ---------------------------------------------------------------------
+
+    def _authorize(
+        self, request: Request, batches: list[Batch], transactional_id: str | None
+    ) -> None:
+        """Note which batches the client may not write."""
+        refused: BrokerError | None = None
+        if any(map(_is_transactional, batches)):
+            if transactional_id is not None:
+                refused = on_transactional_id(request, Operation.WRITE, transactional_id)
+            else:
+                refused = TransactionalIdAuthorizationFailed(_NO_TRANSACTIONAL_ID)
+        for batch in batches:
+            batch.denied = refused
+            name = batch.topic
+            if isinstance(name, UUID):
+                known = self._replicas.image.topics_by_id.get(name)
+                if known is None:
+                    continue  # UNKNOWN_TOPIC_ID
+                name = known.name
+            if refused is None:
+                batch.denied = refusal(
+                    request, Operation.WRITE, ResourceType.TOPIC, name, batch.topic
+                )
 
     def _must_wait(self, batches: list[Batch], version: int, transactional_id: str | None) -> bool:
         """Look up the partitions. Returns whether a batch must wait before its append."""
@@ -261,6 +279,8 @@ class Produce:
         return partition
 
     def _partition(self, batch: Batch) -> Partition:
+        if batch.denied is not None:
+            raise batch.denied
         name = batch.topic
         if isinstance(name, UUID):
             name = self._replicas.topic_name(name)
@@ -290,9 +310,11 @@ class Produce:
 
     # -- the append ----------------------------------------------------------------------------
 
-    def _append(self, batches: list[Batch], acks: int, version: int) -> list[Batch]:
+    def _append(
+        self, batches: list[Batch], acks: int, timeout_ms: int, request: Request
+    ) -> list[Batch]:
         """Append or refuse every batch. Returns those whose answer must wait."""
-        now_ms = self._clock.now_ms()
+        now_ms, version = self._clock.now_ms(), request.version
         waiting: list[Batch] = []
         for batch in batches:
             try:
@@ -306,9 +328,17 @@ class Produce:
                 end_offset = self._append_one(batch, partition, acks, version, now_ms)
                 if not partition.is_committed(end_offset) and partition.must_wait(acks):
                     waiting.append(batch)
+                if partition.watched_by is not None:
+                    wait_ms = timeout_ms if waiting and waiting[-1] is batch else None
+                    partition.watched_by.sent(
+                        request.client_id, acks, batch.base_offset, end_offset, wait_ms
+                    )
             except Exception as error:
-                place = batch.topic, batch.index
-                self._refused.note_error(place, batch.records, error, _now_s())
+                if batch.partition is not None and batch.partition.watched_by is not None:
+                    batch.partition.watched_by.refused(request.client_id, acks, error)
+                if batch.denied is None:  # Nobody holds back what others may write.
+                    place = batch.topic, batch.index
+                    self._refused.note_error(place, batch.records, error, loop_s())
                 batch.refusal = _refused(batch.index, error)
             # The bytes are not valid later; an error's traceback would hold them in a cycle.
             batch.records = batch.converted = batch.problem = None
@@ -332,15 +362,15 @@ class Produce:
         if self._refused.by_producer:
             place = batch.topic, batch.index
             if self._refused.may_hold_back(place, header):
-                check = partial(self._refused.check, place, header, _now_s())
+                check = partial(self._refused.check, place, header, loop_s())
         if not is_transactional:
             base_offset, last_offset, _ = partition.append(records, header, now_ms, check)
         elif isinstance(batch.verified, BrokerError):
             raise batch.verified
+        elif batch.verified is _NO_TRANSACTION:
+            raise TransactionalIdAuthorizationFailed(_NO_TRANSACTIONAL_ID)
         else:
             try:
-                if batch.verified is _NO_TRANSACTION:
-                    raise InvalidTxnState("a transactional batch without a transactional id")
                 base_offset, last_offset, _ = partition.transactions.append(
                     records, header, now_ms, batch.verified, check
                 )
@@ -366,7 +396,7 @@ class Produce:
         return delayed.promise_of(waiting, timeout_ms / 1000, committed=acks == _ACKS_ALL)
 
     def _refuse_uncommitted(self, batch: Batch, error: BrokerError) -> None:
-        self._refused.note((batch.topic, batch.index), batch.header, _now_s())
+        self._refused.note((batch.topic, batch.index), batch.header, loop_s())
         batch.refusal = _refused(batch.index, error)
 
     def _reply(self, version: int, listener: str, topics: _Topics, batches: list[Batch]) -> Reply:
@@ -375,9 +405,10 @@ class Produce:
             body = encode_produced_one(
                 one.topic, one.index, one.base_offset, one.time_ms, one.start_offset
             )
-            return Reply([body])
+            return Reply([body], throttle_at=_THROTTLE_AT)
         if version < _LEADER_HINTS_FROM or not any(batch.refusal for batch in batches):
-            return Reply([encode_produce_response(version, _answers(topics, batches))])
+            body = encode_produce_response(version, _answers(topics, batches))
+            return Reply([body], throttle_at=throttle_at(version))
         return run_to_end(self._replying(version, listener, [(topics, batches)]))
 
     def _replying(
@@ -394,7 +425,8 @@ class Produce:
                 answers = [_with_hints(image, topic, hints) for topic in answers]
             parts.add(answers)
             yield
-        return Reply([parts.encode(hinted_endpoints(image, listener, hints))])
+        endpoints = hinted_endpoints(image, listener, hints)
+        return Reply([parts.encode(endpoints)], throttle_at=throttle_at(version, endpoints))
 
     # -- in pieces -----------------------------------------------------------------------------
 
@@ -404,7 +436,7 @@ class Produce:
         items = items_of(len(kept.view)) if has_many_items else 0
         appended = loop.create_future()
         appending = loop.create_task(  # owner: this handler
-            self._append_pieces(kept, request.version, slices, appended, items)
+            self._append_pieces(kept, request, appended, items)
         )
         self._appending.add(appending)
         appending.add_done_callback(self._appending.discard)
@@ -415,12 +447,12 @@ class Produce:
     async def _append_pieces(
         self,
         kept: KeptBytes,
-        version: int,
-        slices: SliceTurns,
+        request: Request,
         appended: asyncio.Future[None],
         items: int,
     ) -> _Pieces:
         """`items`: how many the request may have, if they are many. No pieces: acks=0."""
+        version, slices = request.version, request.connection.slices
         pieces: list[_Piece] = []
         refusal: CloseConnection | None = None
         share = await slices.large_requests.acquire(items)
@@ -433,8 +465,10 @@ class Produce:
                 if number:
                     await slices.next()
                 sizes, batches = _batches_of(topics)
+                if request.authorizer is not None:
+                    self._authorize(request, batches, transactional_id)
                 await self._wait(batches, version, timeout_ms, verification)
-                waiting = self._append(batches, acks, version)
+                waiting = self._append(batches, acks, timeout_ms, request)
                 if acks == _ACKS_NONE:
                     refusal = refusal or _refusal_with_acks_0(batches)
                     continue
@@ -490,7 +524,6 @@ def _batches_of(asked: list[ProduceTopic]) -> tuple[_Topics, list[Batch]]:
 
 
 def _named(name: str | None, topic_id: UUID | None) -> str | UUID:
-    """A topic as the request names it."""
     if name is not None:
         return name
     assert topic_id is not None
@@ -542,7 +575,7 @@ class DelayedProduce:
         self._answer = answer
         self._refuse = refuse
         self._pending: set[Batch] = set()
-        self._promise = Promise(self._pending.clear)
+        self._promise = Promise(self._disconnected)
 
     def promise_of(self, batches: list[Batch], timeout_s: float, *, committed: bool) -> Promise:
         self._pending.update(batches)
@@ -557,10 +590,16 @@ class DelayedProduce:
         if batch not in self._pending:
             return  # the client has disconnected
         self._pending.remove(batch)
+        _tell_watch(batch, error)
         if error is not None:
             self._refuse(batch, error)
         if not self._pending:
             self._complete()
+
+    def _disconnected(self) -> None:
+        for batch in self._pending:
+            _tell_watch(batch, NetworkException("the client has disconnected"))
+        self._pending.clear()
 
     def _complete(self) -> None:
         outcome: Outcome
@@ -569,6 +608,12 @@ class DelayedProduce:
         except Exception as error:
             outcome = error
         self._promise.keep(outcome)
+
+
+def _tell_watch(batch: Batch, error: BrokerError | None) -> None:
+    partition = batch.partition
+    if partition is not None and partition.watched_by is not None:
+        partition.watched_by.answered(batch.base_offset, batch.end_offset, error)
 
 
 class ProduceVerification:
@@ -644,6 +689,13 @@ class ProduceVerification:
         for batch, tp in self._unverified:
             if errors[tp] is not ErrorCode.none:
                 batch.verified = produce_refusal(errors[tp], self._version)
+
+
+def _is_transactional(batch: Batch) -> bool:
+    try:
+        return read_header(batch.records or b"").is_transactional
+    except BrokerError:
+        return False  # The append gets the same error and refuses the batch.
 
 
 def _is_ready(batch: Batch, partition: Partition) -> bool:
@@ -725,7 +777,3 @@ def _with_hints(
         hints.add(hint)
         partitions.append(produced._replace(current_leader=hint))
     return topic._replace(partitions=partitions)
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

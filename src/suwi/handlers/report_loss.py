@@ -6,13 +6,12 @@ Request: `{"broker": 1, "partition": "orders-0", "ranges": [{"epoch": 3, "first"
 others may have been. Response: `{"error": 0}`, a Kafka error code.
 """
 
-import json
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from suwi.controller.controller_election import ControllerElection
-from suwi.handlers.json_body import read_json
+from suwi.handlers.json_body import json_reply, read_json
 from suwi.model.errors import BrokerError, error_of
 from suwi.net.answers import Answer, CloseConnection, Exclusive, Reply
 from suwi.net.dispatch import Request
@@ -20,22 +19,19 @@ from suwi.net.dispatch import Request
 _FIELDS = ("partition", "broker", "ranges", "committed_below")
 
 
-class ReportLoss:
-    def __init__(self, controller: ControllerElection) -> None:
-        self._controller = controller
+def report_loss(controller: ControllerElection, request: Request) -> Answer:
+    try:
+        value = read_json(request)
+        report = {key: value[key] for key in _FIELDS}
+    except KeyError as error:
+        raise CloseConnection(f"ReportLoss: {error}") from error
+    return Exclusive(_record(controller, report))
 
-    def __call__(self, request: Request) -> Answer:
-        try:
-            value = read_json(request)
-            report = {key: value[key] for key in _FIELDS}
-        except KeyError as error:
-            raise CloseConnection(f"ReportLoss: {error}") from error
-        return Exclusive(self._record(report))
 
-    async def _record(self, report: dict[str, Any]) -> Reply:
-        code = ErrorCode.none
-        try:
-            await self._controller.active.partitions.report_loss(report)
-        except BrokerError as error:
-            code, _ = error_of(error)
-        return Reply([json.dumps({"error": int(code)}).encode()])
+async def _record(controller: ControllerElection, report: dict[str, Any]) -> Reply:
+    code = ErrorCode.none
+    try:
+        await controller.active.partitions.report_loss(report)
+    except BrokerError as error:
+        code, _ = error_of(error)
+    return json_reply({"error": int(code)})

@@ -1,19 +1,20 @@
 """Work over many partitions, one slice per iteration of the event loop.
 
 Requests take turns: in each iteration one of them has a slice (`Request.next_slice`). A handler
-whose work never awaits is a generator that yields after each slice (`in_slices`). It adds the
+whose work never awaits is a generator that yields after each slice (`sliced_handler`). It adds the
 result of each partition to a `SlicedResponse`, which also encodes slice by slice.
 Slices are counted in partitions, not in time, so that simulation runs are deterministic.
 Invariant: nothing else runs between two yields; state is checked again after each.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from functools import wraps
 from itertools import islice
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 from uuid import UUID
 
-from suwi.env.slices import Slices
+from suwi.env.slices import Slices, free_in_slices
 from suwi.handlers.errors import reply
 from suwi.net.answers import Exclusive, Reply
 from suwi.net.dispatch import Request
@@ -27,7 +28,7 @@ _COUNTED_AT_ONCE = 2_000
 
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
-_Topic = TypeVar("_Topic", str, UUID)
+_P = ParamSpec("_P")
 
 Sliced: TypeAlias = Slices[Reply]
 
@@ -50,6 +51,16 @@ def in_slices(request: Request, work: Sliced) -> Reply | Exclusive:
     if isinstance(begun, Reply):
         return begun
     return Exclusive(request.connection.slices.run(begun), waits_for_slices_only=True)
+
+
+def sliced_handler(work: Callable[_P, Sliced]) -> Callable[_P, Reply | Exclusive]:
+    """The handler of a generator, whose last argument is the request."""
+
+    @wraps(work)
+    def handle(*args: _P.args, **named: _P.kwargs) -> Reply | Exclusive:
+        return in_slices(cast(Request, args[-1]), work(*args, **named))
+
+    return handle
 
 
 async def sliced(
@@ -88,16 +99,6 @@ def each_once(keys: Iterable[_Key]) -> Iterator[_Key | None]:
         seen.add(key)
 
 
-async def by_topic(
-    request: Request, results: Iterable[tuple[tuple[_Topic, int], _Item]]
-) -> dict[_Topic, list[tuple[int, _Item]]]:
-    """What became of partitions, topic by topic, in the order of their first appearance."""
-    topics: dict[_Topic, list[tuple[int, _Item]]] = {}
-    async for (topic, index), result in sliced(request, results):
-        topics.setdefault(topic, []).append((index, result))
-    return topics
-
-
 def list_in_slices(
     request: Request, array: str, items: Iterable[dict[str, Any] | None], fields: Mapping[str, Any]
 ) -> Sliced:
@@ -112,11 +113,15 @@ def list_in_slices(
         if number % SLICE_PARTITIONS == 0:
             listed.encode()
             yield
-    return reply(request, {"throttle_time": 0, **fields, array: listed.take()})
+    return reply(request, {**fields, array: listed.take()})
 
 
 class SlicedResponse:
-    """Builds a response of the form `{"topics": [{..., "partitions": [...]}]}` item by item."""
+    """Builds a response of the form `{"topics": [{..., "partitions": [...]}]}` item by item.
+
+    A handler that awaits adds topics and partitions with `await put_topic` and `await put`, or all
+    at once with `put_by_topic`.
+    """
 
     def __init__(
         self,
@@ -148,13 +153,40 @@ class SlicedResponse:
         self._partitions.add(partition)
         return self.count(cost)
 
+    async def put_topic(self, **fields: Any) -> None:
+        """As `begin_topic`; waits for the next slice if this one is full."""
+        if self.begin_topic(**fields):
+            await self._request.next_slice()
+
+    async def put(self, partition: dict[str, Any]) -> None:
+        """As `add`; waits for the next slice if this one is full."""
+        if self.add(partition):
+            await self._request.next_slice()
+
+    async def put_by_topic(
+        self,
+        key: str,
+        results: Iterable[tuple[tuple[str | UUID, int], _Item]],
+        fields: Callable[[int, _Item], dict[str, Any]],
+    ) -> None:
+        """What became of partitions, topic by topic, in the order of their first appearance.
+        `key`: the field with the topic's name or id."""
+        topics: dict[str | UUID, list[tuple[int, _Item]]] = {}
+        async for (topic, index), result in sliced(self._request, results):
+            topics.setdefault(topic, []).append((index, result))
+        for topic, partitions in topics.items():
+            await self.put_topic(**{key: topic})
+            for index, result in partitions:
+                await self.put(fields(index, result))
+            free_in_slices(partitions)
+
     def topics(self) -> list[dict[str, Any]] | EncodedItems:
         """All topics, as the value of their array."""
         self._end_topic()
         return self._topics.take()
 
     def reply(self, **fields: Any) -> Reply:
-        return reply(self._request, {"throttle_time": 0, **fields, self._outer: self.topics()})
+        return reply(self._request, {**fields, self._outer: self.topics()})
 
     def count(self, cost: int = 1) -> bool:
         """Work that adds nothing. Returns whether the slice is full."""

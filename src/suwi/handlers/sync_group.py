@@ -37,7 +37,6 @@ class SyncGroup(CoordinatorHandler[GroupCoordinatorShard, SyncResponse]):
         return reply(
             request,
             {
-                "throttle_time": 0,
                 "error_code": response.error,
                 "protocol_type": response.protocol_type,
                 "protocol_name": response.protocol,

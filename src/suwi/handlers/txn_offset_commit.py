@@ -6,6 +6,7 @@ may commit is decided in the same step as the append (hazard T14).
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final
 
@@ -16,16 +17,15 @@ from suwi.coordinator.runtime import coordinator_error
 from suwi.group.classic_group import Committer
 from suwi.group.group_coordinator_shard import GroupRuntime
 from suwi.group.offset_requests import CheckedTopic, CommitRequest
+from suwi.handlers.authorization import on_group, on_transactional_id
 from suwi.handlers.offset_commit import FoundTopic, checking, commit, encoding
-from suwi.handlers.verification import (
-    TXN_OFFSET_COMMIT_ADDS_FROM,
-    txn_offset_commit_refusal,
-)
+from suwi.handlers.verification import TXN_OFFSET_COMMIT_ADDS_FROM, txn_offset_commit_refusal
 from suwi.model.ids import NO_EPOCH, NO_SEQUENCE
-from suwi.net.answers import Exclusive, Reply
+from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 from suwi.replica.partition_transactions import NOT_VERIFIED, VerificationGuard
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.security.acls import Operation, ResourceType
 from suwi.transaction.transaction_verifier import TransactionVerifier
 from suwi.wire.offset_commit import CommittedPartition
 
@@ -34,23 +34,14 @@ _MEMBERS_FROM: Final = 3
 _UNKNOWN: Final = ErrorCode.unknown_topic_or_partition
 
 
+@dataclass(eq=False)
 class TxnOffsetCommit:
-    def __init__(
-        self,
-        groups: GroupRuntime,
-        replicas: ReplicaManager,
-        verifier: TransactionVerifier,
-        metadata_bytes_max: int,
-    ) -> None:
-        self._groups = groups
-        self._replicas = replicas
-        self._verifier = verifier
-        self._metadata_bytes_max = metadata_bytes_max
+    _groups: GroupRuntime
+    _replicas: ReplicaManager
+    _verifier: TransactionVerifier
+    _metadata_bytes_max: int
 
-    def __call__(self, request: Request) -> Exclusive:
-        return Exclusive(self._answer(request))
-
-    async def _answer(self, request: Request) -> Reply:
+    async def __call__(self, request: Request) -> Reply:
         slices = request.connection.slices
         found = self._find(request)
         topics, to_commit = await slices.run(checking(found, self._metadata_bytes_max))
@@ -58,11 +49,18 @@ class TxnOffsetCommit:
         return await slices.run(encoding(request, topics, errors))
 
     def _find(self, request: Request) -> Iterator[FoundTopic]:
-        known = self._replicas.image.topics
+        known, asked = self._replicas.image.topics, request.message
         has_epochs = request.version >= _LEADER_EPOCH_FROM
-        for topic in request.message.topics:
+        refusal = on_transactional_id(request, Operation.WRITE, asked.transactional_id)
+        refusal = refusal or on_group(request, Operation.READ, asked.group_id)
+        for topic in asked.topics:
+            found, error = known.get(topic.name), _UNKNOWN
+            if refusal is not None:
+                found, error = None, refusal.code
+            elif request.refuses(Operation.READ, ResourceType.TOPIC, topic.name):
+                found, error = None, ErrorCode.topic_authorization_failed
             partitions = (_committed(each, has_epochs) for each in topic.partitions)
-            yield topic.name, known.get(topic.name), _UNKNOWN, partitions
+            yield topic.name, found, error, partitions
 
     async def _commit(self, request: Request, topics: list[CheckedTopic]) -> Iterable[ErrorCode]:
         """The error of each offset."""

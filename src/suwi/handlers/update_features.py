@@ -16,24 +16,20 @@ _UPDATES_MAX: Final = 1000
 """There are far fewer features. A decision does not go in slices."""
 
 
-class UpdateFeatures:
-    def __init__(self, controller: ControllerElection) -> None:
-        self._controller = controller
-
-    async def __call__(self, request: Request) -> Reply:
-        updates: list[FeatureUpdate] = []
-        validate_only = getattr(request.message, "validate_only", False)
-        error = error_fields(None)
-        try:
-            if len(request.message.feature_updates) > _UPDATES_MAX:
-                raise InvalidRequest("more features are updated than there are")
-            updates += _updates(request)
-            async with in_time(deadline_of(request)):
-                await self._controller.active.features.update(updates, validate_only=validate_only)
-        except BrokerError as problem:
-            error, updates = error_fields(problem), []
-        results = [{"feature": update.feature, **error} for update in updates]
-        return reply(request, {"throttle_time": 0, **error, "results": results})
+async def update_features(controller: ControllerElection, request: Request) -> Reply:
+    updates: list[FeatureUpdate] = []
+    validate_only = getattr(request.message, "validate_only", False)
+    error = error_fields(None)
+    try:
+        if len(request.message.feature_updates) > _UPDATES_MAX:
+            raise InvalidRequest("more features are updated than there are")
+        updates += _updates(request)
+        async with in_time(deadline_of(request)):
+            await controller.active.features.update(updates, validate_only=validate_only)
+    except BrokerError as problem:
+        error, updates = error_fields(problem), []
+    results = [{"feature": update.feature, **error} for update in updates]
+    return reply(request, {**error, "results": results})
 
 
 def _updates(request: Request) -> Iterator[FeatureUpdate]:

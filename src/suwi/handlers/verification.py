@@ -9,7 +9,7 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from suwi.client.errors import error_from
-from suwi.model.errors import BrokerError, NotEnoughReplicas
+from suwi.model.errors import BrokerError
 
 PRODUCE_ADDS_FROM: Final = 12
 """The version of Produce with which the first write adds the partition to the transaction."""
@@ -39,24 +39,23 @@ def produce_refusal(code: ErrorCode, version: int) -> BrokerError:
     after NOT_ENOUGH_REPLICAS, without looking for another leader."""
     message = f"the transaction could not be verified: {code.name}"
     if code in _NOT_IN_TRANSACTION:
-        is_known = version >= _PRODUCE_ABORTABLE_FROM
-        told = ErrorCode.transaction_abortable if is_known else ErrorCode.invalid_txn_state
-        return error_from(told, "the batch is not part of an open transaction")
-    if code is ErrorCode.producer_fenced:
-        return error_from(ErrorCode.invalid_producer_epoch, message)
-    if code is ErrorCode.concurrent_transactions and version >= PRODUCE_ADDS_FROM:
-        return error_from(code, message)
-    return NotEnoughReplicas(message) if code in _TRY_AGAIN else error_from(code, message)
+        message = "the batch is not part of an open transaction"
+    versions = version >= _PRODUCE_ABORTABLE_FROM, version >= PRODUCE_ADDS_FROM
+    return error_from(_told(code, *versions, ErrorCode.not_enough_replicas), message)
 
 
 def txn_offset_commit_refusal(code: ErrorCode, version: int) -> ErrorCode:
     """NOT_COORDINATOR is not used, because the client would take it for an error of the group
     coordinator."""
+    versions = version >= _TXN_OFFSET_COMMIT_ABORTABLE_FROM, version >= TXN_OFFSET_COMMIT_ADDS_FROM
+    return _told(code, *versions, ErrorCode.coordinator_load_in_progress)
+
+
+def _told(code: ErrorCode, knows_abortable: bool, adds: bool, try_again: ErrorCode) -> ErrorCode:
     if code in _NOT_IN_TRANSACTION:
-        is_known = version >= _TXN_OFFSET_COMMIT_ABORTABLE_FROM
-        return ErrorCode.transaction_abortable if is_known else ErrorCode.invalid_txn_state
+        return ErrorCode.transaction_abortable if knows_abortable else ErrorCode.invalid_txn_state
     if code is ErrorCode.producer_fenced:
         return ErrorCode.invalid_producer_epoch
-    if code is ErrorCode.concurrent_transactions and version >= TXN_OFFSET_COMMIT_ADDS_FROM:
-        return code
-    return ErrorCode.coordinator_load_in_progress if code in _TRY_AGAIN else code
+    if code in _TRY_AGAIN and not (adds and code is ErrorCode.concurrent_transactions):
+        return try_again
+    return code

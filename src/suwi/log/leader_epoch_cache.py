@@ -7,6 +7,7 @@ Invariant: epochs and start offsets are both strictly increasing.
 
 import logging
 from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
 
 from suwi.log import checkpoints, names
 from suwi.log.directory_state import PartitionDirectory
@@ -113,20 +114,16 @@ class LeaderEpochCache:
         return True
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class EpochCheckpoint:
     """The leader epochs of one log and their file.
     Invariant: before a batch of a new epoch is appended, the file has that epoch with its start
     offset."""
 
-    __slots__ = ("_directory", "epochs", "is_written")
-
-    def __init__(
-        self, directory: PartitionDirectory, epochs: LeaderEpochCache, *, is_written: bool
-    ) -> None:
-        self._directory = directory
-        self.epochs = epochs
-        self.is_written = is_written
-        """Whether the file has all changes; a full disk may have prevented it."""
+    _directory: PartitionDirectory
+    epochs: LeaderEpochCache
+    is_written: bool = field(kw_only=True)
+    """Whether the file has all changes; a full disk may have prevented it."""
 
     def begin(self, epoch: LeaderEpoch, start: Offset) -> None:
         """A leader appends in `epoch` from `start` on. Raises FencedLeaderEpoch."""

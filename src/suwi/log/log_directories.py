@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from posixpath import abspath
 
 from suwi.env import Env
-from suwi.env.problems import Problems
+from suwi.env.problems import Problems, because
 from suwi.log.checkpoints import ForeignDirectory, Identity
 from suwi.log.file_cache import FileCache
 from suwi.log.log_directory import LogDirectory, Peek
@@ -134,8 +134,7 @@ class LogDirectories:
         try:
             return assigned.topic_id_of(partition)
         except OSError as error:
-            extra = {"partition": str(partition), "reason": str(error)}
-            log.error("log directory unreadable", extra=extra)
+            log.error("log directory unreadable", extra=because(error, partition=partition))
             return None
 
     def mark_for_deletion(self, partition: TopicPartition) -> list[str]:
@@ -147,8 +146,7 @@ class LogDirectories:
             except OSError as error:
                 # Not retried: the next start finds it again.
                 log.error(
-                    "cannot mark partition for deletion",
-                    extra={"partition": str(partition), "reason": str(error)},
+                    "cannot mark partition for deletion", extra=because(error, partition=partition)
                 )
                 directory.state.failed(error)
                 continue

@@ -196,14 +196,8 @@ class LogDirectory:
 
     def found_partitions(self) -> list[TopicPartition]:
         """The partitions that have a directory here."""
-        parsed = (names.parse_partition_dir_name(name) for name in self._disk.list_dir(self.path))
-        return [p for p in parsed if p is not None and self._has_dir(p)]
-
-    def _has_dir(self, partition: TopicPartition) -> bool:
-        try:
-            return self._disk.is_dir(self.dir_of(partition))
-        except PermissionError:
-            return True  # It exists; opening its log raises the error.
+        parsed = map(names.parse_partition_dir_name, self._disk.list_dirs(self.path))
+        return [partition for partition in parsed if partition is not None]
 
     def leftovers(self) -> list[str]:
         """Directories of deleted partitions that are not removed yet."""

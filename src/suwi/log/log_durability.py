@@ -7,6 +7,7 @@ Invariant: everything below the recovery point survives, once the last truncatio
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from posixpath import dirname
 from typing import NamedTuple
 
@@ -49,33 +50,16 @@ class SyncJob(NamedTuple):
                 self.disk.sync_dir(directory)
 
 
+@dataclass(slots=True, eq=False)
 class LogDurability:
-    __slots__ = (
-        "_directory",
-        "_epochs",
-        "_names_synced",
-        "_segments",
-        "recovery_point",
-        "truncation_is_safe",
-    )
-
-    def __init__(
-        self,
-        directory: PartitionDirectory,
-        segments: LogSegments,
-        epochs: EpochCheckpoint,
-        recovery_point: Offset,
-        *,
-        was_cut: bool,
-    ) -> None:
-        self._directory = directory
-        self._segments = segments
-        self._epochs = epochs
-        self._names_synced = 0
-        """The version of the directory's file names that survives a power loss."""
-        self.recovery_point = recovery_point
-        self.truncation_is_safe = not was_cut
-        """False while a power loss could bring back truncated records in place of newer ones."""
+    _directory: PartitionDirectory
+    _segments: LogSegments
+    _epochs: EpochCheckpoint
+    recovery_point: Offset
+    truncation_is_safe: bool
+    """False while a power loss could bring back truncated records in place of newer ones."""
+    _names_synced: int = 0
+    """The version of the directory's file names that survives a power loss."""
 
     @property
     def is_unsynced(self) -> bool:

@@ -6,6 +6,7 @@ one: readers skip these offsets, all others stay as they are, and segments stay 
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 
 from suwi.env import Disk, File
@@ -24,22 +25,17 @@ _NO_END = Offset(2**62)
 _OPEN_FILES = 4
 
 
+@dataclass(eq=False, repr=False)
 class LogRepair:
-    def __init__(
-        self,
-        disk: Disk,
-        directory: str,
-        start_offset: Offset,
-        *,
-        may_have_gaps: bool,
-        recovery_point: Offset,
-    ) -> None:
-        self._disk = disk
-        self._dir = directory
-        self._start = start_offset
-        self.may_have_gaps = may_have_gaps
-        self._recovery_point = recovery_point
-        saved = checkpoints.read_epochs(disk, f"{directory}/{names.LEADER_EPOCHS}")
+    _disk: Disk
+    _dir: str
+    _start: Offset
+    may_have_gaps: bool = field(kw_only=True)
+    recovery_point: Offset = field(kw_only=True)
+    _epochs: LeaderEpochCache = field(init=False)
+
+    def __post_init__(self) -> None:
+        saved = checkpoints.read_epochs(self._disk, f"{self._dir}/{names.LEADER_EPOCHS}")
         self._epochs = LeaderEpochCache(saved)
 
     def find(self, on_checked: Callable[[int], None] = lambda _: None) -> list[Damage]:
@@ -57,7 +53,7 @@ class LogRepair:
         if found and found[-1].end == _NO_END:
             # At the end of the last segment: what was not synced may be an unfinished write, which
             # the next start truncates.
-            last = found.pop()._replace(end=self._recovery_point)
+            last = found.pop()._replace(end=self.recovery_point)
             found += [last] if last.first < last.end else []
         files.forget_dir(self._dir)
         return [damage for damage in found if damage.end > self._start]

@@ -14,7 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from suwi.env import Disk, FileRegion
-from suwi.env.problems import ProblemKind
+from suwi.env.problems import ProblemKind, because
 from suwi.log import names
 from suwi.log.damage import Damage
 from suwi.log.directory_state import PartitionDirectory
@@ -342,9 +342,7 @@ class LogSegments:
         try:
             yield partial(remove_files, directory.files.disk, paths)
         except OSError as error:
-            log.warning(
-                "cannot remove segment files", extra={"dir": directory.path, "reason": str(error)}
-            )
+            log.warning("cannot remove segment files", extra=because(error, dir=directory.path))
 
     # -- at the start and in the middle --------------------------------------------------------
 

@@ -25,11 +25,7 @@ from suwi.log.producer_state import ProducerStates
 from suwi.log.segment import Segment, TornSegment
 from suwi.log.sliced_work import TURN, Steps
 from suwi.log.txn_index import AbortedTxn
-from suwi.model.errors import (
-    CorruptMessage,
-    InvalidRecord,
-    OffsetOutOfRange,
-)
+from suwi.model.errors import CorruptMessage, InvalidRecord, OffsetOutOfRange
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import BatchHeader, batches, compute_crc, place
@@ -101,7 +97,7 @@ class PartitionLog:
         self._segments = LogSegments(directory, segments)
         self._epoch_checkpoint = epochs
         self.durability = LogDurability(
-            directory, self._segments, self._epoch_checkpoint, recovery_point, was_cut=was_cut
+            directory, self._segments, epochs, recovery_point, truncation_is_safe=not was_cut
         )
         for damage in damages:
             self._segments.add_damage(damage)

@@ -8,6 +8,7 @@ Invariant: the state is a function of the batches below `end_offset`.
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from suwi.log.txn_index import AbortedTxn
@@ -92,6 +93,10 @@ class ProducerStates:
 
     def all(self) -> list[Producer]:
         return list(self._producers.values())
+
+    def last(self, count: int) -> list[Producer]:
+        """Those that came last."""
+        return list(islice(reversed(self._producers.values()), count))[::-1]
 
     def get(self, producer_id: ProducerId) -> Producer | None:
         return self._producers.get(producer_id)

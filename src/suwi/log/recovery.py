@@ -241,10 +241,16 @@ def _lacks_indexes(segment: Segment, config: TopicConfig) -> bool:
     """Whether an index is empty that should not be. Entries are verified when they are used."""
     if segment.size_bytes == 0:
         return False
-    if len(segment.offset_index) == 0 and segment.size_bytes > 2 * config.index_interval_bytes:
-        return True
     try:
-        return len(segment.time_index) == 0 and segment.first_timestamp != NO_TIMESTAMP
+        if len(segment.time_index) == 0 and segment.first_timestamp != NO_TIMESTAMP:
+            return True
+        # The first batches need no entry, however large the last one of them is.
+        unindexed_bytes_max = 2 * config.index_interval_bytes
+        return (
+            len(segment.offset_index) == 0
+            and segment.size_bytes > unindexed_bytes_max
+            and segment.has_batch_beyond(unindexed_bytes_max)
+        )
     except CorruptMessage:
         return True
 

@@ -7,6 +7,7 @@ Invariant: `size_bytes` counts whole batches only; the remains of a failed write
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import NamedTuple
 
 from suwi.env import File
@@ -36,52 +37,37 @@ class Located(NamedTuple):
     size_bytes: int
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Segment:
     """A log file with its offset, time and transaction index."""
 
-    __slots__ = (
-        "_bytes_since_index_entry",
-        "_files",
-        "_first_timestamp",
-        "_index_bytes",
-        "_index_interval_bytes",
-        "_last_base_offset",
-        "_last_position",
-        "_max_timestamp",
-        "_max_timestamp_offset",
-        "_next_offset",
-        "base_offset",
-        "created_ms",
-        "damages",
-        "dir",
-        "extension",
-        "log_path",
-        "offset_index",
-        "size_bytes",
-        "time_index",
-        "txn_index",
-    )
+    _files: FileCache
+    dir: str
+    base_offset: Offset
+    _: KW_ONLY
+    index_interval_bytes: int
+    created_ms: int
+    create: InitVar[bool] = False
+    extension: str = ""
+    """The suffix of its file names while it is not part of a log yet."""
+    damages: tuple[Damage, ...] = ()
+    """Those in its log file, in order."""
+    log_path: str = field(init=False)
+    size_bytes: int = field(init=False)
+    offset_index: OffsetIndex = field(init=False)
+    time_index: TimeIndex = field(init=False)
+    txn_index: TxnIndex = field(init=False)
+    _first_timestamp: int | None = None
+    _index_bytes: int = field(init=False)
+    _bytes_since_index_entry: int = 0
+    _last_base_offset: Offset = _NOTHING_APPENDED
+    _last_position: int = 0
+    _next_offset: Offset | None = field(init=False)
+    _max_timestamp: int | None = field(init=False)
+    _max_timestamp_offset: Offset = NO_OFFSET
 
-    def __init__(
-        self,
-        files: FileCache,
-        directory: str,
-        base_offset: Offset,
-        *,
-        index_interval_bytes: int,
-        created_ms: int,
-        create: bool = False,
-        extension: str = "",
-    ) -> None:
-        self._files = files
-        self.dir = directory
-        self.extension = extension
-        """The suffix of its file names while it is not part of a log yet."""
-        self.base_offset = base_offset
-        self._index_interval_bytes = index_interval_bytes
-        self.created_ms = created_ms
-        self.damages: tuple[Damage, ...] = ()
-        """Those in its log file, in order."""
+    def __post_init__(self, create: bool) -> None:
+        files, base_offset = self._files, self.base_offset
         self.log_path = self.path(names.LOG)
         if create:
             make_empty(files.get(self.log_path, create=True))
@@ -93,14 +79,9 @@ class Segment:
         self.txn_index = TxnIndex(files.disk, self.path(names.TXN_INDEX))
         if create:
             self.txn_index.reset()  # An earlier segment may have left a file with this name.
-        self._first_timestamp: int | None = None
         self._index_bytes = self._count_index_bytes()
-        self._bytes_since_index_entry = 0
-        self._last_base_offset = _NOTHING_APPENDED
-        self._last_position = 0
-        self._next_offset: Offset | None = base_offset if create else None
-        self._max_timestamp: int | None = NO_TIMESTAMP if create else None
-        self._max_timestamp_offset = NO_OFFSET
+        self._next_offset = base_offset if create else None
+        self._max_timestamp = NO_TIMESTAMP if create else None
 
     def path(self, suffix: str) -> str:
         return f"{self.dir}/{names.offset_name(self.base_offset)}{suffix}{self.extension}"
@@ -148,6 +129,10 @@ class Segment:
                     break
         return self._first_timestamp
 
+    def has_batch_beyond(self, position: int) -> bool:
+        """Whether a batch starts beyond this position of the file. Raises CorruptMessage."""
+        return any(start > position for start, _ in self._headers(0))
+
     def has_room(self, size_bytes: int, last_offset: Offset, index_bytes_max: int) -> bool:
         """Whether a batch fits: its relative offset, its position, and the size of the indexes."""
         return (
@@ -188,7 +173,7 @@ class Segment:
 
     def note_all(self, batches: list[tuple[int, BatchHeader]]) -> None:
         """As `note`, for consecutive batches; only some of them need an update."""
-        interval_bytes, unindexed_bytes = self._index_interval_bytes, self._bytes_since_index_entry
+        interval_bytes, unindexed_bytes = self.index_interval_bytes, self._bytes_since_index_entry
         newest = self.max_timestamp
         for position, header in batches:
             if unindexed_bytes <= interval_bytes and header.max_timestamp <= newest and position:
@@ -217,7 +202,7 @@ class Segment:
         if timestamp > newest:
             newest = self._max_timestamp = timestamp
             self._max_timestamp_offset = last_offset
-        if self._bytes_since_index_entry > self._index_interval_bytes:
+        if self._bytes_since_index_entry > self.index_interval_bytes:
             self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(newest, self._max_timestamp_offset)
             self._index_bytes = self._count_index_bytes()

@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from suwi.env import Disk
+from suwi.env.problems import because
 from suwi.log.file_cache import write_all
 from suwi.model.ids import Offset, ProducerId
 
@@ -47,9 +48,7 @@ class TxnIndex:
             self.write_out()
         except OSError as error:
             # The marker is already in the log, so this must not fail.
-            log.warning(
-                "transaction index write deferred", extra={"path": self.path, "reason": str(error)}
-            )
+            log.warning("transaction index write deferred", extra=because(error, path=self.path))
 
     def write_out(self) -> None:
         """Write all buffered entries to the file. Raises OSError; then they stay buffered."""

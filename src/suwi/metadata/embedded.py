@@ -24,6 +24,7 @@ import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor  # noqa: TID251 - see EmbeddedStore.open
 from contextvars import Context, copy_context
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from suwi.env.local_disk import LocalDisk
@@ -34,7 +35,6 @@ from suwi.metadata.store import (
     Closed,
     Conflict,
     Entry,
-    NotController,
     SessionLost,
     SessionState,
     Unavailable,
@@ -64,7 +64,7 @@ _RESERVED_BYTES = 1_010 * (4_096 + 24)
 
 T = TypeVar("T")
 
-_EXPECTED_ERRORS = (Unavailable, AlreadyRegistered, NotController, SessionLost)
+_EXPECTED_ERRORS = (Unavailable, AlreadyRegistered, SessionLost)
 """What a write may raise; anything else is a bug."""
 
 
@@ -152,30 +152,27 @@ class _File:
             case Elected(controller, _):
                 self._db.execute("UPDATE counters SET controller_epoch = ?", (controller.epoch,))
 
+    def copy_to(self, path: str) -> None:
+        self._db.execute("VACUUM INTO ?", (path,))
+
     def close(self) -> None:
         self._db.close()  # It removes the write-ahead log.
         self._reserve()
 
 
+@dataclass(eq=False)
 class EmbeddedStore:
-    def __init__(
-        self,
-        file: _File,
-        ledger: Ledger,
-        executor: ThreadPoolExecutor,
-        session_timeout_s: float,
-    ) -> None:
-        self._file = file
-        self._ledger = ledger
-        self._executor = executor
-        self._session_timeout_s = session_timeout_s
-        self._lock = asyncio.Lock()
-        self._views: list[EmbeddedView] = []
-        self._expiries: dict[int, asyncio.TimerHandle] = {}
-        self._commits: set[asyncio.Task[Any]] = set()
-        self._broken: Exception | None = None
-        self.full_errors = 0
-        self._is_closed = False
+    _file: _File
+    _ledger: Ledger
+    _executor: ThreadPoolExecutor
+    _session_timeout_s: float
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _views: "list[EmbeddedView]" = field(default_factory=list)
+    _expiries: dict[int, asyncio.TimerHandle] = field(default_factory=dict)
+    _commits: set[asyncio.Task[Any]] = field(default_factory=set)
+    _broken: Exception | None = None
+    full_errors: int = 0
+    _is_closed: bool = False
 
     @classmethod
     async def open(cls, path: str, *, session_timeout_s: float = 6.0) -> "EmbeddedStore":
@@ -224,6 +221,16 @@ class EmbeddedStore:
         # Commits of killed brokers, which did not wait for them.
         await asyncio.gather(*self._commits, return_exceptions=True)
         self._executor.shutdown()  # Its thread has nothing left to do.
+
+    async def copy_to(self, path: str, together_with: Callable[[], T]) -> T:
+        """Copy the file to a new one. Calls `together_with` first, when no write is in progress;
+        none begins until the copy is complete. Returns its result."""
+        async with self._lock:
+            self._check_usable()
+            result = together_with()
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._executor, self._file.copy_to, path)
+            return result
 
     def look(self, look: Callable[[Ledger], T]) -> T:
         self._check_usable()

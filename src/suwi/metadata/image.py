@@ -7,6 +7,8 @@ cluster that was made without them), `topics/NAME` (id, partition count, configu
 `partitions/NAME/SHARD` (the states of at most 1,000 partitions each),
 `configs/brokers/ID` (dynamic broker configuration; ID is `default` for all brokers),
 `configs/groups/NAME` (configuration of a consumer group), `scram/USER` (SCRAM credentials),
+`acls/SHARD` (access rules, a line each, in `ACL_SHARDS` entries by a hash of the rule),
+`client-quotas/ENTITY` (its quotas, as JSON),
 `live/ID` (registered brokers, as the controller has written them), `deletions/ID` and
 `deletions/ID/SHARD` (the ids of topics that were deleted while a broker was down, at most 1,000
 each, so that no entry becomes too large for a write) and `events/NUMBER`.
@@ -17,6 +19,7 @@ deleted first.
 
 import base64
 import json
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -26,13 +29,16 @@ from uuid import UUID
 
 from suwi.metadata.store import Delete, Put
 from suwi.model.features import BEFORE_FEATURES, UNSET_FEATURES, Features
-from suwi.model.ids import (
-    NO_EPOCH,
-    LeaderEpoch,
-    NodeId,
-    PartitionIndex,
-    TopicId,
-    TopicPartition,
+from suwi.model.ids import NO_EPOCH, LeaderEpoch, NodeId, PartitionIndex, TopicId, TopicPartition
+from suwi.security.acls import AclBinding, decode_rule
+from suwi.security.authorizer import NO_RULES, AclIndex
+from suwi.security.client_quotas import (
+    NO_QUOTAS,
+    ClientQuotaIndex,
+    Entity,
+    Quotas,
+    decode_entity,
+    encode_entity,
 )
 from suwi.security.scram import ScramCredential
 
@@ -45,6 +51,9 @@ BROKER_CONFIGS = "configs/brokers/"
 GROUP_CONFIGS = "configs/groups/"
 LIVE = "live/"
 EVENTS = "events/"
+ACLS = "acls/"
+ACL_SHARDS = 256
+CLIENT_QUOTAS = "client-quotas/"
 SCRAM = "scram/"
 SCRAM_DECOYS = "scram-decoys"
 """A secret of the cluster: generates the fake credentials of SCRAM users that do not exist."""
@@ -115,8 +124,6 @@ class Topic(NamedTuple):
 
 
 class NewTopic(NamedTuple):
-    """A topic to be created."""
-
     name: str
     partitions: int
     replication_factor: int
@@ -144,7 +151,6 @@ class BrokerInfo(NamedTuple):
     """The highest level of each feature that the broker supports."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """The advertised endpoint of a listener."""
         return next((e for e in self.endpoints if e.listener == listener), None)
 
 
@@ -172,7 +178,15 @@ class ClusterImage:
     group_configs: Mapping[str, Mapping[str, str]] = _empty_mapping()
     """By group, where any are set."""
     features: Features = UNSET_FEATURES
+    acls: AclIndex = field(default=NO_RULES, compare=False)
+    acl_shards: Mapping[str, Mapping[bytes, AclBinding]] = _empty_mapping()
+    """The same rules as they are stored: by the key of their entry, then by their line."""
+    client_quotas: ClientQuotaIndex = field(default_factory=lambda: NO_QUOTAS, compare=False)
+    acls_sequence: int = field(default=0, compare=False)
+    """The sequence at which the rules were last read: images with the same one have the same."""
     controller: NodeId | None = None
+    controller_epoch: int = -1
+    """Of the controller, or of the last one while there is none."""
 
     def partition(self, tp: TopicPartition) -> PartitionState | None:
         topic = self.topics.get(tp.topic)
@@ -202,6 +216,10 @@ class ImageBuilder:
         """Parsed deletions by key."""
         self._events: Mapping[int, bytes] = MappingProxyType({})
         self._group_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+        self._acl_shards: Mapping[str, Mapping[bytes, AclBinding]] = MappingProxyType({})
+        self._acls = NO_RULES
+        self._acls_sequence = 0
+        self._client_quotas = NO_QUOTAS
 
     def apply(self, sequence: int, values: Mapping[str, bytes | None]) -> ClusterImage:
         """The image after a change, or of all entries for a new builder; a value is None if its key
@@ -215,7 +233,7 @@ class ImageBuilder:
             if key.startswith(DELETIONS):
                 self._deleted_ids.pop(key, None)
                 if value is not None:
-                    self._deleted_ids[key] = _decode_ids(value)
+                    self._deleted_ids[key] = frozenset(map(UUID, json.loads(value)))
             if key.startswith((TOPICS, PARTITIONS)):
                 self._shards.pop(key, None)
                 changed_topics.add(key.split("/")[1])
@@ -227,6 +245,13 @@ class ImageBuilder:
             self._events = self._read_events()
         if any(key.startswith(GROUP_CONFIGS) for key in values):
             self._group_configs = self._read_group_configs()
+        acl_shards = sorted(key for key in values if key.startswith(ACLS))
+        if acl_shards:
+            self._acls = self._read_acls(acl_shards)
+            self._acls_sequence = sequence
+        quotas = [key for key in values if key.startswith(CLIENT_QUOTAS)]
+        if quotas:
+            self._client_quotas = self._client_quotas.replaced(map(self._read_quotas, quotas))
         for name in sorted(changed_topics):
             if TOPICS + name in self._entries:
                 self._topics[name] = self._read_topic(name)
@@ -249,6 +274,10 @@ class ImageBuilder:
             self._events,
             self._group_configs,
             decode_features(self._entries.get(FEATURES)),
+            self._acls,
+            self._acl_shards,
+            self._client_quotas,
+            self._acls_sequence,
         )
 
     def _below(self, prefix: str) -> list[tuple[str, bytes]]:
@@ -282,6 +311,27 @@ class ImageBuilder:
             for mechanism, credential in decode_scram(value).items():
                 scram.setdefault(mechanism, {})[unquote(user)] = credential
         return MappingProxyType({name: MappingProxyType(users) for name, users in scram.items()})
+
+    def _read_acls(self, changed: Iterable[str]) -> AclIndex:
+        """The rules after a change of these shards; only new lines are parsed."""
+        removed: list[AclBinding] = []
+        added: list[AclBinding] = []
+        shards = dict(self._acl_shards)
+        for key in changed:
+            before = shards.pop(key, {})
+            lines = self._entries.get(key, b"").splitlines()
+            after = {line: before.get(line) or decode_rule(line) for line in lines}
+            removed += [rule for line, rule in before.items() if line not in after]
+            added += [rule for line, rule in after.items() if line not in before]
+            if after:
+                shards[key] = after
+        self._acl_shards = MappingProxyType(shards)
+        return self._acls.replaced(removed, added)
+
+    def _read_quotas(self, key: str) -> tuple[Entity, Quotas | None]:
+        value = self._entries.get(key)
+        entity = decode_entity(unquote(key.removeprefix(CLIENT_QUOTAS)))
+        return entity, None if value is None else json.loads(value)
 
     def _read_topic(self, name: str) -> Topic:
         head = json.loads(self._entries[TOPICS + name])
@@ -410,6 +460,20 @@ def decode_scram(data: bytes) -> dict[str, ScramCredential]:
     }
 
 
+def acl_key(line: bytes) -> str:
+    """The entry of a rule. By a hash: many rules may be about one resource or one principal."""
+    return f"{ACLS}{zlib.crc32(line) % ACL_SHARDS}"
+
+
+def encode_acls(lines: Iterable[bytes]) -> bytes:
+    return b"\n".join(sorted(lines))
+
+
+def client_quotas_key(entity: Entity) -> str:
+    """The key of an entity's quotas; the value is JSON."""
+    return CLIENT_QUOTAS + _as_key(encode_entity(entity))
+
+
 def encode_features(features: Features) -> bytes:
     return json.dumps({"epoch": features.epoch, "levels": dict(features.levels)}).encode()
 
@@ -443,10 +507,6 @@ def decode_broker(node_id: NodeId, data: bytes) -> BrokerInfo:
 def partitions_of(topic: Topic) -> Iterable[tuple[TopicPartition, PartitionState]]:
     for index, state in enumerate(topic.partitions):
         yield TopicPartition(topic.name, PartitionIndex(index)), state
-
-
-def _decode_ids(value: bytes) -> frozenset[UUID]:
-    return frozenset(map(UUID, json.loads(value)))
 
 
 def put_deletion(node: NodeId, shards: Shards, topic_id: UUID) -> Put:

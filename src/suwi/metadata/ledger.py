@@ -23,7 +23,6 @@ from suwi.metadata.store import (
     Controller,
     Entry,
     Gap,
-    NotController,
     Operation,
     Registration,
     SessionLost,
@@ -136,13 +135,9 @@ class Ledger:
             raise AlreadyRegistered(held)
         return ()
 
-    def decide_deregister(self, key: str, epoch: int, controller_epoch: int | None) -> Decision:
+    def decide_deregister(self, key: str, epoch: int) -> Decision:
         held = self.registrations.get(key)
-        if held is None or held.epoch != epoch:
-            return ()
-        if controller_epoch is not None and not self.is_active_controller(controller_epoch):
-            raise NotController(controller_epoch)
-        return (Deregistered(key),)
+        return (Deregistered(key),) if held is not None and held.epoch == epoch else ()
 
     def decide_elect(self, session_id: int, node_id: NodeId) -> Decision:
         self._require_session(session_id)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from suwi.metadata.ledger import Decision, Elected, Event, Ledger, Registered, SessionOpened
-from suwi.metadata.session import SessionBase
+from suwi.metadata.session import SessionBase, Subscribers
 from suwi.metadata.store import (
     Applied,
     Change,
@@ -38,14 +38,13 @@ class Committed(NamedTuple):
     sequence: int
 
 
-class LocalView(abc.ABC):
+class LocalView(Subscribers, abc.ABC):
     is_shared = False
     readable_copy: ReadableCopy | None = None
 
     def __init__(self) -> None:
+        super().__init__()
         self._session: LocalSession | None = None
-        self._callbacks: dict[int, Callable[[], None]] = {}
-        self._subscribed = 0
 
     @property
     def full_errors(self) -> int:
@@ -102,12 +101,6 @@ class LocalView(abc.ABC):
     async def changes_after(self, sequence: int) -> list[Change] | Gap:
         return await self._look(lambda ledger: ledger.changes_after(sequence))
 
-    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        self._subscribed += 1
-        number = self._subscribed
-        self._callbacks[number] = callback
-        return lambda: self._callbacks.pop(number, None) and None
-
     async def registrations(self, prefix: str = "") -> Mapping[str, Registration]:
         return await self._look(
             lambda ledger: {
@@ -115,10 +108,8 @@ class LocalView(abc.ABC):
             }
         )
 
-    async def deregister(
-        self, key: str, epoch: int, *, controller_epoch: int | None = None
-    ) -> None:
-        await self.settle(lambda ledger: ledger.decide_deregister(key, epoch, controller_epoch))
+    async def deregister(self, key: str, epoch: int) -> None:
+        await self.settle(lambda ledger: ledger.decide_deregister(key, epoch))
 
     async def current_controller(self) -> Controller | None:
         return await self._look(lambda ledger: ledger.controller)
@@ -135,10 +126,6 @@ class LocalView(abc.ABC):
         assert isinstance(opened, SessionOpened)
         self._session = LocalSession(opened.session_id, self)
         return self._session
-
-    def _notify(self) -> None:
-        for callback in list(self._callbacks.values()):
-            callback()
 
 
 class LocalSession(SessionBase):

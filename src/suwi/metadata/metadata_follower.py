@@ -40,6 +40,7 @@ class MetadataFollower:
         self._is_applying = False
         self._builder = ImageBuilder()
         self._controller: NodeId | None = None
+        self._controller_epoch = -1
         self._changed = asyncio.Event()
         self._waiters: list[tuple[Callable[[ClusterImage], bool], asyncio.Future[None]]] = []
         self._syncs: list[asyncio.Future[None]] = []
@@ -157,9 +158,12 @@ class MetadataFollower:
     async def _read_controller(self) -> None:
         controller = await self._store.current_controller()
         self._controller = controller.node_id if controller else None
+        if controller is not None:
+            self._controller_epoch = controller.epoch
 
     async def _publish(self, image: ClusterImage) -> None:
-        old, new = self.image, replace(image, controller=self._controller)
+        epoch = self._controller_epoch
+        old, new = self.image, replace(image, controller=self._controller, controller_epoch=epoch)
         self.image = new
         if new != old:
             self._is_applying = True

@@ -20,6 +20,24 @@ T = TypeVar("T")
 Subscribe = Callable[[Callable[[], None]], Callable[[], None]]
 
 
+class Subscribers:
+    """The callbacks of a store."""
+
+    def __init__(self) -> None:
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._subscribed = 0
+
+    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
+        self._subscribed += 1
+        number = self._subscribed
+        self._callbacks[number] = callback
+        return lambda: self._callbacks.pop(number, None) and None
+
+    def _notify(self) -> None:
+        for callback in list(self._callbacks.values()):
+            callback()
+
+
 class SessionBase:
     def __init__(self, session_id: int, subscribe: Subscribe) -> None:
         self.id = session_id

@@ -78,10 +78,6 @@ class SessionLost(Exception):
     """The session has ended, and with it its registrations."""
 
 
-class NotController(Exception):
-    """The given controller epoch is not the current one."""
-
-
 class AlreadyRegistered(Exception):
     """The key is registered by another session, or by this one with another value."""
 
@@ -281,12 +277,10 @@ class MetadataStore(Protocol):
 
     async def registrations(self, prefix: str = "") -> Mapping[str, Registration]: ...
 
-    async def deregister(
-        self, key: str, epoch: int, *, controller_epoch: int | None = None
-    ) -> None:
+    async def deregister(self, key: str, epoch: int) -> None:
         """Remove exactly this registration; returns when it does not exist any more.
 
-        Raises `NotController` if the given controller epoch is not current, and `Unavailable`.
+        Raises `Unavailable`.
         """
 
     async def current_controller(self) -> Controller | None: ...
@@ -354,14 +348,12 @@ async def until_available(attempt: Callable[[], Awaitable[T]]) -> T:
         await asyncio.sleep(_RETRY_S)
 
 
-async def allocate(
-    store: MetadataStore, name: str, count: int, *, controller_epoch: int | None = None
-) -> int:
+async def allocate(store: MetadataStore, name: str, count: int) -> int:
     """Allocate `count` consecutive ids that are never allocated again; returns the first.
 
     Ids may be skipped: after an Unknown write its ids are used only if a later write with the same
     expected version is applied, which proves that the first was not.
-    Raises `NotController` and `Unavailable`.
+    Raises `Unavailable`.
     """
     assert count > 0
     key = f"ids/{name}"
@@ -369,10 +361,6 @@ async def allocate(
         entry = await store.read(key)
         first = int(entry.value) if entry else 0
         put = Put(key, b"%d" % (first + count), entry.version if entry else ABSENT)
-        match await store.write([put], controller_epoch=controller_epoch):
-            case Applied():
-                return first
-            case Conflict(key=refused) if refused == CONTROLLER_KEY:
-                raise NotController(controller_epoch)
-            case Conflict() | Unknown():
-                await store.sync()
+        if isinstance(await store.write([put]), Applied):
+            return first
+        await store.sync()

@@ -14,12 +14,13 @@ than the session timeout.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from suwi.metadata import zookeeper_format as fmt
 from suwi.metadata.kafka_znodes import KafkaZnodes
-from suwi.metadata.session import SessionBase
+from suwi.metadata.session import SessionBase, Subscribers
 from suwi.metadata.store import (
     ABSENT,
     ANY,
@@ -33,7 +34,6 @@ from suwi.metadata.store import (
     Entry,
     Gap,
     MetadataStore,
-    NotController,
     Operation,
     Put,
     ReadableCopy,
@@ -49,24 +49,30 @@ from suwi.metadata.store import (
     check_write,
     values_of,
 )
-from suwi.metadata.zookeeper_connection import Connection, LoopGuard, ZookeeperSettings
+from suwi.metadata.zookeeper_connection import (
+    Connection,
+    LoopGuard,
+    ZookeeperSettings,
+    may_change,
+)
 from suwi.metadata.zookeeper_format import Node, Step, registration_of
 from suwi.model.ids import NodeId
+
+log = logging.getLogger(__name__)
 
 _RETRY_S = 0.2
 
 
-class ZookeeperStore:
+class ZookeeperStore(Subscribers):
     is_shared = True
     full_errors = 0
 
     def __init__(self, settings: ZookeeperSettings) -> None:
+        super().__init__()
         self._connection = Connection(settings, self._on_state)
         self._client = self._connection.client
         self._paths = fmt.Paths(settings.root)
         self._session: ZookeeperSession | None = None
-        self._callbacks: dict[int, Callable[[], None]] = {}
-        self._subscribed = 0
         self.readable_copy: ReadableCopy | None = None
         if settings.copied_listeners is not None:
             self.readable_copy = KafkaZnodes(
@@ -75,7 +81,7 @@ class ZookeeperStore:
         self._guard = LoopGuard(
             settings.session_timeout_s,
             self._connection.stop_from_thread,
-            self._connection.start_from_thread,
+            self._connection.restart,
         )
         # kazoo keeps watchers in sets: always pass the same objects, so that none is added twice.
         self._watches = {
@@ -109,6 +115,11 @@ class ZookeeperStore:
         store._watch_all()
         return store
 
+    async def _warn_if_open(self) -> None:
+        if await may_change(self._connection, self._paths.head):
+            fields = {"path": self._paths.root, "do": "set zookeeper.auth before the first start"}
+            log.warning("anybody can change the metadata in ZooKeeper", extra=fields)
+
     async def close(self) -> None:
         if self._connection.closed:
             return
@@ -122,7 +133,8 @@ class ZookeeperStore:
         while True:
             await self._connection.wait_connected()
             try:
-                return await self._make_nodes()
+                await self._make_nodes()
+                return await self._warn_if_open()
             except Unavailable:
                 await asyncio.sleep(_RETRY_S)
 
@@ -210,19 +222,18 @@ class ZookeeperStore:
                 *(self._paths.entry(operation.key) for operation in operations),
             )
             assert head is not None
-            try:
-                fence = self._fence(controller_epoch, epoch, controller)
-                refused = _first_conflict(operations, nodes)
-            except NotController:
-                fence, refused = [], CONTROLLER_KEY
-            if refused is None:
+            fence = self._fence(controller_epoch, epoch, controller)
+            refused = _first_conflict(operations, nodes)
+            if fence is None:
+                refused = CONTROLLER_KEY
+            elif refused is None:
                 sequence, steps = self._steps(operations, nodes, head)
                 applied = await self._connection.multi(fence + steps)
                 if applied is None:
                     return Unknown()
                 if applied:
                     return Applied(sequence)
-            elif synced:
+            if refused is not None and synced:
                 return Conflict(refused)
             # The reads were or may have been stale.
             await self.sync()
@@ -230,13 +241,14 @@ class ZookeeperStore:
 
     def _fence(
         self, controller_epoch: int | None, epoch: Node | None, controller: Node | None
-    ) -> list[Step]:
-        """Steps of a multi that fail once this controller is not the current one."""
+    ) -> list[Step] | None:
+        """Steps of a multi that fail once this controller is not the current one; None if it is not
+        even now."""
         if controller_epoch is None:
             return []
         assert epoch is not None
         if controller is None or fmt.decode_controller(controller[0]).epoch != controller_epoch:
-            raise NotController(controller_epoch)
+            return None
         # The controller node alone is not enough: a later controller's has the same version.
         return [
             ("check", self._paths.controller_epoch, (epoch[1].version,)),
@@ -288,26 +300,18 @@ class ZookeeperStore:
         ((names, stat),) = await self._connection.children(self._paths.registrations)
         return stat.pzxid, names
 
-    async def deregister(
-        self, key: str, epoch: int, *, controller_epoch: int | None = None
-    ) -> None:
+    async def deregister(self, key: str, epoch: int) -> None:
         path = self._paths.registration(key)
         while True:
             await self.sync()
-            parent, held, epoch_node, controller = await self._connection.get(
-                self._paths.registrations,
-                path,
-                self._paths.controller_epoch,
-                self._paths.controller,
-            )
+            parent, held = await self._connection.get(self._paths.registrations, path)
             assert parent is not None
             if held is None or held[1].czxid != epoch:
                 return
-            fence = self._fence(controller_epoch, epoch_node, controller)
             # Each registration sets the parent node: if its version has changed, the node with
             # this name may be a later registration.
             unchanged: Step = ("check", self._paths.registrations, (parent[1].version,))
-            if await self._connection.multi([*fence, unchanged, ("delete", path, ())]):
+            if await self._connection.multi([unchanged, ("delete", path, ())]):
                 return
 
     async def current_controller(self) -> Controller | None:
@@ -320,11 +324,10 @@ class ZookeeperStore:
             epoch, controller = await self._connection.get(
                 self._paths.controller_epoch, self._paths.controller
             )
-            try:
-                fence = self._fence(controller_epoch, epoch, controller)
-            except NotController:
-                return
-            if await self._connection.multi([*fence, ("delete", self._paths.controller, ())]):
+            fence = self._fence(controller_epoch, epoch, controller)
+            if fence is None or await self._connection.multi(
+                [*fence, ("delete", self._paths.controller, ())]
+            ):
                 return
 
     # Sessions and notifications
@@ -338,16 +341,6 @@ class ZookeeperStore:
             raise Unavailable("disconnected from ZooKeeper")
         self._session = ZookeeperSession(session_id, self, self._connection, self._paths)
         return self._session
-
-    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        self._subscribed += 1
-        number = self._subscribed
-        self._callbacks[number] = callback
-        return lambda: self._callbacks.pop(number, None) and None
-
-    def _notify(self) -> None:
-        for callback in list(self._callbacks.values()):
-            callback()
 
     def _on_state(self, state: SessionState, session_id: int | None) -> None:
         session = self._session

@@ -235,9 +235,10 @@ class Connection:
 
     def stop_from_thread(self) -> None:
         """End the session; called by the loop guard's thread while the event loop hangs."""
-        self._owner.stop_without_loop()
+        self._owner.submit(self._owner.stop_client)
 
-    def start_from_thread(self) -> None:
+    def restart(self) -> None:
+        """Unless the session was ended on purpose; from any thread."""
         if not self._is_ended:
             self._owner.start()
 
@@ -265,12 +266,8 @@ class Connection:
             self.confirmed_s = -math.inf
         if has_died and not self._is_ended:
             log.warning("connection to ZooKeeper failed, restarting")
-            self._loop.call_later(_RESTART_PAUSE_S, self._restart)
+            self._loop.call_later(_RESTART_PAUSE_S, self.restart)
         self._on_state(state, session_id)
-
-    def _restart(self) -> None:
-        if not self._is_ended:
-            self._owner.start()
 
     def call_on_loop(self, callback: Callable[..., None], *args: Any) -> None:
         """Call `callback` on the event loop, from one of kazoo's threads."""
@@ -495,16 +492,13 @@ class _ClientOwner:
 
         def stop_and_tell() -> None:
             try:
-                self._stop()
+                self.stop_client()
             finally:
                 with contextlib.suppress(RuntimeError):  # The loop has been closed.
                     loop.call_soon_threadsafe(finished)
 
         self._jobs.put(stop_and_tell)
         return done
-
-    def stop_without_loop(self) -> None:
-        self._jobs.put(self._stop)
 
     def submit(self, job: Callable[[], None]) -> None:
         self._jobs.put(job)
@@ -514,7 +508,7 @@ class _ClientOwner:
         self._jobs.put(self._client.close)
         self._jobs.put(None)
 
-    def _stop(self) -> None:
+    def stop_client(self) -> None:
         self.is_stopped = True
         self._client.stop()
 

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
+from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 INT32_MAX = 2**31 - 1
@@ -46,6 +47,8 @@ class Kind(NamedTuple):
     def parse(self, text: str) -> Any:
         try:
             return self.read(text.strip())
+        except BadValue:
+            raise
         except ValueError:
             raise BadValue(f"allowed: {self.allowed}") from None
 
@@ -56,6 +59,17 @@ def parse_value(name: str, kind: Kind, value: str) -> Any:
         return kind.parse(value)
     except BadValue as error:
         raise BadConfig(f"invalid value {value!r} for configuration {name}: {error}") from None
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, with the numbers of DescribeConfigs."""
+
+    TOPIC = 1
+    BROKER = 2
+    ALL_BROKERS = 3
+    FILE = 4
+    DEFAULT = 5
+    GROUP = 8
 
 
 class Key(NamedTuple):
@@ -69,18 +83,27 @@ class Key(NamedTuple):
     broker_names: tuple[tuple[str, int], ...] = ()
 
 
+class Declared(NamedTuple):
+    """A key whose meaning is still to be told."""
+
+    kind: Kind
+    default: Any
+    name: str
+    broker_names: tuple[tuple[str, int], ...]
+
+    def doc(self, text: str) -> Any:
+        """The key as a dataclass field, with its meaning."""
+        key = Key(self.name, self.kind, self.default, text, self.broker_names)
+        return field(default=self.default, metadata={"key": key})
+
+
 def key(
-    kind: Kind,
-    default: Any,
-    doc: str,
-    *,
-    name: str = "",
-    broker: str | tuple[tuple[str, int], ...] = (),
-) -> Any:
-    """Declare a configuration key as a dataclass field. Its name is the field's with dots instead
-    of underscores, unless it is given."""
+    kind: Kind, default: Any, *, name: str = "", broker: str | tuple[tuple[str, int], ...] = ()
+) -> Declared:
+    """Declare a configuration key as a dataclass field: `key(int32(1), 8).doc("How many …")`. Its
+    name is the field's with dots instead of underscores, unless it is given."""
     names = ((broker, 1),) if isinstance(broker, str) else broker
-    return field(default=default, metadata={"key": Key(name, kind, default, doc, names)})
+    return Declared(kind, default, name, names)
 
 
 def keys_of(config: type) -> dict[str, tuple[str, Key]]:
@@ -147,7 +170,8 @@ def one_of(*choices: str, any_case: bool = False) -> Kind:
             raise ValueError
         return value
 
-    return Kind("string", "one of " + ", ".join(choices), read)
+    named = "one of " + ", ".join(filter(None, choices))
+    return Kind("string", f"nothing, or {named}" if "" in choices else named, read)
 
 
 def list_of(*choices: str) -> Kind:
@@ -160,6 +184,17 @@ def list_of(*choices: str) -> Kind:
         return words
 
     return Kind("list", "a list of " + (", ".join(choices) if choices else "words"), read)
+
+
+def principals() -> Kind:
+    """A list separated by semicolons: names of certificates have commas."""
+
+    def read(value: str) -> str:
+        if not all(all(each.strip().partition(":")) for each in value.split(";") if each.strip()):
+            raise ValueError
+        return value
+
+    return Kind("string", "User:NAME, several separated by semicolons", read)
 
 
 def value_text(value: Any) -> str:

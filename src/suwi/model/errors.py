@@ -135,6 +135,10 @@ class TopicDeletionDisabled(BrokerError):
     code = ErrorCode.topic_deletion_disabled
 
 
+class NetworkException(BrokerError):
+    code = ErrorCode.network_exception
+
+
 class RequestTimedOut(BrokerError):
     code = ErrorCode.request_timed_out
 
@@ -177,6 +181,26 @@ class TransactionAbortable(BrokerError):
 
 class ClusterAuthorizationFailed(BrokerError):
     code = ErrorCode.cluster_authorization_failed
+
+
+class TopicAuthorizationFailed(BrokerError):
+    code = ErrorCode.topic_authorization_failed
+
+
+class GroupAuthorizationFailed(BrokerError):
+    code = ErrorCode.group_authorization_failed
+
+
+class TransactionalIdAuthorizationFailed(BrokerError):
+    code = ErrorCode.transactional_id_authorization_failed
+
+
+class ThrottlingQuotaExceeded(BrokerError):
+    code = ErrorCode.throttling_quota_exceeded
+
+
+class SecurityDisabled(BrokerError):
+    code = ErrorCode.security_disabled
 
 
 class TransactionCoordinatorFenced(BrokerError):

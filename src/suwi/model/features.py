@@ -13,10 +13,13 @@ GROUP_VERSION: Final = "group.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 """1: flexible records in `__transaction_state`. 2: a producer epoch per transaction (KIP-890)."""
 
+ACL_VERSION: Final = "suwi.acl.version"
+"""1: access rules. Set with the first rule: a version that knows none would not enforce them."""
+
 TRANSACTION_VERSION_MAX: Final = 2
 
 SUPPORTED: Final[Mapping[str, int]] = MappingProxyType(
-    {GROUP_VERSION: 1, TRANSACTION_VERSION: TRANSACTION_VERSION_MAX}
+    {GROUP_VERSION: 1, TRANSACTION_VERSION: TRANSACTION_VERSION_MAX, ACL_VERSION: 1}
 )
 """The highest levels; the lowest are 0."""
 
@@ -49,5 +52,7 @@ class Features:
                 )
 
 
-NEW_CLUSTER: Final = Features(SUPPORTED, epoch=1)
+NEW_CLUSTER: Final = Features(
+    {GROUP_VERSION: 1, TRANSACTION_VERSION: TRANSACTION_VERSION_MAX}, epoch=1
+)
 UNSET_FEATURES: Final = Features(BEFORE_FEATURES, epoch=1)

@@ -23,23 +23,14 @@ from suwi.model.coordinator_config import CoordinatorConfig, consumer_group_limi
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicGroupConfig:
     consumer_session_timeout_ms: int = key(
-        int32(1),
-        45_000,
-        "How long a member may be silent before it is removed.",
-        broker="group.consumer.session.timeout.ms",
-    )
+        int32(1), 45_000, broker="group.consumer.session.timeout.ms"
+    ).doc("How long a member may be silent before it is removed.")
     consumer_heartbeat_interval_ms: int = key(
-        int32(1),
-        5_000,
-        "How often members are told to send a heartbeat.",
-        broker="group.consumer.heartbeat.interval.ms",
-    )
+        int32(1), 5_000, broker="group.consumer.heartbeat.interval.ms"
+    ).doc("How often members are told to send a heartbeat.")
     consumer_assignment_interval_ms: int = key(
-        int32(0),
-        1_000,
-        "The least time between two assignments of the group.",
-        broker="group.consumer.assignment.interval.ms",
-    )
+        int32(0), 1_000, broker="group.consumer.assignment.interval.ms"
+    ).doc("The least time between two assignments of the group.")
 
 
 GROUP_KEYS = keys_of(DynamicGroupConfig)

@@ -49,163 +49,100 @@ THROTTLED_REPLICAS = Kind("list", "a list of PARTITION:BROKER, or *", _read_thro
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
     cleanup_policy: tuple[str, ...] = key(
-        list_of("delete", "compact"),
-        ("delete",),
-        "What happens to old segments: delete, compact, or both.",
-        broker="log.cleanup.policy",
-    )
+        list_of("delete", "compact"), ("delete",), broker="log.cleanup.policy"
+    ).doc("What happens to old segments: delete, compact, or both.")
     compression_type: str = key(
         one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         "producer",
-        "The compression of stored batches; `producer` keeps the producer's.",
         broker="compression.type",
-    )
+    ).doc("The compression of stored batches; `producer` keeps the producer's.")
     delete_retention_ms: int = key(
-        int64(0),
-        86_400_000,
-        "How long a tombstone is kept after its key was compacted.",
-        broker="log.cleaner.delete.retention.ms",
+        int64(0), 86_400_000, broker="log.cleaner.delete.retention.ms"
+    ).doc("How long a tombstone is kept after its key was compacted.")
+    file_delete_delay_ms: int = key(int64(0), 60_000, broker="log.segment.delete.delay.ms").doc(
+        "How long the files of a deleted segment stay on disk."
     )
-    file_delete_delay_ms: int = key(
-        int64(0),
-        60_000,
-        "How long the files of a deleted segment stay on disk.",
-        broker="log.segment.delete.delay.ms",
+    flush_messages: int = key(int64(1), INT64_MAX, broker="log.flush.interval.messages").doc(
+        "Sync the log to disk after this many records; 1 syncs before each acknowledgement."
     )
-    flush_messages: int = key(
-        int64(1),
-        INT64_MAX,
-        "Sync the log to disk after this many records; 1 syncs before each acknowledgement.",
-        broker="log.flush.interval.messages",
+    flush_ms: int = key(int64(0), INT64_MAX, broker="log.flush.interval.ms").doc(
+        "Sync the log to disk when a record has waited this long."
     )
-    flush_ms: int = key(
-        int64(0),
-        INT64_MAX,
-        "Sync the log to disk when a record has waited this long.",
-        broker="log.flush.interval.ms",
-    )
-    index_interval_bytes: int = key(
-        int32(0),
-        4096,
-        "The log has one index entry for about this many bytes.",
-        broker="log.index.interval.bytes",
+    index_interval_bytes: int = key(int32(0), 4096, broker="log.index.interval.bytes").doc(
+        "The log has one index entry for about this many bytes."
     )
     max_compaction_lag_ms: int = key(
-        int64(1),
-        INT64_MAX,
-        "A record is compacted at the latest after this time.",
-        broker="log.cleaner.max.compaction.lag.ms",
-    )
-    max_message_bytes: int = key(
-        int32(0),
-        1_048_588,
-        "The largest record batch that is accepted.",
-        broker="message.max.bytes",
+        int64(1), INT64_MAX, broker="log.cleaner.max.compaction.lag.ms"
+    ).doc("A record is compacted at the latest after this time.")
+    max_message_bytes: int = key(int32(0), 1_048_588, broker="message.max.bytes").doc(
+        "The largest record batch that is accepted."
     )
     message_timestamp_after_max_ms: int = key(
-        int64(0),
-        3_600_000,
-        "How far a record's timestamp may be in the future.",
-        broker="log.message.timestamp.after.max.ms",
-    )
+        int64(0), 3_600_000, broker="log.message.timestamp.after.max.ms"
+    ).doc("How far a record's timestamp may be in the future.")
     message_timestamp_before_max_ms: int = key(
-        int64(0),
-        INT64_MAX,
-        "How far a record's timestamp may be in the past.",
-        broker="log.message.timestamp.before.max.ms",
-    )
+        int64(0), INT64_MAX, broker="log.message.timestamp.before.max.ms"
+    ).doc("How far a record's timestamp may be in the past.")
     message_timestamp_type: str = key(
-        one_of("CreateTime", "LogAppendTime"),
-        "CreateTime",
-        "Whether a record carries the producer's time or the time it was appended.",
-        broker="log.message.timestamp.type",
-    )
+        one_of("CreateTime", "LogAppendTime"), "CreateTime", broker="log.message.timestamp.type"
+    ).doc("Whether a record carries the producer's time or the time it was appended.")
     min_cleanable_dirty_ratio: float = key(
-        double(0, 1),
-        0.5,
-        "A log is compacted when at least this share of it is not compacted yet.",
-        broker="log.cleaner.min.cleanable.ratio",
+        double(0, 1), 0.5, broker="log.cleaner.min.cleanable.ratio"
+    ).doc("A log is compacted when at least this share of it is not compacted yet.")
+    min_compaction_lag_ms: int = key(int64(0), 0, broker="log.cleaner.min.compaction.lag.ms").doc(
+        "A record stays uncompacted at least this long."
     )
-    min_compaction_lag_ms: int = key(
-        int64(0),
-        0,
-        "A record stays uncompacted at least this long.",
-        broker="log.cleaner.min.compaction.lag.ms",
+    min_insync_replicas: int = key(int32(1), 1, broker="min.insync.replicas").doc(
+        "With acks=all, how many replicas must be in sync for a write to be accepted."
     )
-    min_insync_replicas: int = key(
-        int32(1),
-        1,
-        "With acks=all, how many replicas must be in sync for a write to be accepted.",
-        broker="min.insync.replicas",
+    preallocate: bool = key(boolean(), False, broker="log.preallocate").doc(
+        "Whether a new segment's file is created at its full size."
     )
-    preallocate: bool = key(
-        boolean(),
-        False,
-        "Whether a new segment's file is created at its full size.",
-        broker="log.preallocate",
-    )
-    retention_bytes: int = key(
-        int64(-1),
-        -1,
-        "A partition's log is kept below this size by deleting old segments; -1: no limit.",
-        broker="log.retention.bytes",
+    retention_bytes: int = key(int64(-1), -1, broker="log.retention.bytes").doc(
+        "A partition's log is kept below this size by deleting old segments; -1: no limit."
     )
     retention_ms: int = key(
         int64(-1),
         604_800_000,
-        "Segments whose newest record is older than this are deleted; -1: no limit.",
         broker=(
             ("log.retention.ms", 1),
             ("log.retention.minutes", _MINUTE_MS),
             ("log.retention.hours", _HOUR_MS),
         ),
-    )
+    ).doc("Segments whose newest record is older than this are deleted; -1: no limit.")
     segment_bytes: int = key(
-        int32(_SEGMENT_BYTES_MIN),
-        1_073_741_824,
-        "A segment's log file is rolled before it grows past this size.",
-        broker="log.segment.bytes",
-    )
-    segment_index_bytes: int = key(
-        int32(16),
-        10_485_760,
-        "A segment is rolled when one of its indexes would grow past this size.",
-        broker="log.index.size.max.bytes",
+        int32(_SEGMENT_BYTES_MIN), 1_073_741_824, broker="log.segment.bytes"
+    ).doc("A segment's log file is rolled before it grows past this size.")
+    segment_index_bytes: int = key(int32(16), 10_485_760, broker="log.index.size.max.bytes").doc(
+        "A segment is rolled when one of its indexes would grow past this size."
     )
     segment_jitter_ms: int = key(
-        int64(0),
-        0,
+        int64(0), 0, broker=(("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS))
+    ).doc(
         "`segment.ms` is reduced by a random time up to this, so that not all segments roll at "
-        "once.",
-        broker=(("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+        "once."
     )
     segment_ms: int = key(
-        int64(1),
-        604_800_000,
-        "A segment is rolled when its first record is this old.",
-        broker=(("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
-    )
+        int64(1), 604_800_000, broker=(("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS))
+    ).doc("A segment is rolled when its first record is this old.")
     unclean_leader_election_enable: bool = key(
-        boolean(),
-        False,
+        boolean(), False, broker="unclean.leader.election.enable"
+    ).doc(
         "Whether a replica that is not in sync may become leader if no other is available, which "
-        "loses records.",
-        broker="unclean.leader.election.enable",
+        "loses records."
     )
 
     leader_throttled_replicas: frozenset[str] = key(
-        THROTTLED_REPLICAS,
-        frozenset(),
+        THROTTLED_REPLICAS, frozenset(), name="leader.replication.throttled.replicas"
+    ).doc(
         "The replicas (PARTITION:BROKER, or * for all) whose brokers, as leaders, limit what "
-        "followers outside the ISR copy to leader.replication.throttled.rate.",
-        name="leader.replication.throttled.replicas",
+        "followers outside the ISR copy to leader.replication.throttled.rate."
     )
     follower_throttled_replicas: frozenset[str] = key(
-        THROTTLED_REPLICAS,
-        frozenset(),
+        THROTTLED_REPLICAS, frozenset(), name="follower.replication.throttled.replicas"
+    ).doc(
         "The replicas (PARTITION:BROKER, or * for all) that copy no more than "
-        "follower.replication.throttled.rate until they have caught up.",
-        name="follower.replication.throttled.replicas",
+        "follower.replication.throttled.rate until they have caught up."
     )
 
     @property

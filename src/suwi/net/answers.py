@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias, final
 
@@ -18,6 +19,7 @@ class CloseConnection(Exception):
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Reply:
     """The body of a response without its header, as chunks that are sent in order.
 
@@ -25,11 +27,11 @@ class Reply:
     chunks have been sent, or when the connection is closed before that.
     """
 
-    __slots__ = ("chunks", "release")
-
-    def __init__(self, chunks: Sequence[Chunk], release: Callable[[], None] | None = None) -> None:
-        self.chunks = chunks
-        self.release = release
+    chunks: Sequence[Chunk]
+    release: Callable[[], None] | None = None
+    throttle_at: int | None = None
+    """Where the throttle time is in the first chunk, if the schema does not say so; negative from
+    its end."""
 
     def memory_bytes(self) -> int:
         """Memory used by the chunks. File regions are on disk and do not count."""
@@ -154,6 +156,7 @@ def _pass_on(promise: Promise, future: asyncio.Future[Reply | NoReply]) -> None:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Later:
     """The side effects are done and only the reply is delayed: the next request may start.
 
@@ -161,13 +164,11 @@ class Later:
     future is cheaper than a coroutine, which needs a task.
     """
 
-    __slots__ = ("reply",)
-
-    def __init__(self, reply: Awaitable[Reply | NoReply]) -> None:
-        self.reply = reply
+    reply: Awaitable[Reply | NoReply]
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Exclusive:
     """No further request of this connection starts before this one is complete or, if it is given,
     before `until` is done, as the side effects are then.
@@ -176,20 +177,18 @@ class Exclusive:
     `give_way`: makes a reply that waits for other requests come soon, if these wait for its memory.
     """
 
-    __slots__ = ("give_way", "reply", "until", "waits_for_slices_only")
-
-    def __init__(
-        self,
-        reply: Awaitable[Reply | NoReply],
-        until: "asyncio.Future[None] | None" = None,
-        *,
-        waits_for_slices_only: bool = False,
-        give_way: Callable[[], None] | None = None,
-    ) -> None:
-        self.reply = reply
-        self.until = until
-        self.waits_for_slices_only = waits_for_slices_only
-        self.give_way = give_way
+    reply: Awaitable[Reply | NoReply]
+    until: asyncio.Future[None] | None = None
+    _: KW_ONLY
+    waits_for_slices_only: bool = False
+    give_way: Callable[[], None] | None = None
 
 
 Answer: TypeAlias = Reply | Later | Exclusive | NoReply
+
+
+async def reply_of(answer: Answer | Awaitable[Reply | NoReply]) -> Reply | NoReply:
+    """What a handler has answered, when it is ready."""
+    if isinstance(answer, Reply | NoReply):
+        return answer
+    return await (answer.reply if isinstance(answer, Later | Exclusive) else answer)

@@ -47,17 +47,13 @@ _READY: Final = (Reply, NoReply)  # not `Reply | NoReply`, which is built on eac
 
 
 class ClientIdentity(NamedTuple):
-    """Shared by all requests of a connection, which replaces it after authentication and after
-    ApiVersions (KIP-511)."""
+    """Shared by all requests of a connection, which replaces it after authentication."""
 
     listener: str
     host: str = ""
     principal: Principal = ANONYMOUS
     is_peer: bool = False
     """Whether it has been authenticated as another broker of this cluster."""
-    software_name: str = ""
-    """As sent in ApiVersions (KIP-511)."""
-    software_version: str = ""
 
 
 class ConnectionRegistry(Protocol):
@@ -76,8 +72,8 @@ class Connection(asyncio.BufferedProtocol):
         "_active_at", "_awaits_turn", "_blocked", "_closing", "_dispatch",
         "_exclusive", "_flush_planned", "_limits", "_loop", "_opened_at", "_order", "_output",
         "_peer_closed", "_reader", "_reading", "_registry", "_serving", "_stopping", "_transport",
-        "_turns", "_unsent_budget", "_unsent_bytes", "buffer_pool", "client", "peer_challenge",
-        "peer_host", "peer_port", "sasl", "slices",
+        "_turns", "_unmuting", "_unsent_budget", "_unsent_bytes", "buffer_pool", "client",
+        "peer_challenge", "peer_host", "peer_port", "sasl", "slices",
     )  # fmt: skip
 
     def __init__(
@@ -121,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_planned = False
         self._stopping = False
         self._closing = False
+        self._unmuting: asyncio.TimerHandle | None = None  # set while the client is throttled
 
     def __str__(self) -> str:
         return f"{self.peer_host}:{self.peer_port}"
@@ -140,6 +137,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._blocked = self._closing = True
+        if self._unmuting is not None:
+            self._unmuting.cancel()
         self._reader.release()
         self._order.close()
         self._output.close()
@@ -243,7 +242,6 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _serve_held(self) -> None:
-        """Serve requests that were held."""
         if not self._reading and not self._peer_closed and has_hung_up(self._transport):
             self._peer_closed = True
             self._dispatch = _without_reply(self._dispatch)
@@ -335,7 +333,25 @@ class Connection(asyncio.BufferedProtocol):
 
     def _is_blocked(self) -> bool:
         is_ending = self._stopping or self._closing
-        return is_ending or self._exclusive or self._awaits_turn or self._is_full()
+        waits = self._exclusive or self._awaits_turn or self._unmuting is not None
+        return is_ending or waits or self._is_full()
+
+    def mute(self, throttle_ms: int) -> None:
+        """Start no further request for this time: the client has used more than its quota."""
+        if self._closing:
+            return
+        self._blocked = True
+        ends_at_s = self._loop.time() + throttle_ms / 1000
+        if self._unmuting is not None:
+            if self._unmuting.when() >= ends_at_s:
+                return
+            self._unmuting.cancel()
+        self._unmuting = self._loop.call_at(ends_at_s, self._unmute)
+
+    def _unmute(self) -> None:
+        self._unmuting = None
+        self._active_at = self._loop.time()
+        self._resume()
 
     def _resume(self) -> None:
         """Called after a state change: serve held requests and resume reading, if allowed."""
@@ -394,7 +410,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         if limits.authenticated and (now - self._opened_at) * 1000 > limits.authenticate_ms_max:
             self._abort("not authenticated in time")
-        elif quiet_ms > limits.idle_ms_max and not (self._awaits_turn or self._order.is_waiting):
+        elif quiet_ms > limits.idle_ms_max and not (
+            self._awaits_turn or self._unmuting is not None or self._order.is_waiting
+        ):
             self._abort("idle longer than connections.max.idle.ms")
         elif self._reading and self._reader.is_stalled(
             now, limits.frame_ms_max, limits.frame_bytes_per_s_min

@@ -12,13 +12,17 @@ import logging
 import struct
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from suwi.net.answers import Answer, CloseConnection, Exclusive, Later, NoReply, Reply
 from suwi.net.buffer_pool import KeptBytes
+from suwi.net.client_quota_manager import ClientQuotaManager, RequestQuota
 from suwi.net.connection import ClientIdentity, Connection
 from suwi.net.large_requests import items_of
-from suwi.security.principal import Principal
+from suwi.security.acls import CLUSTER_NAME, Operation, ResourceType
+from suwi.security.authorizer import Authorizer
 from suwi.wire.codec import (
     LARGE_BYTES,
     encode_refusal,
@@ -35,10 +39,12 @@ log = logging.getLogger(__name__)
 _UNSUPPORTED_VERSION: Final = 35
 _CLUSTER_AUTHORIZATION_FAILED: Final = 31
 _INVALID_REQUEST: Final = 42
+_FOR_BROKERS: Final = "for brokers only"
 _CORRELATION_ID: Final = struct.Struct(">i")
 _ANSWERS: Final = (Reply, Later, Exclusive, NoReply)  # not a union, which is built on each call
 
 
+@dataclass(slots=True, eq=False)
 class Request:
     """One request as seen by its handler. Includes what Kafka has in RequestContext.
 
@@ -46,51 +52,40 @@ class Request:
     that forwarded it.
     """
 
-    __slots__ = (
-        "api_key",
-        "body",
-        "client",
-        "client_id",
-        "connection",
-        "correlation_id",
-        "message",
-        "throttle_ms",
-        "version",
-    )
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: memoryview  # writable receive memory, valid only until the handler returns
+    # kio's entity, for Fetch and OffsetCommit our own; None if the handler decodes the body.
+    message: Any
+    connection: Connection
+    client: ClientIdentity
+    authorizer: Authorizer | None = None  # None: every client may do everything
+    quota: RequestQuota | None = None  # None: its client has no quotas
 
-    def __init__(
-        self,
-        api_key: int,
-        version: int,
-        correlation_id: int,
-        client_id: str | None,
-        body: memoryview,
-        message: Any,
-        connection: Connection,
-        client: ClientIdentity,
-    ) -> None:
-        self.api_key = api_key
-        self.version = version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-        self.body = body  # writable receive memory, valid only until the handler returns
-        # kio's entity, for Fetch and OffsetCommit our own; None if the handler decodes the body.
-        self.message = message
-        self.connection = connection
-        self.client = client
-        self.throttle_ms = 0  # sent in the response (KIP-219)
+    def may(self, operation: Operation, kind: ResourceType, name: str | None) -> bool:
+        """Whether its client may do this; see `Authorizer.may`. Brokers may do everything."""
+        authorizer, client = self.authorizer, self.client
+        if authorizer is None or client.is_peer:
+            return True
+        return authorizer.may(client.principal, client.host, operation, kind, name)
 
-    @property
-    def principal(self) -> Principal:
-        return self.client.principal
+    def refuses(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Whether its client may not do this to something that it named, which is noted then."""
+        if self.may(operation, kind, name):
+            return False
+        authorizer, client = self.authorizer, self.client
+        if authorizer is not None:
+            why = authorizer.why_not(client.principal, client.host, operation, kind, name)
+            authorizer.on_refusal(self, operation, kind, name, why)
+        return True
 
-    @property
-    def listener(self) -> str:
-        return self.client.listener
-
-    @property
-    def client_host(self) -> str:
-        return self.client.host
+    def refused_as_broker(self) -> None:
+        """Its client asks for what only brokers may, whatever rules there are. It is noted."""
+        if self.authorizer is not None:
+            asked = Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+            self.authorizer.on_refusal(self, *asked, _FOR_BROKERS)
 
     def next_slice(self) -> Awaitable[None]:
         """Wait until the next slice of work may begin, in turn with those of other requests."""
@@ -107,7 +102,14 @@ Handler: TypeAlias = Callable[[Request], Answer | Coroutine[Any, Any, Reply | No
 class Dispatcher:
     """Calls the handler of each request; serves exactly the APIs it has handlers for."""
 
-    def __init__(self, handlers: Mapping[int, Handler]) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler],
+        authorizer: Authorizer | None = None,
+        quotas: ClientQuotaManager | None = None,
+    ) -> None:
+        self._authorizer = authorizer
+        self._quotas = quotas or ClientQuotaManager()
         self._handlers = {int(key): handler for key, handler in handlers.items()}
         # One look-up on the hot path: the handler of a supported version, the maximum request size
         # (None if the handler decodes the body), whether large bodies are decoded in slices, and
@@ -136,7 +138,8 @@ class Dispatcher:
         message = None
         try:
             if parsed_bytes_max is not None:
-                _check_size(api_key, len(frame), parsed_bytes_max)
+                if len(frame) > parsed_bytes_max:
+                    raise RequestTooLarge(f"{APIS[api_key].name} request of {len(frame)} bytes")
                 if not is_large:
                     message = read_request(api_key, version, frame, body_at)
             request = Request(
@@ -148,8 +151,18 @@ class Dispatcher:
                 message,
                 connection,
                 connection.client,
+                self._authorizer,
             )
-            answer = _handle_large(handler, request) if is_large else handler(request)
+            if is_large:
+                handler = partial(_handle_large, handler)
+            if self._quotas.is_set:
+                request.quota = self._quotas.of(
+                    connection.client, client_id, connection, (api_key, version), len(frame)
+                )
+            if request.quota is None:
+                answer = handler(request)
+            else:
+                answer = request.quota.run(partial(handler, request))
         except RequestTooLarge as error:
             answer = refuse_too_large(api_key, version, error)
         except MalformedRequest as error:
@@ -191,9 +204,10 @@ def _handle_large(
         raise
     loop = asyncio.get_running_loop()
     until = loop.create_future()
-    reply = loop.create_task(  # owner: the connection
-        _handle_in_slices(handler, request, work, kept, until)
-    )
+    rest = _handle_in_slices(handler, request, work, kept, until)
+    if request.quota is not None:
+        rest = request.quota.timed(rest)
+    reply = loop.create_task(rest)  # owner: the connection
     reply.add_done_callback(lambda _: kept.release())  # also if it was cancelled before it began
     return Exclusive(reply, until)
 
@@ -279,16 +293,12 @@ def _for_peers(handler: Handler) -> Handler:
 
 def _refuse(request: Request) -> Reply:
     """CLUSTER_AUTHORIZATION_FAILED, if it is one of Kafka's APIs."""
+    request.refused_as_broker()
     if not APIS[request.api_key].is_kafkas:
-        raise CloseConnection(f"{APIS[request.api_key].name} is for brokers only")
+        raise CloseConnection(f"{APIS[request.api_key].name} is {_FOR_BROKERS}")
     body = encode_refusal(request.api_key, request.version, _CLUSTER_AUTHORIZATION_FAILED)
     assert body is not None, "every response of a broker-only API has an error code"
     return Reply([body])
-
-
-def _check_size(api_key: int, size_bytes: int, bytes_max: int) -> None:
-    if size_bytes > bytes_max:
-        raise RequestTooLarge(f"{APIS[api_key].name} request of {size_bytes} bytes")
 
 
 def refuse_too_large(api_key: int, version: int, error: RequestTooLarge) -> Reply:

@@ -100,7 +100,8 @@ class FrameReader:
         while end - at >= _SIZE_BYTES:
             (size_bytes,) = _read_size(view, at)
             if size_bytes > self.frame_bytes_max:
-                raise InvalidFrameSize(f"invalid frame size: {_signed(size_bytes)} bytes")
+                signed = int.from_bytes(view[at : at + _SIZE_BYTES], "big", signed=True)
+                raise InvalidFrameSize(f"invalid frame size: {signed} bytes")
             stop = at + _SIZE_BYTES + size_bytes
             if stop > end:
                 return
@@ -205,7 +206,3 @@ class FrameReader:
         came_bytes = self.end - self.start - self._progress_bytes
         self.restart_progress(now)
         return came_bytes < period_s * bytes_per_s_min
-
-
-def _signed(size: int) -> int:
-    return size - (1 << 32) if size >= 1 << 31 else size

@@ -53,7 +53,8 @@ class Share:
     def lend(self, give_way: Callable[[], None]) -> None:
         """`give_way` is called at most once, if another request waits for this share."""
         if self._items:
-            self._of._lend(self, give_way)
+            self._of._lenders[self] = give_way
+            self._of._serve()
 
     def release(self) -> None:
         """May be called again."""
@@ -90,10 +91,6 @@ class LargeRequests:
 
     def _fits(self, items: int) -> bool:
         return self._used == 0 or self._used + items <= self._items_max
-
-    def _lend(self, share: Share, give_way: Callable[[], None]) -> None:
-        self._lenders[share] = give_way
-        self._serve()
 
     def _returned(self, items: int) -> None:
         self._used -= items

@@ -8,9 +8,11 @@ import logging
 import math
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from typing import NamedTuple
 
 from suwi.net.buffer_pool import BufferPool
+from suwi.net.client_quota_manager import ClientQuotaManager
 from suwi.net.connection import Connection, ConnectionRegistry, Dispatch
 from suwi.net.fair_turns import Turns
 from suwi.net.limits import Limits
@@ -30,6 +32,15 @@ _USER_CHARACTERS_MAX = 64
 _SEND_BUFFER_BYTES = 512 * 1024
 
 
+class FailedLogIn(NamedTuple):
+    listener: str
+    mechanism: str
+    host: str
+    user: str
+    """The name that was sent; empty if there was none."""
+    reason: str
+
+
 class Budget:
     """Shared by all listeners of a broker: memory, turns and the number of connections."""
 
@@ -39,10 +50,14 @@ class Budget:
         *,
         poison: bool = False,
         on_refused: Callable[[str], None] = lambda _: None,
+        on_log_in_failed: Callable[[FailedLogIn], None] = lambda _: None,
+        quotas: ClientQuotaManager | None = None,
     ) -> None:
         """`poison` overwrites each frame after its handler, to detect views that were kept.
         `on_refused` gets the reason why no more connections can be taken from anybody."""
         self._on_refused = on_refused
+        self.on_log_in_failed = on_log_in_failed
+        self._quotas = quotas or ClientQuotaManager()
         self.limits = limits
         self.buffer_pool = BufferPool(limits.unfinished_bytes_max, poison=poison)
         self.unsent_budget = UnsentBytesBudget(limits.unsent_bytes_max)
@@ -53,8 +68,9 @@ class Budget:
         """Those since the last line of the log."""
         self._line_at_s = -math.inf
 
-    def admit(self, host: str) -> str | None:
-        """Count a new connection, or return the reason why it is refused."""
+    def admit(self, host: str, *, is_rated: bool = True) -> str | None:
+        """Count a new connection, or return the reason why it is refused. `is_rated`: whether it
+        counts in the rate of its host."""
         if self.connections >= self.limits.connections_max:
             reason = f"too many connections: {self.connections} are open"
             self._on_refused(reason)
@@ -62,6 +78,8 @@ class Budget:
         of_host = self._by_host.get(host, 0)
         if of_host >= self.limits.connections_per_ip_max:
             return self._refused(f"too many connections from {host}: {of_host} are open")
+        if is_rated and self._quotas.refuses_connection(host):
+            return self._refused(f"too many new connections from {host} per second")
         self.connections += 1
         self._by_host[host] = of_host + 1
         return None
@@ -88,17 +106,13 @@ class FailedAuthentications:
 
     def __init__(self, listener: str) -> None:
         self._listener = listener
-        self._by_mechanism: dict[str, int] = {}
+        self.by_mechanism: dict[str, int] = {}
         self._line_at_s = -math.inf
         self._suppressed = 0
 
-    @property
-    def by_mechanism(self) -> Mapping[str, int]:
-        return self._by_mechanism
-
     def add(self, mechanism: str, reason: str, peer: str, user: str, now_s: float) -> None:
         """`mechanism` is one that the broker supports, `user` the name that was sent, or empty."""
-        self._by_mechanism[mechanism] = self._by_mechanism.get(mechanism, 0) + 1
+        self.by_mechanism[mechanism] = self.by_mechanism.get(mechanism, 0) + 1
         if now_s - self._line_at_s < _FAILURE_LINE_PERIOD_S:
             self._suppressed += 1
             return
@@ -134,8 +148,11 @@ class Listener:
         tls: ServerContexts | None = None,
         limits: Limits | None = None,
         backlog: int = 1024,
+        is_protected: bool = False,
     ) -> None:
-        """`limits` are the initial ones of a connection; by default those of the budget."""
+        """`limits` are the initial ones of a connection; by default those of the budget.
+        `is_protected`: it is for brokers only."""
+        self._is_protected = is_protected
         self.name = name
         self.host = host
         self.port = port  # after `start` the bound port, if 0 was given
@@ -233,7 +250,8 @@ class Listener:
     def opened(self, connection: Connection) -> str | None:
         if self._server is None:
             return "the listener has stopped"
-        refused = self._budget.admit(connection.peer_host)
+        is_rated = self._tls is None and not self._is_protected  # or it was, before the handshake
+        refused = self._budget.admit(connection.peer_host, is_rated=is_rated)
         if refused is None:
             self._connections[connection] = None
         return refused
@@ -249,12 +267,14 @@ class Listener:
     def authentication_failed(self, mechanism: str, reason: str, peer: str, user: str) -> None:
         now_s = asyncio.get_running_loop().time()
         self.failed_authentications.add(mechanism, reason, peer, user, now_s)
+        host = peer.rpartition(":")[0]
+        self._budget.on_log_in_failed(FailedLogIn(self.name, mechanism, host, user, reason))
 
     def handshake_started(self, handshake: TlsHandshake) -> str | None:
         """A peer in the TLS handshake counts as a connection."""
         if self._server is None:
             return "the listener has stopped"
-        refused = self._budget.admit(handshake.peer_host)
+        refused = self._budget.admit(handshake.peer_host, is_rated=not self._is_protected)
         if refused is None:
             self._handshakes[handshake] = None
         return refused

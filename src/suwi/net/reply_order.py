@@ -7,26 +7,19 @@ Invariant: a reply is returned only after the replies of all earlier requests.
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from suwi.net.answers import NoReply, Promise, Reply
 
 
+@dataclass(slots=True, eq=False)
 class Slot:
     """One request whose reply has not been sent."""
 
-    __slots__ = ("bytes_in_flight", "header", "reply", "wait")
-
-    def __init__(
-        self,
-        header: bytes,
-        bytes_in_flight: int,
-        reply: Reply | NoReply | None,
-        wait: Promise | None,
-    ) -> None:
-        self.header = header
-        self.bytes_in_flight = bytes_in_flight  # of the reply; of the request until it is ready
-        self.reply = reply
-        self.wait = wait
+    header: bytes
+    bytes_in_flight: int  # of the reply; of the request until it is ready
+    reply: Reply | NoReply | None
+    wait: Promise | None
 
 
 class ReplyOrder:

@@ -13,7 +13,7 @@ from typing import Final
 from suwi.model.errors import IllegalSaslState
 from suwi.net.answers import Answer, CloseConnection, Exclusive, Reply
 from suwi.net.connection import Connection, Dispatch
-from suwi.security.mechanism import Refused
+from suwi.security.mechanism import Challenge, Refused
 from suwi.security.sasl_session import SaslRules, SaslSession
 from suwi.wire.versions import ApiKey
 
@@ -59,17 +59,27 @@ class SaslGate:
         try:
             step = session.respond(token, self._now_s())
         except (Refused, IllegalSaslState) as error:
-            refused(connection, session, error)
+            note_refusal(connection, session, error)
             return answer_and_close(connection, None)
-        if session.principal is not None:
+        if isinstance(step, Challenge):
+            note_refusal(connection, session, step.refused)
+        elif session.principal is not None:
             connection.authenticated(session.principal, is_peer=session.is_peer)
         return Reply([step.token])
 
 
-def refused(connection: Connection, session: SaslSession, error: Exception) -> None:
-    """Count and log a failed authentication, with the user name if the mechanism sends one."""
-    user = error.user if isinstance(error, Refused) else ""
-    connection.authentication_failed(session.mechanism or _NO_MECHANISM, str(error), user)
+def note_refusal(connection: Connection, session: SaslSession, error: Exception | None) -> None:
+    """Count and log a failed authentication once, with the user name if the mechanism sends one.
+    None: it has not failed."""
+    if error is None:
+        return
+    user, reason = "", str(error)
+    if isinstance(error, Refused):
+        if error.is_noted:
+            return
+        error.is_noted = True
+        user, reason = error.user, error.reason
+    connection.authentication_failed(session.mechanism or _NO_MECHANISM, reason, user)
 
 
 def answer_and_close(connection: Connection, reply: Reply | None) -> Exclusive:

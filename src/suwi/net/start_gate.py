@@ -10,20 +10,13 @@ import asyncio
 import struct
 from typing import Final
 
-from suwi.net.answers import Answer, CloseConnection, Exclusive, NoReply, Reply
+from suwi.net.answers import Answer, CloseConnection, Exclusive, NoReply, Reply, reply_of
+from suwi.net.client_quota_manager import BEFORE_LOG_IN
 from suwi.net.connection import Connection, Dispatch
 from suwi.wire.versions import ApiKey
 
-_AT_ONCE: Final = frozenset(
-    {
-        ApiKey.API_VERSIONS,
-        ApiKey.SASL_HANDSHAKE,
-        ApiKey.SASL_AUTHENTICATE,
-        ApiKey.PEER_CHALLENGE,
-        ApiKey.PEER_PROOF,
-        ApiKey.DESCRIBE_BROKER,  # This broker asks itself before it registers.
-    }
-)
+# This broker asks itself with DescribeBroker before it registers.
+_AT_ONCE: Final = BEFORE_LOG_IN | {ApiKey.DESCRIBE_BROKER}
 # librdkafka times out after 10 s.
 _WAIT_S_MAX: Final = 8.0
 # Of all waiting requests; a connection has at most one.
@@ -37,16 +30,12 @@ class StartGate:
         self._opened = asyncio.Event()
         self._waiting_bytes = 0
 
-    @property
-    def is_open(self) -> bool:
-        return self._opened.is_set()
-
     def open(self) -> None:
         self._opened.set()
 
     def __call__(self, connection: Connection, frame: memoryview) -> tuple[bytes, Answer]:
         api_key = _read_api_key(frame)[0] if len(frame) >= 2 else -1
-        if api_key in _AT_ONCE or connection.client.is_peer or self.is_open:
+        if api_key in _AT_ONCE or connection.client.is_peer or self._opened.is_set():
             return self._dispatch(connection, frame)
         if self._waiting_bytes + len(frame) > _WAITING_BYTES_MAX:
             raise CloseConnection("the broker is starting and too many requests are waiting")
@@ -63,8 +52,7 @@ class StartGate:
         finally:
             self._waiting_bytes -= len(frame)
         header, answer = self._dispatch(connection, memoryview(frame))
-        if not isinstance(answer, Reply | NoReply):
-            answer = await answer.reply
-        if isinstance(answer, NoReply):
-            return answer
-        return Reply([header, *answer.chunks], answer.release)
+        reply = await reply_of(answer)
+        if isinstance(reply, NoReply):
+            return reply
+        return Reply([header, *reply.chunks], reply.release)

@@ -57,6 +57,8 @@ class TlsHandshake(asyncio.Protocol):
         self._contexts = contexts
         self._new_connection = new_connection
         self._registry = registry
+        self.closed = registry.closed
+        self.authentication_failed = registry.authentication_failed
         self._turns = turns
         self._handshake_s_max = handshake_s_max
         self._accepted: socket.socket | None = None  # until the handshake starts
@@ -128,12 +130,6 @@ class TlsHandshake(asyncio.Protocol):
     def opened(self, connection: Connection) -> str | None:
         self._registry.handshake_ended(self)
         return self._registry.opened(connection)
-
-    def closed(self, connection: Connection) -> None:
-        self._registry.closed(connection)
-
-    def authentication_failed(self, mechanism: str, reason: str, peer: str, user: str) -> None:
-        self._registry.authentication_failed(mechanism, reason, peer, user)
 
 
 class _AlertingContext:

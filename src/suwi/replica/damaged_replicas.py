@@ -18,11 +18,12 @@ from contextlib import suppress
 from enum import Enum, auto
 from math import inf
 
+from suwi.env.problems import because
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import BrokerError
-from suwi.model.ids import NO_NODE, LeaderEpoch, NodeId, TopicPartition
+from suwi.model.ids import NO_EPOCH, NO_NODE, LeaderEpoch, NodeId, TopicPartition
 from suwi.replica.leader_replica import LeaderReplica
 from suwi.replica.leader_state import UNKNOWN_EPOCH, Proposal
 from suwi.replica.log_threads import in_sync_thread
@@ -68,10 +69,14 @@ def next_step(
 
 
 def is_replaced(node: NodeId, state: PartitionState) -> bool:
-    """Whether the new copy is in sync with another leader: the old files are not needed any longer.
-    A replica that leads itself may have been elected unclean, before its copy was complete."""
-    leads = state.leader in (NO_NODE, node)
-    return node in state.isr and not leads and not state.is_recovering
+    """Whether the new copy is complete: the old files are not needed any longer.
+
+    It is, once it is in sync with another leader. A replica that leads itself was in sync before,
+    unless it was elected unclean; others that are in sync with it do not show that.
+    """
+    if node not in state.isr or state.leader == NO_NODE or state.is_recovering:
+        return False
+    return state.leader != node or (len(state.isr) > 1 and state.unclean_epoch == NO_EPOCH)
 
 
 class DamagedReplicas:
@@ -102,8 +107,7 @@ class DamagedReplicas:
                 _, free_bytes = await in_sync_thread(directory.space)
                 self._step(tp, directory, free_bytes)
             except (BrokerError, OSError) as error:
-                extra = {"partition": str(tp), "reason": str(error)}
-                log.info("damaged replica not replaced yet", extra=extra)
+                log.info("damaged replica not replaced yet", extra=because(error, partition=tp))
         for tp in list(directory.state.set_aside):
             await self._remove_set_aside(tp, directory)
 
@@ -220,8 +224,7 @@ class DamagedReplicas:
             await in_sync_thread(directory.removing_damaged_files(tp))
         except OSError as error:
             self._removal_failed_s[tp] = now_s
-            extra = {"partition": str(tp), "reason": str(error)}
-            log.warning("damaged files not removed", extra=extra)
+            log.warning("damaged files not removed", extra=because(error, partition=tp))
             return
         directory.state.set_aside.pop(tp, None)
         log.info("damaged files removed", extra={"partition": str(tp)})

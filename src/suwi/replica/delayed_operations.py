@@ -12,6 +12,7 @@ import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from math import inf
 from operator import itemgetter
 
@@ -26,25 +27,17 @@ OnCommit = Callable[[BrokerError | None], None]
 _END_OFFSET = itemgetter(0)
 
 
+@dataclass(slots=True, eq=False)
 class DelayedOperations:
-    __slots__ = (
-        "_at_end",
-        "_at_low_watermark",
-        "_at_watermark",
-        "_producers",
-        "_sweep",
-        "_sweep_at_s",
-    )
-
-    def __init__(self) -> None:
-        self._producers: deque[tuple[Offset, OnCommit, float]] = deque()
-        """Each with the offset up to which everything must be committed, lowest offset first, and
-        its deadline."""
-        self._sweep: asyncio.TimerHandle | None = None
-        self._sweep_at_s = inf  # not later than the earliest deadline
-        self._at_watermark: dict[Watcher, None] = {}
-        self._at_end: dict[Watcher, None] = {}
-        self._at_low_watermark: dict[Watcher, None] = {}
+    _producers: deque[tuple[Offset, OnCommit, float]] = field(default_factory=deque)
+    """Each with the offset up to which everything must be committed, lowest offset first, and its
+    deadline."""
+    _sweep: asyncio.TimerHandle | None = None
+    _sweep_at_s: float = inf
+    """Not later than the earliest deadline."""
+    _at_watermark: dict[Watcher, None] = field(default_factory=dict)
+    _at_end: dict[Watcher, None] = field(default_factory=dict)
+    _at_low_watermark: dict[Watcher, None] = field(default_factory=dict)
 
     def add(self, end_offset: Offset, on_commit: OnCommit, timeout_s: float = inf) -> None:
         deadline_s = inf

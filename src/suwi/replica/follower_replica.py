@@ -15,7 +15,7 @@ from suwi.model.errors import KafkaStorageError
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.records.batch import batches
 from suwi.replica.log_sync import syncing
-from suwi.replica.loss import lost_between
+from suwi.replica.loss import lost_between, ranges_between
 from suwi.replica.replica_log import ReplicaLog
 
 log = logging.getLogger(__name__)
@@ -129,8 +129,12 @@ class FollowerReplica:
         replica_log = self._replica_log
         partition_log = replica_log.log
         assert partition_log is not None
+        removed = ranges_between(
+            partition_log.epochs, partition_log.start_offset, partition_log.end_offset
+        )
         restarting = partition_log.restarting_at(at, keep_files=keep_files)
         yield from after_each(restarting, replica_log.clamp_high_watermark)
+        replica_log.context.on_truncated(replica_log, partition_log.end_offset, removed)
         yield from replica_log.writing_truncation()
         then(partition_log)
         yield from syncing(partition_log)
@@ -158,6 +162,9 @@ class FollowerReplica:
         )
         # The batch that contains `offset` is removed completely.
         first = max(partition_log.end_offset, start)
+        replica_log.context.on_truncated(
+            replica_log, partition_log.end_offset, ranges_between(epochs, first, end)
+        )
         if first < losable_end:
             loss = lost_between(
                 replica_log.partition, epochs, first, losable_end, committed_below=committed

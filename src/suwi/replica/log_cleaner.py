@@ -8,6 +8,7 @@ Invariant: a log that cannot be compacted, for example because a batch is damage
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from suwi.env import Env
@@ -33,28 +34,19 @@ class Uncleanable(NamedTuple):
     reason: str
 
 
+@dataclass(eq=False)
 class LogCleaner:
-    def __init__(
-        self,
-        env: Env,
-        config: DynamicBrokerConfig,
-        directories: LogDirectories,
-        replicas: ReplicaManager,
-        *,
-        stopping: asyncio.Event,
-        remove_later: Callable[[list[str], float], None],
-    ) -> None:
-        self._env = env
-        self._config = config
-        self._directories = directories
-        self._replicas = replicas
-        self._stopping = stopping
-        self._remove_later = remove_later
-        self._unused: dict[TopicPartition, Partition] = {}
-        """Logs that are not open and have a single segment: there is nothing to compact."""
-        self._deferred: set[TopicPartition] = set()
-        """Compaction failed for now; retried after all other due logs and a pause."""
-        self.uncleanable: dict[TopicPartition, Uncleanable] = {}
+    _env: Env
+    _config: DynamicBrokerConfig
+    _directories: LogDirectories
+    _replicas: ReplicaManager
+    _stopping: asyncio.Event
+    _remove_later: Callable[[list[str], float], None]
+    _unused: dict[TopicPartition, Partition] = field(default_factory=dict)
+    """Logs that are not open and have a single segment: there is nothing to compact."""
+    _deferred: set[TopicPartition] = field(default_factory=set)
+    """Compaction failed for now; retried after all other due logs and a pause."""
+    uncleanable: dict[TopicPartition, Uncleanable] = field(default_factory=dict)
 
     async def compact_dirtiest(self) -> bool:
         """Compact the dirtiest log; returns whether one was due, so that others may be too."""

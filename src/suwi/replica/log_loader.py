@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
+from suwi.env.problems import because
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
 from suwi.model.errors import BrokerError
@@ -69,10 +70,7 @@ class LogLoader:
                 try:
                     self._mark_if_deleted(directory, tp, deleted)
                 except PermissionError as error:
-                    log.error(
-                        "log directory unreadable",
-                        extra={"partition": str(tp), "reason": str(error)},
-                    )
+                    log.error("log directory unreadable", extra=because(error, partition=tp))
 
     def _mark_if_deleted(
         self, directory: LogDirectory, tp: TopicPartition, deleted: Collection[UUID]
@@ -119,7 +117,4 @@ def _open(partitions: Sequence[Partition]) -> None:
             partition.replica_log.open()
         except BrokerError as error:
             # Its data directory failed; partitions in other directories are not affected.
-            log.error(
-                "log recovery failed",
-                extra={"partition": str(partition.partition), "reason": str(error)},
-            )
+            log.error("log recovery failed", extra=because(error, partition=partition.partition))

@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 
 from suwi.env import Disk, Env
+from suwi.env.problems import because
 from suwi.env.slices import in_slices
 from suwi.env.tasks import RESTART, STOP_BROKER, OnFailure, Tasks, wait_for_event
 from suwi.log.log_directories import LogDirectories
@@ -109,12 +110,7 @@ class LogManager:
         self._moved: dict[TopicPartition, Partition] = {}
         """Partitions whose high watermark may differ from the checkpoint."""
         self.log_cleaner = LogCleaner(
-            env,
-            config,
-            directories,
-            replicas,
-            stopping=self._stopping,
-            remove_later=deletion.delete_files,
+            env, config, directories, replicas, self._stopping, deletion.delete_files
         )
         self.log_scrubber = LogScrubber(env, config.static, directories, replicas, self._stopping)
 
@@ -206,8 +202,7 @@ class LogManager:
             except BrokerError as error:
                 # Its log directory is offline; partitions in other directories are still synced.
                 if not partition.is_closed:  # Else it was deleted meanwhile.
-                    extra = {"partition": str(tp), "reason": str(error)}
-                    log.warning("log flush failed", extra=extra)
+                    log.warning("log flush failed", extra=because(error, partition=tp))
             except Exception as error:
                 self._tasks.count(_SYNC, error)  # Retried after the partition's next append.
             del self._unsynced[tp]
@@ -311,10 +306,7 @@ class LogManager:
                 if partition.is_closed:
                     break
         except (OSError, BrokerError) as error:
-            log.warning(
-                "retention failed",
-                extra={"partition": str(partition.partition), "reason": str(error)},
-            )
+            log.warning("retention failed", extra=because(error, partition=partition.partition))
         if deleted_paths:
             self._deletion.delete_files(deleted_paths, partition.config.file_delete_delay_ms / 1000)
 
@@ -362,10 +354,7 @@ class LogManager:
             partition_log.finish()
             await sync_log(partition_log, partition_log.end_offset)
         except (OSError, BrokerError) as error:
-            log.error(
-                "unclean shutdown",
-                extra={"partition": str(partition.partition), "reason": str(error)},
-            )
+            log.error("unclean shutdown", extra=because(error, partition=partition.partition))
             return False
         return True
 

@@ -12,6 +12,7 @@ from contextlib import closing
 from functools import partial
 
 from suwi.env import Env, File
+from suwi.env.problems import because
 from suwi.env.tasks import wait_for_event
 from suwi.log.batch_scan import scan_rows
 from suwi.log.damage import Damage
@@ -69,8 +70,7 @@ class LogScrubber:
             try:
                 await self._scrub(partition)
             except (OSError, BrokerError) as error:
-                extra = {"partition": str(partition.partition), "reason": str(error)}
-                log.warning("scrubbing failed", extra=extra)
+                log.warning("scrubbing failed", extra=because(error, partition=partition.partition))
             await asyncio.sleep(0)
 
     async def _scrub(self, partition: Partition) -> None:

@@ -8,21 +8,10 @@ from typing import NamedTuple
 
 from suwi.model.errors import CorruptMessage, InvalidRecord, MessageTooLarge
 from suwi.model.topic_config import TopicConfig
-from suwi.records.batch import (
-    LOG_OVERHEAD_BYTES,
-    MAGIC,
-    MAGIC_AT,
-    BatchHeader,
-    read_header,
-    stamp,
-)
+from suwi.records.batch import LOG_OVERHEAD_BYTES, MAGIC, MAGIC_AT, BatchHeader, read_header, stamp
 from suwi.records.builder import recompress
 from suwi.records.compression import Compression
-from suwi.records.validate import (
-    BatchRules,
-    validate_produced_batch,
-    validate_produced_records,
-)
+from suwi.records.validate import BatchRules, validate_produced_batch, validate_produced_records
 
 _QUICK_BYTES_MAX = 16 * 1024
 _OLD_MESSAGE_BYTES_MIN = 14

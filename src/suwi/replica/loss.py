@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import asdict, dataclass
 
 from suwi.client.errors import error_from
+from suwi.env.problems import because
 from suwi.env.tasks import RESTART, Tasks, cancel_and_wait
 from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.model.errors import BrokerError
@@ -52,13 +53,17 @@ def lost_between(
     committed_below: Offset,
 ) -> Loss:
     """The records from `first` up to but excluding `end`, by leader epoch."""
+    return Loss(partition, ranges_between(epochs, first, end), committed_below)
+
+
+def ranges_between(epochs: LeaderEpochCache, first: Offset, end: Offset) -> tuple[LostRange, ...]:
     entries = epochs.entries()
     starts = [max(start, first) for _, start in entries[1:] if first < start < end]
-    ranges = [
+    return tuple(
         LostRange(epochs.epoch_at(Offset(a)), Offset(a), Offset(b))
         for a, b in zip([first, *starts], [*starts, end], strict=True)
-    ]
-    return Loss(partition, tuple(ranges), committed_below)
+        if a < b
+    )
 
 
 class LossReports:
@@ -85,10 +90,7 @@ class LossReports:
             try:
                 await self._send(loss)
             except (OSError, ValueError, KeyError, BrokerError) as error:
-                log.info(
-                    "loss report failed, retrying",
-                    extra={"loss": str(loss), "reason": str(error)},
-                )
+                log.info("loss report failed, retrying", extra=because(error, loss=loss))
                 await asyncio.sleep(_RETRY_S)
             else:
                 self._queue.popleft()

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from math import inf
 
+from suwi.env.problems import because
 from suwi.log.log_segments import LogSlice
 from suwi.log.partition_log import Appended, PartitionLog
 from suwi.metadata.image import PartitionState
@@ -33,6 +34,7 @@ from suwi.replica.leader_state import UNKNOWN_EPOCH, LeaderState
 from suwi.replica.log_sync import LogSyncer
 from suwi.replica.log_validator import validation_rules_of
 from suwi.replica.partition_transactions import CheckProducers, PartitionTransactions
+from suwi.replica.partition_watch import PartitionWatch
 from suwi.replica.replica_log import PartitionContext, PartitionStorage, ReplicaLog
 
 log = logging.getLogger(__name__)
@@ -46,6 +48,7 @@ class Partition:
     __slots__ = (
         "_follower",
         "_transactions",
+        "bytes_in",
         "leader",
         "leader_replica",
         "leader_state",
@@ -55,6 +58,7 @@ class Partition:
         "syncer",
         "topic_id",
         "validation_rules",
+        "watched_by",
     )
 
     def __init__(
@@ -69,6 +73,8 @@ class Partition:
         self.topic_id = topic_id
         self.validation_rules = validation_rules_of(config)
         self.quotas = context.quotas_of(partition, config)
+        self.bytes_in = 0
+        """What was appended here while this broker led, since it started."""
         self.leader = NO_NODE
         self.leader_replica: LeaderReplica | None = None
         """The leader side; None while another broker leads or the partition has no leader."""
@@ -79,6 +85,8 @@ class Partition:
         self._transactions: PartitionTransactions | None = None
         """Created at the first transactional batch or marker, as few partitions have one."""
         self._follower: FollowerReplica | None = None
+        self.watched_by: PartitionWatch | None = None
+        """Notes fetches and produces while somebody watches this partition."""
 
     # -- state ---------------------------------------------------------------------------------
 
@@ -214,8 +222,7 @@ class Partition:
             try:
                 replica_log.get_ready()
             except KafkaStorageError as error:
-                extra = {"partition": str(self.partition), "reason": str(error)}
-                log.error("cannot become leader", extra=extra)
+                log.error("cannot become leader", extra=because(error, partition=self.partition))
                 leader.resign()
             except NotLeaderOrFollower:
                 pass  # The epoch starts when the log is ready.
@@ -307,6 +314,7 @@ class Partition:
             leader.resign()
             raise
         if not appended.is_duplicate:
+            self.bytes_in += len(batch)
             leader.after_append(partition_log)
         return appended
 

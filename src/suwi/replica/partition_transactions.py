@@ -8,6 +8,7 @@ in the same step as the append; any transactional append and any marker makes th
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from suwi.log.partition_log import Appended
@@ -42,40 +43,29 @@ class TxnMarker(NamedTuple):
     has it from somebody else, and accepts the marker all the same."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class VerificationGuard:
     """Stands for a verification that has begun. Compared by identity."""
 
-    __slots__ = ("epoch", "is_implicit", "leader_epoch", "lowest_sequence")
-
-    def __init__(
-        self, epoch: int, lowest_sequence: int, leader_epoch: int, *, is_implicit: bool
-    ) -> None:
-        self.epoch = epoch
-        self.lowest_sequence = lowest_sequence
-        """The lowest that was seen: a later batch must not overtake a refused one (T3)."""
-        self.leader_epoch = leader_epoch
-        self.is_implicit = is_implicit
-        """Transaction version 2: verification adds the partition to the transaction."""
+    epoch: int
+    lowest_sequence: int
+    """The lowest that was seen: a later batch must not overtake a refused one (T3)."""
+    leader_epoch: int
+    is_implicit: bool = field(kw_only=True)
+    """Transaction version 2: verification adds the partition to the transaction."""
 
 
 NOT_VERIFIED: Final = VerificationGuard(-1, NO_SEQUENCE, -1, is_implicit=False)
 """In place of a guard where `transaction.partition.verification.enable` is false."""
 
 
+@dataclass(slots=True, eq=False)
 class PartitionTransactions:
-    __slots__ = ("_append", "_check_enough_replicas", "_guards", "_replica_log")
-
-    def __init__(
-        self,
-        replica_log: ReplicaLog,
-        append: Callable[[memoryview, BatchHeader, int, CheckProducers | None], Appended],
-        check_enough_replicas: Callable[[], None],
-    ) -> None:
-        """Both functions are the `Partition`'s."""
-        self._replica_log = replica_log
-        self._append = append
-        self._check_enough_replicas = check_enough_replicas
-        self._guards: dict[int, VerificationGuard] = {}
+    _replica_log: ReplicaLog
+    _append: Callable[[memoryview, BatchHeader, int, CheckProducers | None], Appended]
+    _check_enough_replicas: Callable[[], None]
+    """Both functions are the `Partition`'s."""
+    _guards: dict[int, VerificationGuard] = field(default_factory=dict)
 
     # -- verification --------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from suwi.client.connection import ConnectionLost, PeerConnection
@@ -82,20 +83,13 @@ class HasBrokerEpoch(Protocol):
     """This broker's epoch while it is registered."""
 
 
+@dataclass(eq=False)
 class Peers:
-    def __init__(
-        self,
-        metadata: HasImage,
-        listener: str,
-        connect: Connect,
-        prove: Prove,
-        suspected: SuspectedBrokers,
-    ) -> None:
-        self._metadata = metadata
-        self._listener = listener
-        self._connect = connect
-        self._prove = prove
-        self._suspected = suspected
+    _metadata: HasImage
+    _listener: str
+    _connect: Connect
+    _prove: Prove
+    _suspected: SuspectedBrokers
 
     async def connect(self, node: NodeId) -> PeerConnection:
         """A new connection to a broker, used by the caller only. Raises OSError."""

@@ -6,6 +6,7 @@ that could not be opened, whether files can be opened, and whether the metadata 
 
 import asyncio
 from contextlib import suppress
+from dataclasses import dataclass
 
 from suwi.env.problems import ProblemKind, Problems
 from suwi.env.tasks import QUIET_MS
@@ -25,19 +26,13 @@ _SHARD_QUIET_MS = 120_000
 _OF_LOGS = (ProblemKind.LOG_UNREADABLE, ProblemKind.TOPIC_ID_UNREADABLE)
 
 
+@dataclass(eq=False)
 class ProblemWatch:
-    def __init__(
-        self,
-        problems: Problems,
-        directories: LogDirectories,
-        replicas: ReplicaManager,
-        store: MetadataStore,
-    ) -> None:
-        self._problems = problems
-        self._directories = directories
-        self._replicas = replicas
-        self._store = store
-        self._full_errors = 0
+    _problems: Problems
+    _directories: LogDirectories
+    _replicas: ReplicaManager
+    _store: MetadataStore
+    _full_errors: int = 0
 
     async def look(self) -> None:
         """Called every PERIOD_MS."""

@@ -15,7 +15,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from suwi.client.connection import PeerConnection
-from suwi.env.problems import ProblemKind, Problems
+from suwi.env.problems import ProblemKind, Problems, because
 from suwi.env.tasks import RESTART, Tasks, cancel_and_wait, wait_for_event
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import BrokerError, CorruptMessage, InvalidRecord, KafkaStorageError
@@ -109,8 +109,6 @@ class FetchSessionHandler:
 
 @dataclass(slots=True)
 class PartitionFetchState:
-    """The fetch state of one partition."""
-
     partition: Partition
     epoch: LeaderEpoch
     """The leader epoch under which the partition was assigned to this fetcher."""
@@ -145,31 +143,26 @@ class _SentFetch:
     to_sync: list[PartitionFetchState] = field(default_factory=list)
 
 
+@dataclass(eq=False, repr=False)
 class ReplicaFetcher:
-    def __init__(
-        self,
-        leader: NodeId,
-        node_id: NodeId,
-        peers: Peers,
-        config: BrokerConfig,
-        owner: HasBrokerEpoch,
-        tasks: Tasks,
-    ) -> None:
-        self._leader = leader
-        self._node_id = node_id
-        self._peers = peers
-        self._config = config
-        self._owner = owner
-        self._tasks = tasks
-        self._partitions: dict[Key, PartitionFetchState] = {}
-        self._changed = asyncio.Event()
-        self._connection: PeerConnection | None = None
-        self._session = FetchSessionHandler()
-        self._answer: asyncio.Future[memoryview] | None = None
-        """The response to the request in flight."""
-        self._has_new = False
-        """Whether partitions were added that the request in flight does not contain."""
-        self._task = tasks.start(self._run, name=TASK, on_failure=RESTART)
+    _leader: NodeId
+    _node_id: NodeId
+    _peers: Peers
+    _config: BrokerConfig
+    _owner: HasBrokerEpoch
+    _tasks: Tasks
+    _partitions: dict[Key, PartitionFetchState] = field(default_factory=dict)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _connection: PeerConnection | None = None
+    _session: FetchSessionHandler = field(default_factory=FetchSessionHandler)
+    _answer: asyncio.Future[memoryview] | None = None
+    """The response to the request in flight."""
+    _has_new: bool = False
+    """Whether partitions were added that the request in flight does not contain."""
+    _task: asyncio.Task[None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._task = self._tasks.start(self._run, name=TASK, on_failure=RESTART)
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -252,8 +245,7 @@ class ReplicaFetcher:
         if self._changed.is_set():
             return  # Disconnected by `added`.
         log.info(
-            "replica fetch failed",
-            extra={"leader": self._leader, "reason": str(error), "failures": failures},
+            "replica fetch failed", extra=because(error, leader=self._leader, failures=failures)
         )
         pause_s = min(
             _PAUSE_S_MIN * 2 ** min(failures, _DOUBLINGS_MAX),
@@ -355,7 +347,7 @@ class ReplicaFetcher:
                 self._fail(state, error)
                 continue
             sent.partitions[key] = state
-            sent.wanted[key] = FetchPartition(
+            wanted = sent.wanted[key] = FetchPartition(
                 key[1],
                 state.epoch,
                 partition_log.end_offset,
@@ -363,6 +355,8 @@ class ReplicaFetcher:
                 partition_log.start_offset,
                 self._config.replica_fetch_max_bytes,
             )
+            if state.partition.watched_by is not None:
+                state.partition.watched_by.fetch(self._leader, wanted)
         return sent
 
     # -- responses -----------------------------------------------------------------------------
@@ -397,6 +391,9 @@ class ReplicaFetcher:
         """Apply the leader's response to the log. Returns False if that failed."""
         partition = state.partition
         try:
+            if partition.watched_by is not None:
+                size_bytes = len(_records(fetched))
+                partition.watched_by.fetch_answer(self._leader, sent, fetched, size_bytes)
             if fetched.error_code == ErrorCode.offset_out_of_range:
                 partition.follower.truncate_fully_and_start_at(Offset(fetched.log_start_offset))
             elif fetched.error_code != ErrorCode.none:
@@ -455,11 +452,7 @@ class ReplicaFetcher:
         if first:
             log.info(
                 "replica fetch backing off",
-                extra={
-                    "partition": str(state.partition.partition),
-                    "leader": self._leader,
-                    "reason": str(reason),
-                },
+                extra=because(reason, partition=state.partition.partition, leader=self._leader),
             )
 
     async def _sync(self, state: PartitionFetchState) -> None:
@@ -470,10 +463,7 @@ class ReplicaFetcher:
             await partition.syncer.sync_once(partition.log)
             state.must_sync = False
         except BrokerError as error:
-            log.error(
-                "log sync failed",
-                extra={"partition": str(partition.partition), "reason": str(error)},
-            )
+            log.error("log sync failed", extra=because(error, partition=partition.partition))
             self._pause(state, error)
         except Exception as error:
             self._tasks.count(TASK, error)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -31,7 +32,7 @@ from suwi.model.topic_config import TopicConfig
 from suwi.replica.delayed_operations import DelayedOperations, OnCommit
 from suwi.replica.leader_state import IsLive, Proposal
 from suwi.replica.log_preparation import Turns, run_at_once, run_in_turns
-from suwi.replica.loss import Loss
+from suwi.replica.loss import Loss, LostRange
 from suwi.replica.replication_quota import PartitionQuotas
 
 log = logging.getLogger(__name__)
@@ -60,28 +61,18 @@ class OwnReplica(NamedTuple):
         return cls(state.leader_epoch, len(state.replicas) > 1, is_out_of_sync)
 
 
+@dataclass(slots=True, eq=False)
 class PartitionStorage:
     """The log directory of one partition, and the partition's entries in its checkpoints. There is
     one for each replica all the time, so it is small."""
 
-    __slots__ = ("_directories", "_due", "_is_new", "_partition", "_state_of", "_topic_id")
-
-    def __init__(
-        self,
-        directories: LogDirectories,
-        partition: TopicPartition,
-        topic_id: TopicId,
-        state_of: Callable[[TopicPartition], OwnReplica],
-        *,
-        is_new: bool,
-    ) -> None:
-        """`is_new`: the topic was just created."""
-        self._directories = directories
-        self._partition = partition
-        self._topic_id = topic_id
-        self._state_of = state_of
-        self._is_new = is_new
-        self._due: list[Due] = []
+    _directories: LogDirectories
+    _partition: TopicPartition
+    topic_id: TopicId
+    _state_of: Callable[[TopicPartition], OwnReplica]
+    _is_new: bool
+    """The topic was just created."""
+    _due: list[Due] = field(default_factory=list)
 
     def opening_log(self, config: TopicConfig) -> Steps[PartitionLog]:
         """Raises KafkaStorageError, OSError."""
@@ -89,7 +80,7 @@ class PartitionStorage:
         state = self._state_of(self._partition)
         return storage.opening(
             self._partition,
-            self._topic_id,
+            self.topic_id,
             config,
             state.leader_epoch,
             has_other_replicas=state.has_other_replicas,
@@ -172,6 +163,8 @@ class PartitionContext(NamedTuple):
     """Called with the ISR before and after a change."""
     on_loss: Callable[[Loss], None] = lambda _: None
     """Called when committed records, or records that may be committed, were truncated."""
+    on_truncated: Callable[["ReplicaLog", Offset, Iterable[LostRange]], None] = lambda *_: None
+    """Called with the new end of a truncated log, and with what is removed."""
 
 
 class LeaderSide(Protocol):
@@ -190,67 +183,43 @@ class LeaderSide(Protocol):
         """A sync of the log has completed."""
 
 
+@dataclass(slots=True, eq=False)
 class ReplicaLog:
-    __slots__ = (
-        "_failure",
-        "_preparation",
-        "_ready_watchers",
-        "_storage",
-        "closed",
-        "config",
-        "context",
-        "delayed",
-        "delayed_syncs",
-        "dirty",
-        "fetch_stopped_in",
-        "high_watermark",
-        "leader_epoch",
-        "leader_replica",
-        "log",
-        "offline_because",
-        "partition",
-        "ready_log",
-        "unclean_epoch",
-    )
+    partition: TopicPartition
+    config: TopicConfig
+    _storage: PartitionStorage
+    context: PartitionContext
+    log: PartitionLog | None = None
+    """None until the log is opened. An open log may still not be ready."""
+    ready_log: PartitionLog | None = None
+    """The log while it is ready: open, not being changed, and a leader's epoch has started."""
+    high_watermark: Offset = Offset(0)
+    """Valid once the log is open."""
+    leader_replica: LeaderSide | None = None
+    """None while another broker leads or the partition has no leader."""
+    leader_epoch: LeaderEpoch = NO_EPOCH
+    unclean_epoch: LeaderEpoch = NO_EPOCH
+    """The last leader epoch that began with an unclean election."""
+    delayed: DelayedOperations = field(default_factory=DelayedOperations)
+    delayed_syncs: DelayedOperations | None = None
+    """Produces with acks=1 that wait until this replica has synced them (flush.messages=1)."""
+    dirty: bool = False
+    """Whether the log changed since `take_dirty_partitions`."""
+    fetch_stopped_in: LeaderEpoch | None = None
+    """The log is damaged, and this follower has sent no fetch in a later leader epoch."""
+    offline_because: str | None = None
+    """Why the log could not be opened; the next use tries again."""
+    closed: BrokerError | None = None
+    """Why the replica is closed: the partition was deleted or the broker is stopping."""
+    _preparation: asyncio.Task[None] | None = None
+    """Opens or truncates the log. Owned by this replica; ends when the replica is closed."""
+    _failure: BrokerError | None = None
+    """Why the last preparation failed."""
+    _ready_watchers: dict[Callable[[], None], None] = field(default_factory=dict)
 
-    def __init__(
-        self,
-        partition: TopicPartition,
-        config: TopicConfig,
-        storage: PartitionStorage,
-        context: PartitionContext,
-    ) -> None:
-        self.partition = partition
-        self.config = config
-        self.context = context
-        self.log: PartitionLog | None = None
-        """None until the log is opened. An open log may still not be ready."""
-        self.ready_log: PartitionLog | None = None
-        """The log while it is ready: open, not being changed, and a leader's epoch has started."""
-        self.high_watermark = Offset(0)
-        """Valid once the log is open."""
-        self.leader_replica: LeaderSide | None = None
-        """None while another broker leads or the partition has no leader."""
-        self.leader_epoch = NO_EPOCH
-        self.unclean_epoch = NO_EPOCH
-        """The last leader epoch that began with an unclean election."""
-        self.delayed = DelayedOperations()
-        self.delayed_syncs: DelayedOperations | None = None
-        """Produces with acks=1 that wait until this replica has synced them (flush.messages=1)."""
-        self.dirty = False
-        """Whether the log changed since `take_dirty_partitions`."""
-        self.fetch_stopped_in: LeaderEpoch | None = None
-        """The log is damaged, and this follower has sent no fetch in a later leader epoch."""
-        self.offline_because: str | None = None
-        """Why the log could not be opened; the next use tries again."""
-        self.closed: BrokerError | None = None
-        """Why the replica is closed: the partition was deleted or the broker is stopping."""
-        self._storage = storage
-        self._preparation: asyncio.Task[None] | None = None
-        """Opens or truncates the log. Owned by this replica; ends when the replica is closed."""
-        self._failure: BrokerError | None = None
-        """Why the last preparation failed."""
-        self._ready_watchers: dict[Callable[[], None], None] = {}
+    @property
+    def topic_id(self) -> TopicId:
+        return self._storage.topic_id
 
     def configure(self, config: TopicConfig) -> None:
         self.config = config

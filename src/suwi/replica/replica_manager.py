@@ -29,19 +29,14 @@ from suwi.model.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from suwi.model.ids import (
-    NO_NODE,
-    NodeId,
-    PartitionIndex,
-    TopicId,
-    TopicPartition,
-)
+from suwi.model.ids import NO_NODE, NodeId, PartitionIndex, TopicId, TopicPartition
 from suwi.model.topic_config import TopicConfig
 from suwi.replica.alter_partition_manager import AlterPartitionManager
 from suwi.replica.leader_state import UNKNOWN_EPOCH, Proposal
 from suwi.replica.log_preparation import Turns
 from suwi.replica.loss import Loss
 from suwi.replica.partition import Partition
+from suwi.replica.partition_watch import PartitionWatches
 from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
 from suwi.replica.replica_log import OwnReplica, PartitionContext, PartitionStorage, ReplicaLog
 from suwi.replica.replication_quota import ReplicationQuotas
@@ -101,6 +96,7 @@ class ReplicaManager:
         self._alter_partitions: AlterPartitionManager | None = None
         self._isr_shrink: asyncio.Task[None] | None = None
         self.stats = ReplicationStats()
+        self.watches = PartitionWatches(clock)
         self.directories = directories
         self.failed: dict[TopicPartition, str] = {}
         """Partitions out of service here because of an unexpected error."""
@@ -133,6 +129,7 @@ class ReplicaManager:
             self._leave_isr,
             self.stats.isr_changed,
             on_loss,
+            self.watches.truncated,
         )
 
     def __iter__(self) -> Iterator[Partition]:
@@ -159,6 +156,15 @@ class ReplicaManager:
         """The partition if this broker has a replica, as leader or follower."""
         found = self._partitions.get((topic, partition))
         return found if found is not None else self.leader_of(topic, partition)
+
+    def of_topic(self, name: str, partition: int | None = None) -> Iterator[Partition]:
+        """This broker's replicas of a topic; with `partition` of that one."""
+        topic = self.image.topics.get(name)
+        count = 0 if topic is None else len(topic.partitions)
+        for index in range(count) if partition is None else (partition,):
+            found = self._partitions.get((name, index))
+            if found is not None:
+                yield found
 
     def is_current(self, partition: Partition) -> bool:
         """Whether this object is still this broker's replica of the partition."""
@@ -301,6 +307,7 @@ class ReplicaManager:
             self._fetch_added()
 
     async def stop(self) -> None:
+        self.watches.close()
         await cancel_and_wait(self._retrying)
 
     # -- replication -----------------------------------------------------------------------------
@@ -382,9 +389,7 @@ class ReplicaManager:
             self._remove(tp, topic_id)
             return
         if known is None:
-            storage = PartitionStorage(
-                self.directories, tp, topic_id, self._state_of, is_new=is_new
-            )
+            storage = PartitionStorage(self.directories, tp, topic_id, self._state_of, is_new)
             known = self._partitions[tp] = Partition(tp, topic_id, config, storage, self._context)
         elif known.config != config:
             known.configure(config)

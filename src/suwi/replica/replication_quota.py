@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
+from suwi.env.token_bucket import TokenBucket
 from suwi.metadata.dynamic_broker_config import DynamicBrokerConfig
 from suwi.model.ids import NodeId, TopicPartition
 from suwi.model.topic_config import ALL_THROTTLED, TopicConfig
@@ -19,30 +20,20 @@ _WAIT_S_MIN = 0.01
 
 
 class ReplicationQuota:
-    """A token bucket. The last response may exceed what is left, and the next ones wait for it."""
-
     def __init__(self, bytes_per_s: Callable[[], int]) -> None:
         """`bytes_per_s` is read at each use: it can be changed at any time."""
         self._bytes_per_s = bytes_per_s
-        self._left_bytes = float("inf")
-        self._at_s = float("-inf")
+        self._bucket = TokenBucket(bytes_per_s(), _BURST_S)
 
     def wait_s(self) -> float:
         """How long until more may be copied; 0 if it may be now, else not too short a time."""
-        self._refill()
-        if self._left_bytes >= 0:
-            return 0.0
-        return max(-self._left_bytes / self._bytes_per_s(), _WAIT_S_MIN)
+        self._bucket.rate = self._bytes_per_s()
+        wait_s = self._bucket.wait_s(asyncio.get_running_loop().time())
+        return max(wait_s, _WAIT_S_MIN) if wait_s else 0.0
 
     def record(self, copied_bytes: int) -> None:
-        self._refill()
-        self._left_bytes -= copied_bytes
-
-    def _refill(self) -> None:
-        now_s, rate = asyncio.get_running_loop().time(), self._bytes_per_s()
-        passed_s = min(now_s - self._at_s, _BURST_S * 1000)
-        self._left_bytes = min(self._left_bytes + passed_s * rate, _BURST_S * rate)
-        self._at_s = now_s
+        self._bucket.rate = self._bytes_per_s()
+        self._bucket.record(copied_bytes, asyncio.get_running_loop().time())
 
 
 class PartitionQuotas(NamedTuple):

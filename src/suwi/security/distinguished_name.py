@@ -56,13 +56,10 @@ def subject_of(certificate: bytes) -> str:
     # serial number, signature algorithm, issuer, validity, subject
     subject = parts[4]
     assert subject.tag == _SEQUENCE
-    names = [_relative_name(name) for name in _values(subject.content)]
-    return ",".join(reversed(names))
-
-
-def _relative_name(name: _Value) -> str:
-    assert name.tag == _SET
-    return "+".join(_attribute(attribute) for attribute in _values(name.content))
+    names = list(_values(subject.content))
+    assert all(name.tag == _SET for name in names)
+    texts = ["+".join(map(_attribute, _values(name.content))) for name in names]
+    return ",".join(reversed(texts))
 
 
 def _attribute(attribute: _Value) -> str:

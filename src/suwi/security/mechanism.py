@@ -3,10 +3,27 @@
 from typing import NamedTuple, Protocol, TypeAlias
 
 
+class Refused(Exception):
+    """The authentication failed, or the peer does not follow the protocol of the mechanism.
+
+    The text is sent to the peer; it must not reveal why a user's secret was wrong. `user` is the
+    name that the peer gave, and `reason` what the text does not tell; they are logged only.
+    """
+
+    def __init__(self, text: str, *, user: str = "", reason: str = "") -> None:
+        super().__init__(text)
+        self.user = user
+        self.reason = reason or text
+        self.is_noted = False
+        """Whether it is logged and counted already."""
+
+
 class Challenge(NamedTuple):
     """The authentication continues: the peer must respond to this token."""
 
     token: bytes
+    refused: Refused | None = None
+    """It has failed; the token says so, and the peer's response is followed by this error."""
 
 
 class Authenticated(NamedTuple):
@@ -14,21 +31,11 @@ class Authenticated(NamedTuple):
 
     user: str
     token: bytes
+    lifetime_ms: int = 0
+    """How long the user's credential is valid; 0: for ever."""
 
 
 Step: TypeAlias = Challenge | Authenticated
-
-
-class Refused(Exception):
-    """The authentication failed, or the peer does not follow the protocol of the mechanism.
-
-    The text is sent to the peer and logged; it must not reveal why a user's secret was wrong.
-    `user` is the name that the peer gave; it is logged only.
-    """
-
-    def __init__(self, reason: str, *, user: str = "") -> None:
-        super().__init__(reason)
-        self.user = user
 
 
 class ServerMechanism(Protocol):

@@ -13,12 +13,15 @@ class Principal(NamedTuple):
 
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 """The principal of connections without authentication."""
+BROKER: Final = Principal("Broker", "internal")
+"""In an envelope: the request is the broker's own. No client has a principal of this kind."""
 
 
 def parse_principal(text: str) -> Principal:
-    """From `User:alice`. Raises ValueError."""
+    """From `User:alice`. The name may be empty: it is for a certificate without a subject. Raises
+    ValueError."""
     kind, colon, name = text.partition(":")
-    if not (kind and colon and name):
+    if not (kind and colon):
         raise ValueError(f"{text!r} is not a principal")
     return Principal(kind, name)
 

@@ -8,6 +8,7 @@ after that; after a failed authentication there is no second attempt on the conn
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from suwi.model.errors import IllegalSaslState, UnsupportedSaslMechanism
@@ -21,7 +22,7 @@ _REAUTHENTICATION_S_MIN: Final = 1.0
 class MechanismRules(NamedTuple):
     start: Callable[[], ServerMechanism]
     reauthenticate_ms: int = 0
-    """How long an authentication is valid; 0: as long as the connection."""
+    """How long an authentication is valid at most; 0: as long as connection and credential."""
 
 
 class PeerLogIn(NamedTuple):
@@ -41,29 +42,20 @@ class SaslRules(NamedTuple):
     """How other brokers of the cluster log in; None if they do not."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class SaslSession:
-    __slots__ = (
-        "_authenticated_at_s",
-        "_mechanism",
-        "_name",
-        "_sends_bare_tokens",
-        "_server",
-        "is_refused",
-        "open_until_s",
-        "principal",
-        "rules",
-    )
-
-    def __init__(self, rules: SaslRules) -> None:
-        self.rules = rules
-        self.principal: Principal | None = None
-        self.is_refused = False
-        self.open_until_s = -math.inf
-        self._name = ""
-        self._mechanism: MechanismRules | None = None
-        self._server: ServerMechanism | None = None
-        self._sends_bare_tokens = False
-        self._authenticated_at_s = -math.inf
+    rules: SaslRules
+    principal: Principal | None = None
+    is_refused: bool = False
+    open_until_s: float = -math.inf
+    mechanism: str = ""
+    """The chosen one; empty before."""
+    _mechanism_rules: MechanismRules | None = None
+    _server: ServerMechanism | None = None
+    _sends_bare_tokens: bool = False
+    _authenticated_at_s: float = -math.inf
+    lifetime_ms: int = 0
+    """How long the authentication is valid, for the response to the client; 0: for ever."""
 
     @property
     def expects_bare_token(self) -> bool:
@@ -80,17 +72,16 @@ class SaslSession:
         if mechanism is None:
             self._refuse()
             raise UnsupportedSaslMechanism("this mechanism is not enabled here")
-        self._name, self._mechanism = name, mechanism
+        self.mechanism, self._mechanism_rules = name, mechanism
         self._server = mechanism.start()
         self._sends_bare_tokens = bare_tokens
 
     def _check_may_reauthenticate(self, name: str, now_s: float, bare_tokens: bool) -> None:
-        assert self._mechanism is not None
-        if not self._mechanism.reauthenticate_ms or bare_tokens:
+        if not self.lifetime_ms or bare_tokens:
             raise IllegalSaslState("the connection is already authenticated")
         if now_s - self._authenticated_at_s < _REAUTHENTICATION_S_MIN:
             raise IllegalSaslState("the connection was authenticated less than a second ago")
-        if name != self._name:
+        if name != self.mechanism:
             self._refuse()
             raise UnsupportedSaslMechanism(
                 "a connection cannot change its mechanism when it reauthenticates"
@@ -98,13 +89,16 @@ class SaslSession:
 
     def respond(self, token: bytes, now_s: float) -> Step:
         """Process the peer's next token. Raises IllegalSaslState, Refused."""
-        server, mechanism = self._server, self._mechanism
+        server, mechanism = self._server, self._mechanism_rules
         if server is None or mechanism is None:
             raise IllegalSaslState("a token without a mechanism: send SaslHandshake first")
         try:
             step = server.respond(token)
             if isinstance(step, Authenticated):
-                self._authenticated(user(step.user), mechanism.reauthenticate_ms, now_s)
+                limits_ms = [ms for ms in (step.lifetime_ms, mechanism.reauthenticate_ms) if ms]
+                self._authenticated(user(step.user), min(limits_ms, default=0), now_s)
+            elif step.refused is not None:
+                self.open_until_s = -math.inf
         except BaseException:
             self._refuse()
             raise
@@ -112,8 +106,9 @@ class SaslSession:
 
     def _authenticated(self, principal: Principal, lifetime_ms: int, now_s: float) -> None:
         if self.principal not in (None, principal):
-            raise Refused("a connection cannot change its user")
+            raise Refused("a connection cannot change its user", user=principal.name)
         self.principal = principal
+        self.lifetime_ms = lifetime_ms
         self._server = None
         self._authenticated_at_s = now_s
         self.open_until_s = now_s + lifetime_ms / 1000 if lifetime_ms else math.inf
@@ -125,14 +120,4 @@ class SaslSession:
 
     @property
     def is_peer(self) -> bool:
-        return (self._name, self.principal) == self.rules.peer
-
-    @property
-    def mechanism(self) -> str:
-        """The chosen mechanism; empty before."""
-        return self._name
-
-    @property
-    def lifetime_ms(self) -> int:
-        """How long the authentication is valid, for the response to the client; 0: for ever."""
-        return self._mechanism.reauthenticate_ms if self._mechanism is not None else 0
+        return (self.mechanism, self.principal) == self.rules.peer

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from suwi.env import Disk
+from suwi.env.problems import because
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +136,7 @@ class RenewedContext:
             except BadTls as error:
                 log.error(
                     "changed certificates are invalid, the old ones stay in use",
-                    extra={"listener": self._listener, "reason": str(error)},
+                    extra=because(error, listener=self._listener),
                 )
             else:
                 log.info("certificates reloaded", extra={"listener": self._listener})

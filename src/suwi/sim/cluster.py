@@ -104,6 +104,7 @@ class SimCluster:
         self.on_start: list[Callable[[SimNode], None]] = []
         self.on_end: list[Callable[[SimNode, bool], None]] = []
         """Called when a process ends, and again, with True, when its machine has lost power."""
+        self.on_say: list[Callable[[str], None]] = []
         self.timeline: deque[str] = deque(maxlen=400)
         """The faults and events of the run with their times, for error reports."""
         self._kept: list[MemoryView] = []
@@ -116,6 +117,8 @@ class SimCluster:
 
     def say(self, what: str) -> None:
         self.timeline.append(f"{self.simulation.loop.time():10.4f} {what}")
+        for callback in self.on_say:
+            callback(what)
 
     def config_of(self, node_id: NodeId) -> BrokerConfig:
         properties = {

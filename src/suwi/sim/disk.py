@@ -245,6 +245,11 @@ class SimDisk:
         self.begin("list_dir", path)
         return sorted(self._directory(path).entries)
 
+    def list_dirs(self, path: str) -> list[str]:
+        self.begin("list_dir", path)
+        entries = self._directory(path).entries
+        return sorted(name for name, node in entries.items() if isinstance(node, DirNode))
+
     def size(self, path: str) -> int:
         self.begin("stat", path)
         node = self._find(path)

@@ -11,8 +11,10 @@ import heapq
 import sys
 import weakref
 from asyncio import Future, Task
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
 from contextvars import Context, copy_context
+from hashlib import blake2b
 from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
 
 from suwi.sim.incarnation import Incarnation, current
@@ -20,7 +22,42 @@ from suwi.sim.network import SimNetwork, SimServer
 from suwi.sim.random import SimRandom
 from suwi.sim.ready import Ready, Schedule, SimHandle
 from suwi.sim.tasks import TaskList, is_revocation
-from suwi.sim.trace import Trace
+
+_BATCH = 512
+
+
+class Trace:
+    """A fingerprint of a run: same seed, same hash, whatever `PYTHONHASHSEED`. Labels name tasks
+    and functions, never addresses. The last events are kept for error messages."""
+
+    def __init__(self, sink: Callable[[str], None] | None = None) -> None:
+        self._hash = blake2b(digest_size=16)
+        self._batch: list[str] = []
+        self._sink = sink
+        self._time_s, self._time = 0.0, "0.0"
+        self.recent: deque[str] = deque(maxlen=50)
+        self.events = 0
+
+    def add(self, time_s: float, owner: str, kind: str, label: str) -> None:
+        if time_s != self._time_s:
+            self._time_s, self._time = time_s, repr(time_s)
+        line = f"{self._time} {owner} {kind} {label}\n"
+        self.events += 1
+        self.recent.append(line)
+        self._batch.append(line)
+        if len(self._batch) >= _BATCH:
+            self._flush()
+        if self._sink is not None:
+            self._sink(line)
+
+    def digest(self) -> str:
+        self._flush()
+        return self._hash.hexdigest()
+
+    def _flush(self) -> None:
+        self._hash.update("".join(self._batch).encode())
+        self._batch.clear()
+
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
@@ -222,7 +259,8 @@ class SimLoop(asyncio.AbstractEventLoop):
             raise failure
         self._steps_at_this_time += 1
         if self._steps_at_this_time > _STEPS_AT_ONE_TIME_MAX:
-            raise Livelock(f"time does not advance at {self._now} s:\n{self._recent()}")
+            recent = "".join(self.trace.recent)
+            raise Livelock(f"time does not advance at {self._now} s:\n{recent}")
 
     def _jump(self) -> None:
         """Nothing is ready: advance to the next timer."""
@@ -247,9 +285,6 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._push_timer(owner.stalled_until, handle)
             return False
         return True
-
-    def _recent(self) -> str:
-        return "".join(self.trace.recent)
 
     # Processes.
 

@@ -9,6 +9,7 @@ Invariant: an ended process changes nothing: its calls raise `Revoked`, its task
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol
 
 from typing_extensions import TypeVar
@@ -49,26 +50,21 @@ class Drive(Protocol[_D_co]):
     def lose_power(self, *, tear: bool) -> None: ...
 
 
+@dataclass(eq=False, repr=False)
 class Machine(Generic[_D]):
-    def __init__(
-        self,
-        loop: ProcessLoop,
-        name: str,
-        drive: Drive[_D],
-        clock: Clock,
-        random: Callable[[int], Random],
-    ) -> None:
-        """`random` gives the randomness of the n-th process."""
-        self.name = name
-        self.clock = clock
-        self._loop = loop
-        self._drive = drive
-        self._random = random
-        self._starts = 0
+    _loop: ProcessLoop
+    name: str
+    _drive: Drive[_D]
+    clock: Clock
+    _random: Callable[[int], Random]
+    """Gives the randomness of the n-th process."""
+    _starts: int = 0
+    _process: Incarnation | None = None
+    _context: Context = field(default_factory=Context)
+
+    def __post_init__(self) -> None:
         self._prepare_next()
-        self._process: Incarnation | None = None
-        self._context = Context()
-        loop.network.add_host(name)
+        self._loop.network.add_host(self.name)
 
     @property
     def is_running(self) -> bool:
@@ -106,7 +102,6 @@ class Machine(Generic[_D]):
         return self._loop.create_task(coroutine, name=name, context=self._context.copy())
 
     def call(self, function: Callable[..., _T], *args: Any) -> _T:
-        """Call a function in the process."""
         self.incarnation.check()
         return self._context.copy().run(function, *args)
 

@@ -51,7 +51,9 @@ class TaskList:
         task = SimTask(coroutine, self._made, loop=loop, name=name, context=context, **options)
         self._tasks.append((task, context))
         if len(self._tasks) >= self._prune_at:
-            self._tasks = [each for each in self._tasks if _matters(each[0])]
+            self._tasks = [
+                each for each in self._tasks if not each[0].done() or _failed_unnoticed(each[0])
+            ]
             self._prune_at = max(_PRUNE_MIN, 2 * len(self._tasks))
         return task
 
@@ -103,10 +105,6 @@ def is_revocation(error: BaseException | None) -> bool:
 
 def _is_stopped(owner: Incarnation | None) -> bool:
     return owner is not None and (owner.revoked or owner.frozen)
-
-
-def _matters(task: Task[Any]) -> bool:
-    return not task.done() or _failed_unnoticed(task)
 
 
 def _failed_unnoticed(task: Task[Any]) -> bool:

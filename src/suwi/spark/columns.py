@@ -6,12 +6,13 @@ none, one by one (`plain_columns`).
 Invariant: every record from `start` up to `end` comes once, in order.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from suwi.client.isolation_filter import position_after, visible_batches
+from suwi.client.isolation_filter import visible_batches
 from suwi.model.ids import Offset, TopicPartition
 from suwi.records.batch import HEADER_BYTES, BatchHeader, batches
 from suwi.records.compression import Compression, decompress
@@ -31,10 +32,10 @@ from suwi.wire.fetch_response import AbortedTransaction
 
 if TYPE_CHECKING:
     # It needs numpy, which comes with numba: loaded where there is a kernel.
-    from suwi.spark.kernel_columns import Scanned, Sections
+    from suwi.spark.kernel_columns import Sections
 
 ROWS_MAX: Final = 10_000
-# Below this a process is done before numba is loaded.
+# Fewer records are decoded faster than numba is loaded.
 _KERNEL_FROM_ROWS: Final = 20_000
 _GROUP_BYTES: Final = 16 * 1024 * 1024
 """Of plain records that are decoded together, unless one batch alone has more."""
@@ -42,7 +43,20 @@ _DECOMPRESSED_BYTES_MAX: Final = 1 << 30
 """Of one batch. A broker took it, so it is believed up to here."""
 
 _decoded_rows = 0
-"""In this process, whichever task."""
+"""Counted over all tasks of this process."""
+
+
+class Opened(NamedTuple):
+    """The batches of a fetch."""
+
+    end: Offset | None
+    """After the last of them; None: there is none."""
+    decode: Callable[[Offset, Offset], Iterator[pa.RecordBatch]]
+    """Rows that a reader sees, from one offset up to another. Raises `InvalidRecord`."""
+
+    def position_after(self, position: Offset) -> Offset:
+        """Where to read on after them."""
+        return position if self.end is None else max(position, self.end)
 
 
 class Decoder:
@@ -66,29 +80,41 @@ class Decoder:
 
             scanned = scan(kernel, data, check_crcs=check_crcs)
             if scanned is not None:
-                return _OpenedAtOnce(self, kernel, data, scanned)
-        return _OpenedOneByOne(self, data, aborted, check_crcs)
+                at_once = partial(self._decode_at_once, kernel, data, scanned.sections)
+                return Opened(scanned.position, at_once)
+        # Any batches: compressed, transactional, broken.
+        whole = list(batches(data))
 
-    def decode(
+        def one_by_one(start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
+            visible = visible_batches(data, whole, aborted, check_crcs=check_crcs)
+            return self._decode(data, visible, start, end)
+
+        return Opened(Offset(whole[-1][1].next_offset) if whole else None, one_by_one)
+
+    def _decode(
         self,
         data: memoryview,
         visible: Iterable[tuple[int, BatchHeader]],
         start: Offset,
         end: Offset,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of these batches. Raises `InvalidRecord`."""
         for group, sections in _groups(data, visible):
-            yield from self.record_batches(self._columns(group, sections, start, end))
+            yield from self._record_batches(self._columns(group, sections, start, end))
 
-    def decode_at_once(
+    def _decode_at_once(
         self, kernel: Kernel, data: memoryview, sections: "Sections", start: Offset, end: Offset
-    ) -> Columns:
-        """Raises `BrokenRecords`."""
+    ) -> Iterator[pa.RecordBatch]:
+        """Plain batches without transactions, in one go of the kernel."""
         from suwi.spark.kernel_columns import decode_with
 
-        return decode_with(kernel, data, sections, start, end, self._include_headers)
+        try:
+            columns = decode_with(kernel, data, sections, start, end, self._include_headers)
+        except BrokenRecords:  # Said better, or made good, by those who look closely.
+            yield from self._decode(data, batches(data), start, end)
+        else:
+            yield from self._record_batches(columns)
 
-    def record_batches(self, columns: Columns) -> Iterator[pa.RecordBatch]:
+    def _record_batches(self, columns: Columns) -> Iterator[pa.RecordBatch]:
         rows = len(columns.offset)
         for row in range(0, rows, ROWS_MAX):
             yield self._record_batch(columns, row, min(ROWS_MAX, rows - row))
@@ -100,10 +126,11 @@ class Decoder:
         _decoded_rows += sum(section.header.record_count for section in sections)
         kernel = load_kernel() if _decoded_rows >= _KERNEL_FROM_ROWS else None
         if kernel is not None:
-            from suwi.spark.kernel_columns import Sections
+            from suwi.spark.kernel_columns import Sections, decode_with
 
+            given = Sections.of(sections)
             try:
-                return self.decode_at_once(kernel, data, Sections.of(sections), start, end)
+                return decode_with(kernel, data, given, start, end, self._include_headers)
             except BrokenRecords:
                 pass  # Said better below.
         return decode_one_by_one(data, sections, start, end, self._include_headers)
@@ -124,67 +151,6 @@ class Decoder:
         if columns.headers is not None:
             arrays.append(columns.headers.slice(row, rows))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-
-class Opened(Protocol):
-    """The batches of a fetch."""
-
-    def position_after(self, position: Offset) -> Offset:
-        """Where to read on after them."""
-
-    def decode(self, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
-        """Rows that a reader sees, of these offsets. Raises `InvalidRecord`."""
-
-
-class _OpenedAtOnce:
-    """Plain batches without transactions, in one go of the kernel."""
-
-    def __init__(
-        self, decoder: Decoder, kernel: Kernel, data: memoryview, scanned: "Scanned"
-    ) -> None:
-        self._decoder = decoder
-        self._kernel = kernel
-        self._data = data
-        self._scanned = scanned
-
-    def position_after(self, position: Offset) -> Offset:
-        return max(position, self._scanned.position)
-
-    def decode(self, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
-        try:
-            columns = self._decoder.decode_at_once(
-                self._kernel, self._data, self._scanned.sections, start, end
-            )
-        except BrokenRecords:  # Said better, or made good, by those who look closely.
-            yield from self._decoder.decode(self._data, batches(self._data), start, end)
-        else:
-            yield from self._decoder.record_batches(columns)
-
-
-class _OpenedOneByOne:
-    """Any batches: compressed, transactional, broken."""
-
-    def __init__(
-        self,
-        decoder: Decoder,
-        data: memoryview,
-        aborted: Sequence[AbortedTransaction] | None,
-        check_crcs: bool,
-    ) -> None:
-        self._decoder = decoder
-        self._data = data
-        self._whole = list(batches(data))
-        self._aborted = aborted
-        self._check_crcs = check_crcs
-
-    def position_after(self, position: Offset) -> Offset:
-        return position_after(self._whole, position)
-
-    def decode(self, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
-        visible = visible_batches(
-            self._data, self._whole, self._aborted, check_crcs=self._check_crcs
-        )
-        return self._decoder.decode(self._data, visible, start, end)
 
 
 def _groups(
@@ -256,7 +222,7 @@ def decode_one_by_one(
 
 
 def _micros(time_ms: int) -> int:
-    """A time that microseconds cannot hold is the nearest that they can: one record stops none."""
+    """A time beyond the range of microseconds becomes the nearest one, so that no task fails."""
     return max(-MICROSECONDS_MS_MAX, min(time_ms, MICROSECONDS_MS_MAX)) * 1000
 
 
@@ -266,5 +232,5 @@ def _headers(headers: Headers) -> list[dict[str, str | bytes | None]] | None:
 
 
 def _as_text(key: str) -> str:
-    """A key may be any bytes; Java makes what is not UTF-8 a question mark in a diamond."""
+    """A key may be any bytes; like Java, invalid UTF-8 becomes U+FFFD."""
     return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""`commit_progress(query, …)`: a query's place as a consumer group's, so that lag tools see it.
+"""`commit_progress(query, …)`: commits the offsets of a query for a consumer group, for lag tools.
 
 Usable alone in any PySpark job. A group's offsets are committed each time that a batch is done, and
 once for what was done before: by a query that ended already, or was started again and is idle.
@@ -24,7 +24,7 @@ def commit_progress(
     *,
     options: Mapping[str, str] | None = None,
 ) -> None:
-    """From now on, until the query ends. It must read topics, and nothing besides.
+    """Commit from now on, until the query ends. It must read topics only.
 
     What it did before is committed now, if Spark has reported it; a query that was started again
     and finds nothing new is looked at when Spark calls it idle, after about ten seconds.
@@ -44,7 +44,7 @@ def commit_progress(
     session = SparkSession.getActiveSession()
     assert session is not None
     committer = _Committer(query, Lag({**given, "kafka.bootstrap.servers": servers}, group))
-    # Not its id, which is the checkpoint's: the end of an earlier run may be told of only now.
+    # Not the query's id, which all runs share: the end of an earlier run may be reported only now.
     run_id = str(query.runId)
 
     class Listener(StreamingQueryListener):
@@ -89,7 +89,7 @@ class _Committer:
             self._take(progress)
 
     def end(self) -> None:
-        """Take the last report and be done; a second time it is nothing."""
+        """Commit the last report and close. A second call does nothing."""
         with self._lock:
             try:
                 self._take(self._query.lastProgress)

@@ -1,4 +1,4 @@
-"""The data source `suwi`: what `spark.read.format("suwi")` and its three siblings get.
+"""The data source `suwi`: batch and stream, read and write.
 
 Every process that plans or runs a query makes one anew from the options, so it holds nothing else.
 """
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from suwi.spark.option_kinds import words
+from suwi.spark.option_table import WORDS
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -29,12 +29,14 @@ class SuwiDataSource(DataSource):
         """The rows of Spark's Kafka connector."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
+        from suwi.spark.options import check_read_options
         from suwi.spark.row_schema import arrow_schema
 
+        check_read_options(self.options)
         with_headers = self.options.get("includeHeaders", "false").strip().lower() == "true"
         schema = from_arrow_schema(arrow_schema(include_headers=with_headers))
         named = {field.name: field for field in schema.fields}
-        chosen = [name for name in words(self.options.get("columns", "")) if name in named]
+        chosen = [name for name in WORDS.parse(self.options.get("columns", "")) if name in named]
         return StructType([named[name] for name in chosen]) if chosen else schema
 
     def reader(self, schema: StructType) -> "DataSourceReader":
@@ -66,5 +68,5 @@ class SuwiDataSource(DataSource):
 
 
 def _topic_writer() -> Any:
-    """The sink, which nobody who only reads has to load."""
+    """The sink, which is not loaded by jobs that only read."""
     return import_module("suwi.spark.topic_writer")

@@ -14,13 +14,17 @@ Invariants; they hold by what coordinators do, not by time:
 - InitProducerId may arrive late, from a driver that is dead. So an id is used again only if the
   last batch was committed and nobody has prepared since; otherwise ids get new names, with
   the version of the list, and a driver touches no id that is named after a later version.
+
+Of a batch with several outputs the list is in a manifest (`manifest.py`), which decides: there the
+driver calls `hand_out` before the batch, and `commit_all` when the manifest is stored.
 """
 
 import asyncio
 import logging
 import re
+import sys
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from hashlib import blake2b
 from struct import Struct
@@ -49,7 +53,7 @@ _T = TypeVar("_T")
 _RANDOM_BYTES: Final = 6
 _HEADER: Final = Struct(">16s16s16sqII")
 _UNSURE: Final = 1 << 31
-"""A bit of the number of transactions."""
+"""A flag in the field with the number of transactions."""
 _OPEN: Final = Struct(">I6sqh")
 _SPARE: Final = Struct(">I6s")
 _METADATA_MAX: Final = 4096
@@ -103,10 +107,10 @@ class OpenTransaction(NamedTuple):
 
 
 class CommitList(NamedTuple):
-    """What is stored: the last batch that is, or is being, committed."""
+    """What is stored: the last batch that is committed or being committed."""
 
     version: int = 0
-    """Rises with each that is stored."""
+    """Increases with each stored list."""
     query: bytes = bytes(16)
     run: bytes = bytes(16)
     run_before: bytes = bytes(16)
@@ -156,7 +160,6 @@ class Handout(NamedTuple):
 class BatchTransactions:
     def __init__(self, cluster: Cluster, options: SinkOptions) -> None:
         assert options.transactional_id_prefix is not None
-        assert options.topic is not None
         self._cluster = cluster
         self._clock = SystemClock()
         self._prefix = options.transactional_id_prefix
@@ -198,12 +201,8 @@ class BatchTransactions:
         self, handout: Handout, origin: Origin, transactions: Sequence[OpenTransaction]
     ) -> None:
         """Raises what `prepare` does, `BatchTooLong`, `TooManyTasks`."""
-        took_ms = self._clock.now_ms() - handout.prepared_ms
-        if transactions and took_ms > _TIMEOUT_SHARE * self._timeout_ms:
-            raise BatchTooLong(
-                f"the batch took {took_ms / 1000:.0f} s: with kafka.transaction.timeout.ms="
-                f"{self._timeout_ms} it may take {_TIMEOUT_SHARE:.0%} of that"
-            )
+        if transactions:
+            self.check_time(handout)
         used = {one.token for one in transactions}
         room = handout.tasks_max - len(transactions)
         spare = [one.token for one in handout.pool if one.token not in used][: max(0, room)]
@@ -223,8 +222,43 @@ class BatchTransactions:
         # Of attempts that were not the first to be done: until it is aborted, readers wait.
         await self.abort(one for one in handout.pool if one.token not in used)
 
+    async def knows(self, query: str) -> bool:
+        """Whether the last list is this query's. Raises a `BrokerError`, OSError."""
+        return (await self._read()).query == _digest(query)
+
+    async def hand_out(self, version: int, tokens: Collection[Token]) -> Handout:
+        """Ids for a batch whose manifest will decide: those of this run's last batch, which are
+        free. What others have left open is aborted. Raises a `BrokerError`, OSError."""
+        prepared_ms = self._clock.now_ms()
+        pool = await _all(self._take_over(token) for token in tokens)
+        await self._abort_leftovers(version, set(tokens))
+        counter = await self._init(f"{self._prefix}-counter")
+        last = CommitList(version)
+        return Handout(counter, counter, tuple(pool), last, sys.maxsize, prepared_ms)
+
+    def check_time(self, handout: Handout) -> None:
+        """Raises `BatchTooLong`."""
+        took_ms = self._clock.now_ms() - handout.prepared_ms
+        if took_ms > _TIMEOUT_SHARE * self._timeout_ms:
+            raise BatchTooLong(
+                f"the batch took {took_ms / 1000:.0f} s: with kafka.transaction.timeout.ms="
+                f"{self._timeout_ms} it may take {_TIMEOUT_SHARE:.0%} of that"
+            )
+
+    async def commit_all(self, transactions: Iterable[OpenTransaction], manifest: str) -> None:
+        """May be repeated. Raises `TransactionsLost`, a `BrokerError`, OSError."""
+        ended = await _all(self._end(one, commit=True) for one in transactions)
+        lost = sum(code is not None for code in ended)
+        if lost:
+            raise TransactionsLost(
+                f"{lost} of {len(ended)} transactions were aborted before they could be committed, "
+                f"or their ids have expired: rows of the batch are missing in the topics of prefix "
+                f"{self._prefix!r}. Without the file {manifest} the batch is written again, whole, "
+                "and what is there of it is there twice, except in Delta tables that have it"
+            )
+
     async def abort(self, transactions: Iterable[OpenTransaction]) -> None:
-        """What cannot be aborted now is by the next `prepare`, or by its time-out."""
+        """What cannot be aborted now is aborted by the next `prepare` or by its time-out."""
         ends = (self._end(one, commit=False) for one in transactions)
         for error in await asyncio.gather(*ends, return_exceptions=True):
             if isinstance(error, Exception):
@@ -238,7 +272,7 @@ class BatchTransactions:
         if task >= handout.tasks_max:
             raise _too_many(handout.tasks_max)
         number = await self._init(f"{self._prefix}-counter")
-        # Another producer id: the epochs ran out, and the count began anew.
+        # Another producer id: its epochs were used up, so the coordinator gave a new one.
         is_counted = number.producer_id == handout.counter.producer_id
         place = number.epoch - handout.counter.epoch - 1
         if is_counted and place < len(handout.pool):
@@ -303,7 +337,7 @@ class BatchTransactions:
         await _all(self._take_over(token) for token in old)
 
     async def _end(self, one: OpenTransaction, *, commit: bool) -> ErrorCode | None:
-        """None, or why it cannot be ended so any more."""
+        """None, or the reason why the transaction can no longer end in this way."""
         try:
             await end_transaction(self._cluster, self._id(one.token), one.producer, commit=commit)
         except BrokerError as error:
@@ -323,6 +357,7 @@ class BatchTransactions:
             await producer.close()
 
     async def _places(self) -> list[TopicPartition]:
+        assert self._topic is not None
         topic = await self._cluster.topic(self._topic)
         return [
             TopicPartition(topic.name, PartitionIndex(index))
@@ -427,7 +462,7 @@ def _digest(text: str) -> bytes:
 
 
 async def _all(work: Iterable[Awaitable[_T]]) -> list[_T]:
-    """Do all of it; raises the first error when nothing is under way any more."""
+    """Run all of them to their end, then raise the first error."""
     results = await asyncio.gather(*work, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

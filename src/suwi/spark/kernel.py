@@ -1,4 +1,4 @@
-"""Where the compiled inner loops come from, if they can be had at all.
+"""Compiles the inner loops with numba, or loads them from its cache.
 
 `load_kernel` compiles them with numba on the first call in a process, or takes them from numba's
 cache. None means that there is no numba, or that it does not work here; whoever asks decodes in

@@ -25,7 +25,7 @@ _SLOW_CRC_BYTES_MAX = 1024
 
 
 class Sections(NamedTuple):
-    """Plain records of batches, each a part of the same data: one array for each fact."""
+    """Uncompressed records of batches in one buffer, with one array per property."""
 
     starts: Any
     ends: Any
@@ -96,7 +96,7 @@ def decode_with(
     """Raises `BrokenRecords`."""
     lengths = int((sections.ends - sections.starts).sum())
     room = int(sections.counts.sum())
-    # Memory grows with bytes that are there, never with a count that is claimed.
+    # Memory is allocated by the number of bytes present, never by a count in a header.
     if sections.counts.min(initial=0) < 0 or room > lengths // _RECORD_BYTES_MIN:
         raise BrokenRecords
     offsets, times, headers_at = (np.empty(room, np.int64) for _ in range(3))

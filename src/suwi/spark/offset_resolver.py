@@ -1,4 +1,4 @@
-"""Questions a driver has for the brokers: which partitions, and which offsets.
+"""Asks the brokers, on the driver, for the partitions and offsets of a query.
 
 `partitions` says what a query reads; `earliest`, `latest` and `resolve` turn bounds into
 offsets. A question that fails is asked again for a while.
@@ -180,7 +180,7 @@ class OffsetResolver:
         return {partition: each.offset for partition, each in found.items()}
 
     async def _insist(self, ask: Callable[[], Awaitable[_T]]) -> _T:
-        """Brokers that are away are waited for; a topic that is missing a few times is missing."""
+        """Retries while brokers are unreachable; a topic must be missing several times in a row."""
         retry = Retry(self._cluster.settings, self._cluster.random)
         is_said = False
         attempts_left = self._options.offset_attempts

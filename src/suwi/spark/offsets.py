@@ -2,16 +2,19 @@
 
 `read_bound` understands the options; `to_json` and `from_json` are the form that Spark keeps in a
 checkpoint: `{"topic": {"0": 23}}`, as the connector has it. Beside the topics stand, under names
-that no topic can have, where a first batch began and the topics' ids. Pure.
+that no topic can have, where a first batch began and the topics' ids. `LossReporter` is for records
+that are gone before they were read.
 """
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from suwi.model.ids import Offset, PartitionIndex, TopicPartition
-from suwi.spark.data_loss import CheckpointMismatch
+
+log = logging.getLogger(__name__)
 
 LATEST: Final = Offset(-1)
 EARLIEST: Final = Offset(-2)
@@ -24,7 +27,32 @@ Offsets: TypeAlias = dict[TopicPartition, Offset]
 _BEGAN: Final = "#began"
 # A topic that was deleted and created again has the same name and another id.
 _IDS: Final = "#ids"
-_NOT_TOPICS: Final = (_BEGAN, _IDS)
+NOT_TOPICS: Final = frozenset({_BEGAN, _IDS})
+
+
+_WAY_OUT = (
+    "Records were removed by retention or DeleteRecords, or a topic was deleted, before they were "
+    'read. To go on with what is there, set the option failOnDataLoss to "false"'
+)
+
+
+class DataLoss(RuntimeError):
+    """Records that a query had to read no longer exist."""
+
+
+class CheckpointMismatch(RuntimeError):
+    """The checkpoint belongs to another query; the text says what to do."""
+
+
+class LossReporter:
+    def __init__(self, *, fail: bool) -> None:
+        self._fail = fail
+
+    def report(self, what: str, way_out: str = _WAY_OUT) -> None:
+        """Raises `DataLoss`, or logs a warning."""
+        if self._fail:
+            raise DataLoss(f"{what}. {way_out}.")
+        log.warning("data lost: %s", what)
 
 
 class BadOffsets(ValueError):
@@ -161,7 +189,7 @@ def from_json(by_topic: Mapping[str, Any]) -> Offsets:
     return {
         TopicPartition(topic, PartitionIndex(int(partition))): Offset(offset)
         for topic, partitions in by_topic.items()
-        if topic not in _NOT_TOPICS
+        if topic not in NOT_TOPICS
         for partition, offset in partitions.items()
     }
 

@@ -1,16 +1,16 @@
 """The options of a query, checked against the table and understood.
 
-`read_source_options`, `read_sink_options` and `read_table_options` are for those who read topics,
-write to them, or use a Delta table; `read_connection` for whoever only talks to brokers. `examine`
-names every mistake instead of the first. Errors name the option and what is allowed; values of
-secrets are in no error, no log and no `repr`.
+`read_source_options`, `read_sink_options`, `read_table_options` and `read_iceberg_options` are for
+those who read topics, write to them, use a Delta table, or an Iceberg table; `read_connection` for
+whoever only talks to brokers. `examine` names every mistake instead of the first. Errors name the
+option and what is allowed; values of secrets are in no error, no log and no `repr`.
 """
 
 import logging
 import os.path
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeAlias
 
 from suwi.client.addresses import Address
@@ -29,15 +29,37 @@ from suwi.spark.offsets import (
     read_bound,
     read_partitions,
 )
-from suwi.spark.option_kinds import TABLE_ANY, Status, Use
-from suwi.spark.option_table import KAFKA, STORAGE, TABLE, find, suggest, uses
+from suwi.spark.option_table import (
+    CATALOG,
+    DEAD,
+    KAFKA,
+    STORAGE,
+    TABLE,
+    TABLE_ANY,
+    TABLE_WRITES,
+    Status,
+    Use,
+    find,
+    suggest,
+    uses,
+)
+from suwi.spark.rules import RowRules
 from suwi.spark.where import BadWhere, Condition, parse_where, typed
 
-# In Spark's processes nobody formats fields: what is said there stands in the message.
+# Spark's processes do not print `extra` fields, so values are part of the message.
 log = logging.getLogger(__name__)
 
-# What Spark itself hands to a sink besides.
-_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
+# What Spark itself gives besides: to a sink, and of a table of its catalog.
+_OF_SPARK: Final = frozenset(
+    """
+    checkpointlocation queryname
+    collation comment external is_managed_location location owner provider table_type
+    """.split()
+)
+_OF_CATALOG: Final = "option."
+"""The catalog gives every option a second time with this prefix."""
+_TABLE_NAME: Final = re.compile(r"[^.\s]+(?:\.[^.\s]+)+")
+_CATALOG_FILE: Final = "catalog.db"
 _SECURITY: Final = (f"{KAFKA}security.", f"{KAFKA}sasl.", f"{KAFKA}ssl.")
 
 
@@ -93,6 +115,11 @@ class Choice:
     """All of them hold."""
 
 
+def _of(option: str, **default: Any) -> Any:
+    """A field that has the value of an option."""
+    return field(metadata={"option": option}, **default)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
     connection: Connection
@@ -101,18 +128,18 @@ class SourceOptions:
     ending: Bound
     read: ReadSettings
     choice: Choice
-    check_crcs: bool
-    fail_on_data_loss: bool
-    include_headers: bool
-    max_offsets_per_trigger: int | None
-    min_offsets_per_trigger: int | None
-    max_trigger_delay_ms: int
-    min_partitions: int | None
-    max_records_per_partition: int | None
-    poll_timeout_ms: int
-    offset_attempts: int
-    offset_retry_ms: int
-    partitions_age_ms_max: int
+    check_crcs: bool = _of("kafka.check.crcs")
+    fail_on_data_loss: bool = _of("failOnDataLoss")
+    include_headers: bool = _of("includeHeaders")
+    max_offsets_per_trigger: int | None = _of("maxOffsetsPerTrigger")
+    min_offsets_per_trigger: int | None = _of("minOffsetsPerTrigger")
+    max_trigger_delay_ms: int = _of("maxTriggerDelay")
+    min_partitions: int | None = _of("minPartitions")
+    max_records_per_partition: int | None = _of("maxRecordsPerPartition")
+    poll_timeout_ms: int = _of("kafkaConsumer.pollTimeoutMs")
+    offset_attempts: int = _of("fetchOffset.numRetries")
+    offset_retry_ms: int = _of("fetchOffset.retryIntervalMs")
+    partitions_age_ms_max: int = _of("partition.metadata.cache.ttl.ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +149,7 @@ class SinkOptions:
     topic: str | None
     transactional_id_prefix: str | None = None
     transaction_timeout_ms: int = 0
+    rules: RowRules | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,22 +157,27 @@ class TableOptions:
     uri: str
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     """For the object store; there may be secrets among them."""
+    table: str = _of("table", default="")
+    """Of a catalog, instead of a path."""
+    catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
     choice: Choice = Choice()
-    version_as_of: int | None = None
-    timestamp_as_of: str | None = None
-    starting_version: str | None = None
-    max_files_per_trigger: int | None = None
-    skip_change_commits: bool = False
-    read_change_feed: bool = False
-    partition_by: tuple[str, ...] = ()
-    merge_schema: bool = False
-    target_bytes: int = 0
-    codec: str = ""
-    keys: tuple[str, ...] = ()
-    order_by: str | None = None
-    delete_when: str | None = None
+    version_as_of: int | None = _of("versionAsOf", default=None)
+    version_of_batch: bool = _of("versionOfBatch", default=False)
+    timestamp_as_of: str | None = _of("timestampAsOf", default=None)
+    starting_version: str | None = _of("startingVersion", default=None)
+    max_files_per_trigger: int | None = _of("maxFilesPerTrigger", default=None)
+    skip_change_commits: bool = _of("skipChangeCommits", default=False)
+    read_change_feed: bool = _of("readChangeFeed", default=False)
+    partition_by: tuple[str, ...] = _of("partitionBy", default=())
+    merge_schema: bool = _of("mergeSchema", default=False)
+    target_bytes: int = _of("targetFileSize", default=0)
+    codec: str = _of("compression", default="")
+    keys: tuple[str, ...] = _of("keys", default=())
+    order_by: str | None = _of("orderBy", default=None)
+    delete_when: str | None = _of("deleteWhen", default=None)
+    txn_from_query: bool = _of("txnFromQuery", default=False)
     txn: tuple[str, int] | None = None
-    txn_from_query: bool = False
+    rules: RowRules | None = field(default=None, repr=False)
 
 
 def read_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -169,19 +202,15 @@ def read_source_options(options: Mapping[str, str], *, streaming: bool) -> Sourc
             committed_only=given["kafka.isolation.level"] == "read_committed",
         ),
         choice=_topic_choice(given),
-        check_crcs=given["kafka.check.crcs"],
-        fail_on_data_loss=given["failOnDataLoss"],
-        include_headers=given["includeHeaders"],
-        max_offsets_per_trigger=given["maxOffsetsPerTrigger"],
-        min_offsets_per_trigger=given["minOffsetsPerTrigger"],
-        max_trigger_delay_ms=given["maxTriggerDelay"],
-        min_partitions=given["minPartitions"],
-        max_records_per_partition=given["maxRecordsPerPartition"],
-        poll_timeout_ms=given["kafkaConsumer.pollTimeoutMs"],
-        offset_attempts=given["fetchOffset.numRetries"],
-        offset_retry_ms=given["fetchOffset.retryIntervalMs"],
-        partitions_age_ms_max=given["partition.metadata.cache.ttl.ms"],
+        **{name: given[option] for name, option in _options_of(SourceOptions)},
     )
+
+
+def _options_of(declared: type) -> Iterator[tuple[str, str]]:
+    """Fields, and the options whose values they have."""
+    for one in fields(declared):
+        if "option" in one.metadata:
+            yield one.name, one.metadata["option"]
 
 
 def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -203,6 +232,7 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
         (given["topic"] or "").strip() or None,
         (given["transactionalIdPrefix"] or "").strip() or None,
         given["kafka.transaction.timeout.ms"],
+        _rules(given, options),
     )
 
 
@@ -211,32 +241,46 @@ def read_table_options(options: Mapping[str, str], use: Use = Use.TABLE_WRITE) -
     given = _checked(options, use)
     for fault in _table_faults(given):
         raise fault
-    app, version = given["txnAppId"], given["txnVersion"]
-    return TableOptions(
+    return _table_options(
+        given,
+        options,
         uri=_uri(given["path"]),
         # Spark gives all names in small letters in some places; the store's are in large ones.
-        storage={
-            name[len(STORAGE) :].upper(): value
-            for name, value in options.items()
-            if name.lower().startswith(STORAGE)
-        },
+        storage={name.upper(): value for name, value in _after(STORAGE, options).items()},
         choice=_choice(given),
-        version_as_of=given["versionAsOf"],
-        timestamp_as_of=given["timestampAsOf"],
-        starting_version=given["startingVersion"],
-        max_files_per_trigger=given["maxFilesPerTrigger"],
-        skip_change_commits=bool(given["skipChangeCommits"]),
-        read_change_feed=bool(given["readChangeFeed"]),
-        partition_by=given["partitionBy"] or (),
-        merge_schema=bool(given["mergeSchema"]),
-        target_bytes=given["targetFileSize"] or 0,
-        codec=given["compression"] or "",
-        keys=given["keys"] or (),
-        order_by=given["orderBy"] or None,
-        delete_when=given["deleteWhen"] or None,
-        txn=None if app is None else (app, version),
-        txn_from_query=bool(given["txnFromQuery"]),
     )
+
+
+def read_iceberg_options(options: Mapping[str, str]) -> TableOptions:
+    """Raises `BadOption`, which never says what stands after `catalog.`."""
+    given = _checked(options, Use.ICEBERG_WRITE)
+    for fault in _iceberg_faults(given, options):
+        raise fault
+    uri = f"iceberg table {given['table']}"
+    return _table_options(given, options, uri=uri, catalog=_catalog(given, options))
+
+
+def _table_options(given: "_Given", options: Mapping[str, str], **more: Any) -> TableOptions:
+    app, version = given["txnAppId"], given["txnVersion"]
+    return TableOptions(
+        txn=None if app is None else (app, version),
+        rules=_rules(given, options),
+        **more,
+        **{
+            name: given[option]
+            for name, option in _options_of(TableOptions)
+            if given[option] not in (None, "")
+        },
+    )
+
+
+def _after(prefix: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The options of a prefix, without it."""
+    return {
+        name[len(prefix) :]: value
+        for name, value in options.items()
+        if name.lower().startswith(prefix)
+    }
 
 
 def read_connection(options: Mapping[str, str]) -> Connection:
@@ -248,6 +292,14 @@ def read_connection(options: Mapping[str, str]) -> Connection:
     return _connection(given)
 
 
+def check_read_options(options: Mapping[str, str]) -> None:
+    """For `load()`, which does not say whether a stream or a batch is read. Raises `BadOption`."""
+    of_batch = {str(fault) for fault in examine(options, Use.BATCH)}
+    for fault in examine(options, Use.STREAM):
+        if str(fault) in of_batch:
+            raise fault
+
+
 def examine(options: Mapping[str, str], use: Use) -> list[BadOption]:
     """Everything that is wrong with the options, not only the first."""
     given, faults = _parse(options, use)
@@ -257,6 +309,8 @@ def examine(options: Mapping[str, str], use: Use) -> list[BadOption]:
             together = _source_faults(given, use)
         case Use.WRITE:
             together = _connection_faults(given)
+        case Use.ICEBERG_WRITE:
+            together = _iceberg_faults(given, options)
         case _:
             together = _table_faults(given)
     return [*faults, *(fault for fault in together if fault.option not in wrong)]
@@ -289,7 +343,12 @@ def _parse(
         if is_known and each.default and not each.name.startswith(_SECURITY):
             given[each.name] = each.parse(each.default)
     for name, value in options.items():
-        if name.lower() in _OF_SPARK or (name.lower().startswith(STORAGE) and use in TABLE_ANY):
+        if name.lower() in _OF_SPARK or name.lower().startswith(_OF_CATALOG):
+            continue
+        prefix = CATALOG if use is Use.ICEBERG_WRITE else STORAGE
+        if name.lower().startswith(prefix) and use in TABLE_ANY:
+            continue
+        if name.lower().startswith(DEAD) and use & (Use.WRITE | TABLE_WRITES):
             continue
         option = find(name, use)
         if option is None:
@@ -305,7 +364,7 @@ def _parse(
             try:
                 given[option.name] = option.parse(value)
             except ValueError as error:
-                # Of servers the text says it all, with the part that is wrong.
+                # The error of servers names the wrong part itself.
                 shown = ": " if option.name.endswith("servers") else f"={value}: "
                 faults.append(BadOption(f"{option.name}{shown}{error}", option.name))
     return given, faults
@@ -319,13 +378,17 @@ def _unknown(name: str, use: Use, is_logged: bool) -> BadOption | None:
             log.warning("option %s has no effect in batch queries", _spelled(name))
         return None
     if others:
-        is_for = "writing" if others in Use.WRITE | Use.TABLE_WRITE else "reading"
-        if not use & (Use.WRITE | Use.TABLE_WRITE) and is_for == "reading":
+        is_for = "writing" if others in Use.WRITE | TABLE_WRITES else "reading"
+        if use is Use.ICEBERG_WRITE:
+            is_for = "Delta tables"
+        elif others == Use.ICEBERG_WRITE:
+            is_for = "Iceberg tables"
+        elif not use & (Use.WRITE | TABLE_WRITES) and is_for == "reading":
             of_streams = Use.STREAM in others or Use.TABLE_STREAM in others
             is_for = "streaming queries" if of_streams else "batch queries: a stream has no end"
         return BadOption(f"option {_spelled(name)!r} is for {is_for}", _spelled(name))
     close = suggest(name, use)
-    page = "sinks" if use & (Use.WRITE | Use.TABLE_WRITE) else "source"
+    page = "sinks" if use & (Use.WRITE | TABLE_WRITES) else "source"
     hint = f"did you mean {close!r}?" if close else f"see docs/spark-{page}.md for all"
     return BadOption(f"there is no option {name!r}: {hint}", name)
 
@@ -380,10 +443,39 @@ def _table_faults(given: _Given) -> Iterator[BadOption]:
     for name in ("orderBy", "deleteWhen"):
         if given[name] and not given["keys"]:
             yield BadOption(f"option {name} needs keys", name)
-    if (given["txnAppId"] is None) != (given["txnVersion"] is None):
-        yield BadOption("txnAppId and txnVersion belong together", "txnAppId")
+    yield from _txn_faults(given)
     if given["versionAsOf"] is not None and given["timestampAsOf"] is not None:
         yield BadOption("versionAsOf and timestampAsOf exclude each other", "timestampAsOf")
+
+
+def _txn_faults(given: _Given) -> Iterator[BadOption]:
+    if (given["txnAppId"] is None) != (given["txnVersion"] is None):
+        yield BadOption("txnAppId and txnVersion belong together", "txnAppId")
+
+
+def _iceberg_faults(given: _Given, options: Mapping[str, str]) -> Iterator[BadOption]:
+    if not _TABLE_NAME.fullmatch(given["table"] or ""):
+        named = f"table={given['table']}" if given["table"] else "option 'table' is missing"
+        yield BadOption(f"{named}: give NAMESPACE.NAME, like shop.orders", "table")
+    try:
+        _catalog(given, options)
+    except BadOption as fault:
+        yield fault
+    yield from _txn_faults(given)
+
+
+def _catalog(given: _Given, options: Mapping[str, str]) -> dict[str, str]:
+    """The properties of the catalog as pyiceberg names them. Raises `BadOption`."""
+    warehouse, found = given["warehouse"], _after(CATALOG, options)
+    if found:
+        return {"warehouse": warehouse, **found} if warehouse else found
+    local = local_path(warehouse) if warehouse else None
+    if local is None:
+        wrong = f"={warehouse} is not on this machine" if warehouse else " is missing"
+        text = f"warehouse{wrong}: give a directory, or a catalog by catalog.uri"
+        raise BadOption(text, "warehouse")
+    path = os.path.abspath(local)  # Tasks have another working directory than the driver.
+    return {"type": "sql", "uri": f"sqlite:///{path}/{_CATALOG_FILE}", "warehouse": path}
 
 
 def _connection(given: _Given) -> Connection:
@@ -462,6 +554,20 @@ def _check_batch_bounds(starting: Bound, ending: Bound) -> None:
                     )
 
 
+def _rules(given: _Given, options: Mapping[str, str]) -> RowRules | None:
+    if given["rules"] is None:
+        return None
+    dead = _after(DEAD, options)
+    if "dead_letters" in given["rules"].values():
+        if not dead:
+            raise BadOption("rules: the action dead_letters needs options after `dead.`", "rules")
+        if "topic" not in map(str.lower, dead):
+            raise BadOption(f"option '{DEAD}topic' is missing", f"{DEAD}topic")
+        for fault in examine(dead, Use.WRITE):
+            raise BadOption(f"after `{DEAD}`: {fault}", f"{DEAD}{fault.option or ''}")
+    return RowRules(given["rules"], dead)
+
+
 def _choice(given: _Given) -> Choice:
     try:
         return Choice(given["columns"] or (), parse_where(given["where"] or ""))
@@ -489,7 +595,11 @@ def _topic_choice(given: _Given) -> Choice:
 
 def _uri(path: str | None) -> str:
     if not path:
-        raise BadOption("the table's path is missing", "path")
+        raise BadOption(
+            "the table's path is missing (Spark does not pass on the path of a table that was "
+            "created with a column list or with saveAsTable: see docs/spark-tables.md)",
+            "path",
+        )
     local = local_path(path)
     if local is None:
         return path

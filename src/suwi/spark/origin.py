@@ -7,9 +7,9 @@ from suwi.spark.options import BadOption
 if TYPE_CHECKING:
     from pyspark import TaskContext
 
-_QUERY_ID: Final = "sql.streaming.queryId"
-_BATCH_ID: Final = "streaming.sql.batchId"
-_RUN_ID: Final = "spark.jobGroup.id"
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+RUN_ID: Final = "spark.jobGroup.id"
 """A streaming query runs its jobs under the id of its run."""
 
 
@@ -19,18 +19,33 @@ class Origin(NamedTuple):
     app_id: str
     version: int
     run_id: str | None
-    """The life of the driver; a restart has another."""
+    """Identifies one run of the driver; it changes with each restart."""
 
 
-def origin_of_task() -> Origin:
-    """The checkpoint's id, not the query's name or the run's: with a new checkpoint batches count
+def origin_of_task(advice: str = "") -> Origin:
+    """Raises `BadOption`, with advice, outside of streaming queries.
+
+    The checkpoint's id, not the query's name or the run's: with a new checkpoint batches count
     from 0 again, and under an old name they would be taken for replays and dropped.
     """
     context = _context()
-    query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+    query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
     if query is None or batch is None:
-        raise BadOption("this is not part of a streaming query")
-    return Origin(query, int(batch), context.getLocalProperty(_RUN_ID))
+        raise BadOption(f"this is not part of a streaming query{advice}")
+    return Origin(query, int(batch), context.getLocalProperty(RUN_ID))
+
+
+def version_property(uri: str) -> str:
+    """The local property with the version of a table that the jobs of a batch read."""
+    return f"suwi.version.{uri}"
+
+
+def version_of_batch(uri: str) -> int:
+    """In a task. Raises `BadOption`."""
+    version = _context().getLocalProperty(version_property(uri))
+    if version is None:
+        raise BadOption(f"no version of {uri} is chosen: name it in to_outputs(…, tables=…)")
+    return int(version)
 
 
 def log_suppressed(sink: str, origin: Origin) -> None:

@@ -15,12 +15,10 @@ from suwi.client.offsets import list_offsets
 from suwi.model.errors import CorruptMessage, OffsetOutOfRange, UnknownTopicOrPartition
 from suwi.model.ids import Offset
 from suwi.spark.columns import Decoder
-from suwi.spark.data_loss import LossReporter
 from suwi.spark.gc_freeze import freeze_loaded
-from suwi.spark.offsets import EARLIEST, LATEST
+from suwi.spark.offsets import EARLIEST, LATEST, LossReporter
 from suwi.spark.options import SourceOptions
-from suwi.spark.planning import check_settled
-from suwi.spark.ranges import OffsetRange
+from suwi.spark.planning import OffsetRange, check_settled
 from suwi.spark.session import session_for
 from suwi.spark.where import expression
 from suwi.wire.fetch_response import FetchedPartition
@@ -137,7 +135,7 @@ class _RangeReader:
         return self._session.run(asked)[self._partition].offset
 
     async def _ask(self, position: Offset, end: Offset) -> FetchedPartition:
-        """Something, or what an empty answer says when there was nothing for too long."""
+        """A response with records, or an empty one after the time-out."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._options.poll_timeout_ms / 1000
         while True:
@@ -148,7 +146,7 @@ class _RangeReader:
                 return fetched
 
     def _bytes_wanted(self, position: Offset, end: Offset) -> int:
-        """Not much more than the rest of the range: what lies behind it is read by others."""
+        """About as many bytes as are left in the range: other tasks read the rest."""
         guess = _RECORD_BYTES_GUESS
         if self._offsets_read:
             guess = self._bytes_read // self._offsets_read + 1

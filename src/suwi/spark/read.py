@@ -7,6 +7,8 @@ Usable alone in any PySpark job; what they set are options of `format("suwi")` a
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from suwi.spark.spark_session import register
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -30,8 +32,6 @@ def read_topics(
     streaming: False reads what there is now.
     options: others of `format("suwi")`, as `kafka.isolation.level` or `maxOffsetsPerTrigger`.
     """
-    from suwi.spark.register import register
-
     register(spark)
     given = {"kafka.bootstrap.servers": servers, **(options or {})}
     if topics is not None:
@@ -52,6 +52,7 @@ def read_delta(
     columns: Sequence[str] = (),
     where: str | None = None,
     streaming: bool = True,
+    each_batch: bool = False,
     options: Mapping[str, str] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> "DataFrame":
@@ -65,12 +66,14 @@ def read_delta(
     where: which rows, as "day = '2026-01-31' AND amount > 5"; files that cannot have any are passed
         over by their statistics.
     streaming: False reads the table as it is now, or `versionAsOf`, `timestampAsOf` of `options`.
+    each_batch: with `streaming=False`, for a join with a stream that `to_outputs` writes: the table
+        as it is when each batch starts.
     storage_options: for an object store, as delta-rs names them.
     """
-    from suwi.spark.register import register
-
     register(spark)
     given = {**(options or {})}
+    if each_batch:
+        given["versionOfBatch"] = "true"
     if starting is not None:
         given["startingVersion"] = str(starting)
     if columns:

@@ -1,4 +1,4 @@
-"""A process's talk with a cluster, for code that cannot wait: Spark calls, and wants an answer.
+"""A connection of a process to a cluster, for synchronous code that Spark calls.
 
 `session_for` gives the one session of a process for a connection, so that tasks that follow each
 other in a Python worker share sockets, log-ins and what is known of leaders. `run` does one piece
@@ -46,7 +46,7 @@ class Session:
     def start(self, work: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T]":
         """Begin something whose result a later `run` waits for."""
         task = self._loop.create_task(work)  # owner: a later `run`
-        # What it sends before its first wait leaves now, not when somebody asks for the result.
+        # The first request is sent now, not when the result is asked for.
         self._loop.run_until_complete(asyncio.sleep(0))
         return task
 
@@ -67,6 +67,6 @@ def session_for(connection: Connection) -> Session:
 
 
 def close_sessions() -> None:
-    """For whoever is not about to end: a worker's sessions end with it."""
+    """For processes that go on; the sessions of a worker end with it."""
     while _sessions:
         _sessions.popitem()[1].close()

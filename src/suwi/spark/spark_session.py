@@ -1,14 +1,15 @@
 """A Spark session as the examples and `suwi pipeline` use it: on this machine, or on a cluster.
 
-`open_session` finds a Java, lets workers run this Python, and gives a local session few shuffle
-partitions: Spark's 200 are for clusters, and make two minutes of a job of seconds.
+`register` makes `format("suwi")`, `format("suwi-delta")` and `format("suwi-iceberg")` known to any
+session. `open_session` finds a Java, lets workers run this Python, and gives a local session few
+shuffle partitions: Spark's 200 are for clusters, and make two minutes of a job of seconds.
 """
 
 import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from suwi.spark.java import use_java
 
@@ -19,11 +20,72 @@ log = logging.getLogger(__name__)
 
 SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _SHUFFLE_PARTITIONS_LOCAL: Final = "4"
+_OF_ALL_SESSIONS: Final = (
+    "spark.sql.catalogImplementation",
+    "spark.sql.extensions",
+    "spark.sql.warehouse.dir",
+)
 _LOGGING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "log4j2.properties")
+
+# Spark shows the options of a stream in plans and errors, but for those that match this setting.
+_HIDDEN: Final = "spark.sql.redaction.options.regex"
+_SECRETS: Final = (
+    "(?i)jaas[.]config|keystore[.]key|key[.]password|client[.]secret|credential|catalog[.]uri"
+)
+
+
+def register(spark: "SparkSession") -> None:
+    """Works wherever the package is, also where it came by `--py-files`."""
+    from pyspark.errors import PySparkException
+
+    from suwi.spark.data_source import SuwiDataSource
+    from suwi.spark.delta.data_source import DeltaDataSource
+    from suwi.spark.iceberg.data_source import IcebergDataSource
+
+    try:
+        for source in (SuwiDataSource, DeltaDataSource, IcebergDataSource):
+            _register(spark, source)
+        hidden = spark.conf.get(_HIDDEN, "")
+        if _SECRETS not in hidden:
+            spark.conf.set(_HIDDEN, f"{hidden}|{_SECRETS}" if hidden else _SECRETS)
+    except PySparkException as error:
+        # A declarative pipeline forbids it, and finds the formats where the package is installed.
+        if "SESSION_MUTATION_IN_DECLARATIVE_PIPELINE" not in str(error):
+            raise
+
+
+def _register(spark: "SparkSession", source: type[Any]) -> None:
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import is_remote
+
+    if not is_remote():
+        _show_delivered_files(spark.sparkContext)
+    try:
+        spark.dataSource.register(source)
+    except AnalysisException as error:
+        # PySpark 4.0 does not replace what it has found by itself, in the installed package.
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
+
+
+def _show_delivered_files(context: Any) -> None:
+    """To the Pythons that Spark runs on the driver for a stream's offsets.
+
+    They look for the files of `--py-files` in a folder that is not there (Spark 4.1 to 4.3). What
+    is in the environment they do see. Executors have no such path, and their own copy goes before.
+    """
+    from pyspark import SparkFiles
+
+    root = SparkFiles.getRootDirectory() + os.sep
+    # Spark has put them on this process's path.
+    delivered = [path for path in sys.path if path.startswith(root) and os.path.isfile(path)]
+    known = [path for path in context.environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if new := [path for path in delivered if path not in known]:
+        context.environment["PYTHONPATH"] = os.pathsep.join([*known, *new])
 
 
 class NoSpark(Exception):
-    """There is no session to be had; the text says why."""
+    """No session could be opened; the text says why."""
 
 
 def open_session(
@@ -61,6 +123,26 @@ def open_session(
 
         raise NoSpark(f"Spark does not start: {failure_of(error).text}") from error
     return spark
+
+
+def is_of_session(setting: str) -> bool:
+    """Whether sessions of one Spark may differ in it."""
+    return setting.startswith("spark.sql.") and setting not in _OF_ALL_SESSIONS
+
+
+def session_beside(spark: "SparkSession", settings: Mapping[str, str]) -> "SparkSession":
+    """Another session of the same Spark, with views and settings of its own. Raises `NoSpark`."""
+    from pyspark.errors import AnalysisException
+
+    own = spark.newSession()
+    own.conf.set(SHUFFLE_PARTITIONS, spark.conf.get(SHUFFLE_PARTITIONS))
+    for name, value in settings.items():
+        try:
+            own.conf.set(name, value)
+        except AnalysisException:
+            text = f"{name} cannot be set for one of several pipelines: give it to spark-submit"
+            raise NoSpark(text) from None
+    return own
 
 
 def with_defaults(
@@ -101,18 +183,18 @@ def unknown_settings(spark: "SparkSession", names: Iterable[str]) -> dict[str, s
     return {name: found[0] if found else "" for name, found in close.items()}
 
 
-# Catalogs and their like have names of their own.
+# Names below these prefixes are chosen by users.
 _OPEN: Final = ("spark.sql.catalog.", "spark.sql.extensions", "spark.sql.hive.", "spark.sql.avro.")
 
 
 def close_session(spark: "SparkSession") -> None:
     try:
-        # Where the JVM is the first to leave, PySpark's server of accumulators prints a traceback.
+        # If the JVM ends first, PySpark's accumulator server prints a traceback.
         context = getattr(spark, "sparkContext", None)  # Spark Connect has none.
         server = getattr(context, "_accumulatorServer", None)
         if server is not None:
             server.handle_error = lambda *_: None
         spark.stop()
     except Exception:
-        # Its process may be gone already, which has been told.
+        # Its process may have ended already, which was reported.
         log.debug("Spark could not be stopped", exc_info=True)

@@ -16,9 +16,8 @@ from suwi.spark.offset_resolver import OffsetResolver
 from suwi.spark.offsets import Offsets, from_json, replaced_topics, to_json
 from suwi.spark.options import SourceOptions
 from suwi.spark.partition_reader import read_range
-from suwi.spark.planning import check_continuity, plan_batch, plan_stream
-from suwi.spark.ranges import Delay, OffsetRange
-from suwi.spark.ranges import limit as share_out
+from suwi.spark.planning import Delay, OffsetRange, check_continuity, plan_batch, plan_stream
+from suwi.spark.planning import limit as share_out
 from suwi.spark.session import Session, session_for
 from suwi.spark.stream_reader import Json, Source
 

@@ -7,16 +7,14 @@ rows again: at least once. With `transactionalIdPrefix` tasks write in transacti
 driver commits (`exactly_once.py`): exactly once.
 """
 
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from suwi.client.cluster import Cluster
 from suwi.client.delivery import Delivery
@@ -24,7 +22,7 @@ from suwi.client.producer import Producer
 from suwi.client.transactions import TransactionalProducer
 from suwi.env import SystemClock
 from suwi.records.record import Headers
-from suwi.spark.exactly_once import BatchTransactions, Handout, OpenTransaction
+from suwi.spark.exactly_once import BatchTransactions, Handout, OpenTransaction, Token
 from suwi.spark.gc_freeze import freeze_loaded
 from suwi.spark.options import BadOption, SinkOptions, read_sink_options
 from suwi.spark.origin import Origin, log_suppressed, origin_of_task, task_index
@@ -45,7 +43,7 @@ _COLUMNS: Final = {
     "partition": ("int",),
     "headers": ("array<struct<key:string,value:binary>>",),
 }
-# So many deliveries may gather before it is looked at which are done and whether one failed.
+# The number of pending deliveries at which the writer checks which are done or failed.
 _LOOK_AT: Final = 20_000
 
 
@@ -72,6 +70,11 @@ def batch_writer(
     return TopicWriter(_read(options, schema), schema.fieldNames())
 
 
+def send_records(options: Mapping[str, str], batch: "pa.RecordBatch") -> None:
+    """In a task, beside its own rows. Raises what keeps a record from being stored."""
+    TopicWriter(read_sink_options(options), batch.schema.names).write(iter([batch]))
+
+
 def stream_writer(
     options: Mapping[str, str], schema: "StructType", overwrite: bool
 ) -> "TopicStreamWriter":
@@ -81,7 +84,28 @@ def stream_writer(
     return TopicStreamWriter(_read(options, schema), schema.fieldNames())
 
 
+def output_options(options: Mapping[str, str], schema: "StructType") -> SinkOptions:
+    """Of one output of several. Raises `BadOption`."""
+    read = _read_columns(options, schema)
+    _check_acks(read)
+    return read
+
+
 def _read(options: Mapping[str, str], schema: "StructType") -> SinkOptions:
+    read = _read_columns(options, schema)
+    if read.transactional_id_prefix is not None:
+        if read.topic is None:
+            raise BadOption("transactionalIdPrefix needs option 'topic': it goes into one topic")
+        _check_acks(read)
+    return read
+
+
+def _check_acks(options: SinkOptions) -> None:
+    if not options.producer.is_idempotent:
+        raise BadOption("transactionalIdPrefix needs kafka.acks=all", "kafka.acks")
+
+
+def _read_columns(options: Mapping[str, str], schema: "StructType") -> SinkOptions:
     read = read_sink_options(options)
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
     if "value" not in kinds:
@@ -91,11 +115,6 @@ def _read(options: Mapping[str, str], schema: "StructType") -> SinkOptions:
     for name, allowed in _COLUMNS.items():
         if name in kinds and kinds[name] not in allowed:
             raise BadOption(f"column `{name}` is {kinds[name]}: allowed: {' or '.join(allowed)}")
-    if read.transactional_id_prefix is not None:
-        if read.topic is None:
-            raise BadOption("transactionalIdPrefix needs option 'topic': it goes into one topic")
-        if not read.producer.is_idempotent:
-            raise BadOption("transactionalIdPrefix needs kafka.acks=all", "kafka.acks")
     return read
 
 
@@ -123,6 +142,16 @@ class _Writing:
     def _send(self, batches: Iterator["pa.RecordBatch"]) -> TaskSent:
         """Raises what kept a record from being stored, and `BadRow`."""
         freeze_loaded("send")
+        dead: list[tuple[Mapping[str, str], pa.RecordBatch]] = []
+        if self._options.rules is not None:
+            # They are sent afterwards: batches are read while the session's loop runs.
+            batches = self._options.rules.apply(batches, Counter(), lambda *one: dead.append(one))
+        sent = self._send_kept(batches)
+        for options, batch in dead:
+            send_records(options, batch)
+        return sent
+
+    def _send_kept(self, batches: Iterator["pa.RecordBatch"]) -> TaskSent:
         handout = self._handout
         if handout is not None:
             return self._run(lambda all_: self._send_in_transaction(all_, handout, batches))
@@ -134,10 +163,7 @@ class _Writing:
             return await self._send_all(producer, batches)
 
     async def _send_in_transaction(
-        self,
-        transactions: BatchTransactions,
-        handout: Handout,
-        batches: Iterator["pa.RecordBatch"],
+        self, transactions: BatchTransactions, handout: Handout, batches: Iterator["pa.RecordBatch"]
     ) -> TaskSent:
         origin, task = origin_of_task(), task_index()
         given_back = handout if task == 0 else handout._replace(pool=())
@@ -152,8 +178,7 @@ class _Writing:
             rows = await self._send_all(producer, chain([first], batches))
             opened = OpenTransaction(token, producer.identity)
         except Exception:
-            with suppress(Exception):  # Else the next batch aborts it, or its time-out.
-                await producer.abort()
+            await _abort(producer)
             raise
         finally:
             await producer.close()
@@ -223,6 +248,46 @@ class _Writing:
             self._run(lambda all_: all_.abort(opened))
 
 
+class TransactionTask(_Writing):
+    """The rows of one task attempt for one output of several, in a transaction that stays open."""
+
+    def __init__(
+        self, options: SinkOptions, columns: Iterable[str], handout: Handout, is_there: bool
+    ) -> None:
+        """`is_there`: the topic has the rows already, and they are not written again."""
+        super().__init__(options, columns)
+        self._given_out = handout
+        self._is_there = is_there
+        self._begun: tuple[Token, TransactionalProducer] | None = None
+
+    def write(self, batches: Iterable["pa.RecordBatch"]) -> None:
+        """Raises what kept a record from being stored, and `BadRow`."""
+        given = [batch for batch in batches if batch.num_rows and not self._is_there]
+        if given:
+            self._run(lambda all_: self._write(all_, given))
+
+    async def _write(self, transactions: BatchTransactions, given: list["pa.RecordBatch"]) -> None:
+        if self._begun is None:
+            self._begun = await transactions.begin(self._given_out, 0)
+        # It flushes: until the next rows come, the session's loop stands still.
+        await self._send_all(self._begun[1], given)
+
+    def close(self) -> OpenTransaction | None:
+        """None: there were no rows."""
+        if self._begun is None:
+            return None
+        token, producer = self._begun
+        opened = OpenTransaction(token, producer.identity)
+        self._run(lambda _: producer.close())
+        return opened
+
+    def discard(self) -> None:
+        if self._begun is not None:
+            producer = self._begun[1]
+            self._run(lambda _: _abort(producer))
+            self._run(lambda _: producer.close())
+
+
 class TopicWriter(_Writing, DataSourceArrowWriter):
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskSent:
         return self._send(iterator)
@@ -248,6 +313,11 @@ class TopicStreamWriter(_Writing, DataSourceStreamArrowWriter):
 def _transactions(messages: Iterable[TaskSent | None]) -> list[OpenTransaction]:
     sent = (message.transaction for message in messages if message is not None)
     return [transaction for transaction in sent if transaction is not None]
+
+
+async def _abort(producer: TransactionalProducer) -> None:
+    with suppress(Exception):  # Else the next batch aborts it, or its time-out.
+        await producer.abort()
 
 
 def _as_bytes(column: "pa.Array") -> "pa.Array":

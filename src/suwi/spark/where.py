@@ -192,7 +192,7 @@ _COMPARE: Final[Mapping[str, Any]] = {
 
 
 class Bounds(NamedTuple):
-    """What is known of a column in a file, or in whatever is read or passed over as a whole."""
+    """What is known of a column in a unit that is read or skipped as a whole, as a file."""
 
     lowest: Any = None
     highest: Any = None

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from suwi.testing.brokers import NotInTime
-    from suwi.testing.cluster import AsyncCluster, Cluster
+    from suwi.testing.cluster import AsyncCluster, Cluster, ClusterSnapshot
 
-__all__ = ["AsyncCluster", "Cluster", "NotInTime"]
+__all__ = ["AsyncCluster", "Cluster", "ClusterSnapshot", "NotInTime"]
 
 _MODULES = {
     "AsyncCluster": "suwi.testing.cluster",
     "Cluster": "suwi.testing.cluster",
+    "ClusterSnapshot": "suwi.testing.cluster",
     "NotInTime": "suwi.testing.brokers",
 }
 

@@ -16,21 +16,32 @@ from suwi.client.cluster import Cluster
 from suwi.client.errors import is_transient
 from suwi.env import SystemRandom
 from suwi.env.tasks import TaskFailure, Tasks
+from suwi.group.classic_group import session_timer
+from suwi.group.consumer_group import ConsumerGroup, consumer_session_timer
+from suwi.group.group_coordinator import OFFSETS_TOPIC
+from suwi.group.group_coordinator_shard import GroupCoordinatorShard
 from suwi.metadata.cluster_events import Event, events
 from suwi.metadata.embedded import EmbeddedStore
 from suwi.metadata.image import ClusterImage, PartitionState
 from suwi.metadata.metadata_follower import MetadataFollower
-from suwi.model.errors import BrokerError, TopicAlreadyExists, UnknownTopicOrPartition
+from suwi.model.errors import (
+    BrokerError,
+    NotEnoughReplicas,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
 from suwi.model.ids import NO_OFFSET, NodeId, PartitionIndex, TopicPartition
 from suwi.replica.description import ReplicaState, describe
+from suwi.replica.leader_state import Stable
 from suwi.replica.partition import Partition
 from suwi.testing.loop import ClusterLoop
 from suwi.testing.node import BrokerNode
+from suwi.testing.snapshot import STORE, Point, resume, take
 
 _POLL_S = 0.005
 _REPLICATION_FACTOR_MAX = 3
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 """The default timeout of calls that wait."""
 
 T = TypeVar("T")
@@ -56,8 +67,14 @@ class Brokers:
         brokers: int,
         settings: Mapping[str, str],
         session_timeout_s: float,
+        point: Point | None = None,
+        keep_members: bool = False,
+        first_port: int = 0,
     ) -> None:
+        """`point`: of the cluster that was copied to `directory`. `keep_members`: of its groups.
+        `first_port`: that of the first broker, the others have the next ones; 0: any."""
         self._loop = loop
+        self._first_port = first_port
         self._directory = directory
         self._count = brokers
         self._settings = {
@@ -73,6 +90,8 @@ class Brokers:
             **settings,
         }
         self._session_timeout_s = session_timeout_s
+        self._point = point
+        self._keep_members = keep_members
         self._store: EmbeddedStore | None = None
         self._follower: MetadataFollower | None = None
         self._nodes: dict[int, BrokerNode] = {}
@@ -82,21 +101,93 @@ class Brokers:
 
     async def start(self) -> None:
         self._store = store = await EmbeddedStore.open(
-            f"{self._directory}/suwi-metadata.sqlite", session_timeout_s=self._session_timeout_s
+            f"{self._directory}/{STORE}", session_timeout_s=self._session_timeout_s
         )
         self._follower = MetadataFollower(store.view(), Tasks(self._raise_failure))
         self._follower.subscribe(self._apply_image)
         await self._follower.start()
+        boot_ids = self._point.boot_ids if self._point is not None else {}
         self._nodes = {
             n: BrokerNode(
-                n, self._loop, store, f"{self._directory}/{n}", self._settings, self._count
+                n,
+                self._loop,
+                store,
+                f"{self._directory}/{n}",
+                self._settings,
+                self._count,
+                boot_ids.get(n, ""),
+                self._first_port and self._first_port + n - 1,
             )
             for n in range(1, self._count + 1)
         }
-        starting = [node.start() for node in self._nodes.values()]
+        if self._point is None:
+            await self._start(self._nodes.values())
+            return
+        await resume(store, [self._nodes[n] for n in self._point.running], self._start)
+        if not self._keep_members:
+            await self._drop_members()
+
+    async def _start(self, nodes: Iterable[BrokerNode]) -> None:
+        starting = [node.start() for node in nodes]
         for problem in await asyncio.gather(*starting, return_exceptions=True):
             if problem is not None:
                 raise problem
+
+    async def _drop_members(self) -> None:
+        """End the sessions of all members of groups: their clients use another cluster."""
+
+        def remaining() -> list[str]:
+            topic = self._image.topics.get(OFFSETS_TOPIC)
+            led = enumerate(topic.partitions if topic is not None else ())
+            return [
+                f"{OFFSETS_TOPIC}-{index}"
+                for index, state in led
+                if state.leader in self.running and self._end_sessions(state.leader, index)
+            ]
+
+        await _until(
+            lambda: True if not remaining() else None,
+            lambda: f"the groups of {', '.join(remaining())} still have members",
+            TIMEOUT_S,
+        )
+
+    def _end_sessions(self, leader: int, index: int) -> bool:
+        """End the sessions of all members of a shard. Returns whether there may be some left."""
+        node = self.node(leader)
+        assert node.broker is not None
+        try:
+            shard = node.broker.groups.runtime.shard_at(index)
+            shard.partition.check_enough_replicas()
+        except NotEnoughReplicas:
+            return False  # Nothing can be written: they stay until their sessions time out.
+        except BrokerError:
+            return True  # It is being loaded.
+        groups = [shard.machine.group(group_id) for group_id in shard.machine.groups.ids()]
+        sessions = [
+            timer(group.group_id, member_id)
+            for group in groups
+            if group is not None
+            for timer in [
+                consumer_session_timer if isinstance(group, ConsumerGroup) else session_timer
+            ]
+            for member_id in group.members
+        ]
+        for session in sessions:
+            node.machine.call(shard.tell, GroupCoordinatorShard.expired, session)
+        return bool(sessions)
+
+    async def snapshot(self, directory: str) -> Point:
+        """Copy the files of the brokers and of the metadata store, as they are at one moment."""
+        assert self._store is not None
+
+        def copy() -> Point:
+            take(self._nodes.values(), directory)
+            boot_ids = {n: node.drive.boot_id for n, node in self._nodes.items()}
+            return Point(
+                self._count, self._settings, self._session_timeout_s, self.running, boot_ids
+            )
+
+        return await self._store.copy_to(f"{directory}/{STORE}", copy)
 
     def _raise_failure(self, failure: TaskFailure) -> None:
         raise failure.error
@@ -113,6 +204,7 @@ class Brokers:
                 ending.push_async_callback(self._follower.stop)
             for node in self._nodes.values():
                 ending.callback(node.end)
+                self._loop.network.power_on(node.name)  # It closes what a power loss left open.
             self._loop.network.heal()
             if cleanly:
                 await self._stop_cleanly()
@@ -275,6 +367,10 @@ class Brokers:
         """Brokers on different sides cannot reach each other; clients still reach all brokers."""
         self._loop.network.partition(*[[self.node(n).name for n in side] for side in sides])
 
+    async def cut(self, source: int, target: int) -> None:
+        """Nothing that one broker sends reaches the other; the other direction stays open."""
+        self._loop.network.cut(self.node(source).name, self.node(target).name)
+
     async def slow(self, broker: int, ms: float) -> None:
         """Delay all traffic between this broker and other brokers by `ms` in each direction."""
         self._loop.network.slow(self.node(broker).name, ms)
@@ -357,7 +453,7 @@ class Brokers:
                         found.append(self._unmet(name, index, "all replicas in sync"))
                     elif not self._leads(name, index, state):
                         found.append(self._unmet(name, index, "a leader"))
-                    elif not _is_followed(self._replica(state.leader, name, index)):
+                    elif not _is_followed(self._replica(state.leader, name, index), state):
                         found.append(self._unmet(name, index, "a fetch of every follower"))
             return found
 
@@ -398,13 +494,16 @@ class Brokers:
         )
 
 
-def _is_followed(leader: Partition | None) -> bool:
-    """Whether all followers have fetched. The ISR of a new partition has them from the start, and
-    loses those that do not within `replica.lag.time.max.ms`."""
+def _is_followed(leader: Partition | None, state: PartitionState) -> bool:
+    """Whether all followers have fetched, and the leader wants no other ISR. That of a new
+    partition has them from the start, and loses those that do not fetch within
+    `replica.lag.time.max.ms`."""
     if leader is None or not leader.is_open or leader.leader_state is None:
         return True  # It has not been used yet.
     followers = leader.leader_state.followers.values()
-    return all(follower.end_offset != NO_OFFSET for follower in followers)
+    return leader.leader_state.isr == Stable(frozenset(state.isr)) and all(
+        follower.end_offset != NO_OFFSET for follower in followers
+    )
 
 
 async def _until(look: Callable[[], T | None], explain: Callable[[], str], timeout_s: float) -> T:

@@ -5,15 +5,18 @@ its effect is complete. `async with` gives an `AsyncCluster` instead.
 """
 
 import asyncio
+import shutil  # noqa: TID251 - the test's own directory, not a broker's doing
 import tempfile  # noqa: TID251 - the test's own directory, not a broker's doing
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
 from pathlib import Path  # noqa: TID251 - given to tests, which look at files with it
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 from suwi.testing.brokers import Brokers, texts
 from suwi.testing.loop import ClusterLoop
+from suwi.testing.snapshot import STORE, Point, copy_files
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -120,6 +123,20 @@ class AsyncCluster:
     wait_event = _awaited(Brokers.wait_event)
     wait_until_healthy = _awaited(Brokers.wait_until_healthy)
 
+    async def snapshot(self) -> "ClusterSnapshot":
+        return await self._thread.run(ClusterSnapshot()._take(self._brokers))
+
+    async def fork(
+        self,
+        *,
+        settings: Mapping[str, object] | None = None,
+        keep_members: bool = False,
+        copy: bool = False,
+    ) -> "Cluster":
+        """Use it with `async with`."""
+        snapshot = await self.snapshot()
+        return snapshot.fork(settings=settings, keep_members=keep_members, copy=copy)
+
 
 def _blocking(
     method: Callable[Concatenate[Brokers, P], Coroutine[Any, Any, T]],
@@ -157,6 +174,7 @@ class Cluster:
         self._settings = texts(settings)
         self._session_timeout_s = session_timeout_s
         self._directory = directory
+        self._forked: _Fork | None = None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._thread: _LoopThread | None = None
         self._started: Brokers | None = None
@@ -210,12 +228,21 @@ class Cluster:
         if self._directory is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="suwi-")
             directory = self._temporary.name
+            if self._forked is not None:
+                self._forked.copy_to(directory)
         else:
             directory = self._directory
             Path(directory).mkdir(parents=True, exist_ok=True)
         self._thread = thread = _LoopThread()
+        fork = self._forked
         return thread, Brokers(
-            thread.loop, directory, self._count, self._settings, self._session_timeout_s
+            thread.loop,
+            directory,
+            self._count,
+            self._settings,
+            self._session_timeout_s,
+            fork.snapshot.point if fork is not None else None,
+            keep_members=fork is not None and fork.keep_members,
         )
 
     async def _stop_brokers(self, brokers: Brokers) -> None:
@@ -273,9 +300,83 @@ class Cluster:
     wait_event = _blocking(Brokers.wait_event)
     wait_until_healthy = _blocking(Brokers.wait_until_healthy)
 
+    # -- copies --------------------------------------------------------------------------------
+
+    def snapshot(self) -> "ClusterSnapshot":
+        """The state at this moment. Writes and clients go on."""
+        brokers = self._brokers
+        assert self._thread is not None
+        return self._thread.call(ClusterSnapshot()._take(brokers))
+
+    def fork(
+        self,
+        *,
+        settings: Mapping[str, object] | None = None,
+        keep_members: bool = False,
+        copy: bool = False,
+    ) -> "Cluster":
+        """A cluster with the state of this moment; see `ClusterSnapshot.fork`."""
+        return self.snapshot().fork(settings=settings, keep_members=keep_members, copy=copy)
+
     # -- private -------------------------------------------------------------------------------
 
     @property
     def _brokers(self) -> Brokers:
         assert self._started is not None, "the cluster is not running: use it in a `with`"
         return self._started
+
+
+class ClusterSnapshot:
+    """The state of a cluster at one moment. Its files are removed by `remove`, at the end of a
+    `with` block, or when nothing refers to it any more."""
+
+    def __init__(self) -> None:
+        self.directory = tempfile.mkdtemp(prefix="suwi-snapshot-")
+        self.remove = weakref.finalize(self, shutil.rmtree, self.directory, ignore_errors=True)
+        self.point: Point
+
+    async def _take(self, brokers: Brokers) -> Self:
+        self.point = await brokers.snapshot(self.directory)
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    def fork(
+        self,
+        *,
+        settings: Mapping[str, object] | None = None,
+        keep_members: bool = False,
+        copy: bool = False,
+    ) -> Cluster:
+        """A cluster with this state, to be started with `with` or `start`.
+
+        `settings` are added to those of the original. `keep_members`: the members of groups stay
+        until their sessions time out. `copy`: share no file with another cluster, for tests that
+        write into files of brokers themselves.
+        """
+        point = self.point
+        forked = Cluster(
+            point.brokers,
+            settings={**point.settings, **texts(settings)},
+            session_timeout_s=point.session_timeout_s,
+        )
+        forked._forked = _Fork(self, keep_members, copy)
+        return forked
+
+
+class _Fork(NamedTuple):
+    """What a fork is made of."""
+
+    snapshot: ClusterSnapshot
+    keep_members: bool
+    copy: bool
+
+    def copy_to(self, directory: str) -> None:
+        source = self.snapshot.directory
+        shutil.copy2(f"{source}/{STORE}", f"{directory}/{STORE}")
+        for broker in range(1, self.snapshot.point.brokers + 1):
+            copy_files(f"{source}/{broker}", f"{directory}/{broker}", links=not self.copy)

@@ -4,13 +4,17 @@ A `Drive` survives its broker's processes; `disk` gives each process its access 
 ends with the process. For every file it keeps what is needed to undo unsynced writes: the size at
 the last sync, and the bytes below it that were overwritten since. File names are not lost, because
 the file systems of brokers journal them.
-Invariant: after `lose_power` each file has its content of the last sync.
+A file may have a second link in a snapshot or another cluster (`snapshot.py`). Everything that
+changes a file in place does so here, and breaks the link first (`Drive.break_link`).
+Invariants: after `lose_power` each file has its content of the last sync; a file with several links
+is never changed.
 """
 
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -19,10 +23,13 @@ from typing_extensions import Buffer
 
 from suwi.env import Lock, SystemRandom
 from suwi.env.local_disk import LocalDisk, LocalFile
+from suwi.log.file_cache import write_all
 from suwi.sim.incarnation import Incarnation
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+_CHUNK_BYTES = 1 << 20
 
 
 def _while_running(
@@ -65,10 +72,11 @@ class _Unsynced:
 class Drive:
     """The disk of one broker's machine."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, boot_id: str = "") -> None:
+        """`boot_id`: that of the machine whose files were copied to `path`."""
         self.path = path
         self.is_full = False
-        self.boot_id = str(SystemRandom().uuid())
+        self.boot_id = boot_id or str(SystemRandom().uuid())
         self.lock = threading.RLock()
         """Threads use the disk too, and must stop when their process is killed."""
         self._unsynced: dict[int, _Unsynced] = {}
@@ -87,6 +95,7 @@ class Drive:
                     path = os.path.join(directory, name)
                     unsynced = self._unsynced.pop(os.stat(path).st_ino, None)
                     if unsynced is not None:
+                        self.break_link(path)
                         unsynced.undo(path)
             self._unsynced.clear()
             self.boot_id = str(SystemRandom().uuid())
@@ -103,17 +112,42 @@ class Drive:
     def synced(self, inode: int) -> None:
         self._unsynced.pop(inode, None)
 
+    def break_link(
+        self, path: str, open_files: "Iterable[DriveFile]" = (), size_bytes: int | None = None
+    ) -> None:
+        """If the file has other links, replace it by a copy of its first `size_bytes` bytes.
+        `open_files` that are this file become the copy."""
+        shared = os.stat(path)
+        if shared.st_nlink == 1:
+            return
+        end = shared.st_size if size_bytes is None else min(size_bytes, shared.st_size)
+        disk, temporary = LocalDisk(), f"{path}.tmp"
+        with closing(disk.open(path)) as file, closing(disk.open(temporary, create=True)) as copy:
+            copy.truncate(0)
+            for position in range(0, end, _CHUNK_BYTES):
+                write_all(copy, file.pread(min(_CHUNK_BYTES, end - position), position), position)
+            inode = os.fstat(copy.fileno()).st_ino
+            for each in open_files:
+                if each.inode == shared.st_ino:
+                    each.reopen(copy.fileno(), inode)
+        os.utime(temporary, ns=(shared.st_atime_ns, shared.st_mtime_ns))
+        # Last: with its name the shared file loses a link, and then another cluster may change it.
+        os.replace(temporary, path)
+        self._unsynced.pop(inode, None)
+        if shared.st_ino in self._unsynced:
+            self._unsynced[inode] = self._unsynced.pop(shared.st_ino)
+
 
 class DriveFile(LocalFile):
     """An open file. Every call raises `Revoked` after its process was killed."""
 
-    __slots__ = ("_disk", "_inode", "_is_open", "drive")
+    __slots__ = ("_disk", "_is_open", "drive", "inode")
 
     def __init__(self, disk: "DriveDisk", path: str, fd: int) -> None:
         super().__init__(path, fd)
         self.drive = disk.drive
         self._disk = disk
-        self._inode = os.fstat(fd).st_ino
+        self.inode = os.fstat(fd).st_ino
         self._is_open = True
 
     def check(self) -> None:
@@ -134,8 +168,9 @@ class DriveFile(LocalFile):
     def pwrite(self, data: Buffer, position: int) -> int:
         with memoryview(data).cast("B") as whole:
             writable = whole[: self._writable_bytes(position, len(whole))]
-            unsynced = self.drive.changing(self._inode, self)
+            unsynced = self.drive.changing(self.inode, self)
             unsynced.save_before_change(self, position, position + len(writable))
+            self._break_link()
             return super().pwrite(writable, position)
 
     @_while_running
@@ -143,14 +178,25 @@ class DriveFile(LocalFile):
         size_before = self.size()
         if self.drive.is_full and size_bytes > size_before:
             raise _full(self.path)
-        unsynced = self.drive.changing(self._inode, self)
+        unsynced = self.drive.changing(self.inode, self)
         unsynced.save_before_change(self, size_bytes, size_before)
+        self._break_link(size_bytes)
         super().truncate(size_bytes)
+
+    def _break_link(self, size_bytes: int | None = None) -> None:
+        if os.fstat(self._fd).st_nlink > 1:
+            self.drive.break_link(self.path, self._disk.files, size_bytes)
+            assert os.fstat(self._fd).st_nlink == 1, f"{self.path} was renamed while it was open"
+
+    def reopen(self, fd: int, inode: int) -> None:
+        """Continue with another open file, under the same descriptor."""
+        os.dup2(fd, self._fd, inheritable=False)
+        self.inode = inode
 
     @_while_running
     def sync(self) -> None:
         # No real fsync: a real power loss of the machine that runs the tests does not matter.
-        self.drive.synced(self._inode)
+        self.drive.synced(self.inode)
 
     @_while_running
     def close(self) -> None:
@@ -229,12 +275,17 @@ class DriveDisk(LocalDisk):
     def boot_id(self) -> str:
         return self.drive.boot_id
 
+    @_while_running
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        self.drive.break_link(path, self.files)
+        super().set_modified_ms(path, modified_ms)
+
     exists = _while_running(LocalDisk.exists)
     is_dir = _while_running(LocalDisk.is_dir)
     list_dir = _while_running(LocalDisk.list_dir)
+    list_dirs = _while_running(LocalDisk.list_dirs)
     size = _while_running(LocalDisk.size)
     modified_ms = _while_running(LocalDisk.modified_ms)
-    set_modified_ms = _while_running(LocalDisk.set_modified_ms)
     make_dirs = _while_running(LocalDisk.make_dirs)
     is_open_to_others = _while_running(LocalDisk.is_open_to_others)
     rename = _while_running(LocalDisk.rename)

@@ -11,6 +11,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from contextvars import Context, copy_context
+from dataclasses import dataclass
 from typing import Any, TypeVarTuple, Unpack
 
 from suwi.sim.incarnation import Incarnation, current
@@ -159,26 +160,17 @@ class ClusterLoop(asyncio.SelectorEventLoop):
         return transport
 
 
+@dataclass(slots=True, eq=False)
 class _ProcessCallback:
     """A callback of a process. It waits while the process is frozen and never runs after a kill."""
 
-    __slots__ = ("_args", "_callback", "_loop", "_owner", "context", "handle")
-
-    def __init__(
-        self,
-        loop: ClusterLoop,
-        owner: Incarnation,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: Context,
-    ) -> None:
-        self.context = context
-        self.handle: asyncio.Handle | None = None
-        """Returned to the caller, which may cancel it."""
-        self._loop = loop
-        self._owner = owner
-        self._callback = callback
-        self._args = args
+    _loop: ClusterLoop
+    _owner: Incarnation
+    _callback: Callable[..., object]
+    _args: tuple[Any, ...]
+    context: Context
+    handle: asyncio.Handle | None = None
+    """Returned to the caller, which may cancel it."""
 
     def __call__(self) -> None:
         if self.handle is not None and self.handle.cancelled():

@@ -32,14 +32,14 @@ class Reservation:
     `port` is 0, which is any free port, on systems that do not let two sockets share one.
     """
 
-    def __init__(self) -> None:
-        self.port = 0
+    def __init__(self, port: int = 0) -> None:
+        self.port = port
         self._close: Callable[[], object] = lambda: None
         if sys.platform == "linux":
             bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             self._close = weakref.finalize(self, bound.close)
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind((_HOST, 0))
+            bound.bind((_HOST, port))
             self.port = bound.getsockname()[1]
 
     def release(self) -> None:
@@ -55,10 +55,13 @@ class BrokerNode(Node[EmbeddedView, DriveDisk]):
         path: str,
         settings: Mapping[str, str],
         brokers: int,
+        boot_id: str = "",
+        port: int = 0,
     ) -> None:
+        """`boot_id`: see `Drive`."""
         self.path = path
-        self.drive = Drive(path)
-        self._reservation = Reservation()
+        self.drive = Drive(path, boot_id)
+        self._reservation = Reservation(port)
         self.port = self._reservation.port
         self._settings = settings
         machine = Machine(

@@ -1,18 +1,19 @@
 """pytest fixtures: `suwi`, a cluster for the whole run, and `suwi_cluster`, one for a single test.
 
+With `@pytest.mark.suwi(prepare=function)` one cluster is prepared, and each test gets a fork of it.
 pytest finds this module through the entry point `pytest11`; heavy modules are imported only when a
 test uses a fixture. With pytest-xdist each worker has its own clusters.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from suwi.testing.cluster import Cluster
+    from suwi.testing.cluster import Cluster, ClusterSnapshot
 
 _NAME_CHARACTERS_MAX = 60
 _numbers = count(1)
@@ -54,7 +55,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "suwi(brokers=3, settings={...}, ...): options for the cluster of `suwi_cluster`"
+        "markers",
+        "suwi(prepare=function, brokers=3, settings={...}, ...): options for the cluster of "
+        "`suwi_cluster`; prepare(cluster) is called once, and each test gets a fork of its result",
     )
 
 
@@ -82,12 +85,33 @@ def suwi(_suwi_session_cluster: "Cluster", request: pytest.FixtureRequest) -> It
             mine.cluster.delete_topic(topic)
 
 
+@pytest.fixture(scope="session")
+def _suwi_snapshots() -> "Iterator[dict[object, ClusterSnapshot]]":
+    """By the function that prepared the cluster, and its options."""
+    snapshots: dict[object, ClusterSnapshot] = {}
+    yield snapshots
+    for snapshot in snapshots.values():
+        snapshot.remove()
+
+
 @pytest.fixture
-def suwi_cluster(request: pytest.FixtureRequest) -> "Iterator[Cluster]":
+def suwi_cluster(
+    request: pytest.FixtureRequest, _suwi_snapshots: "dict[object, ClusterSnapshot]"
+) -> "Iterator[Cluster]":
     """A cluster for this test only, for fault injection."""
     from suwi.testing.cluster import Cluster
 
     marker = request.node.get_closest_marker("suwi")
     options: dict[str, Any] = {} if marker is None else dict(marker.kwargs)
-    with Cluster(**options) as cluster:
+    prepare: Callable[[Cluster], object] | None = options.pop("prepare", None)
+    if prepare is None:
+        cluster = Cluster(**options)
+    else:
+        key = prepare, repr(sorted(options.items()))
+        if key not in _suwi_snapshots:
+            with Cluster(**options) as original:
+                prepare(original)
+                _suwi_snapshots[key] = original.snapshot()
+        cluster = _suwi_snapshots[key].fork()
+    with cluster:
         yield cluster

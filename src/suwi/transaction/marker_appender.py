@@ -12,6 +12,7 @@ Invariant: an answer without error means that the marker is committed, or was al
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -48,21 +49,15 @@ _Outcome: TypeAlias = "asyncio.Future[ErrorCode]"
 """What becomes of the marker of one partition."""
 
 
+@dataclass(eq=False)
 class TxnMarkers:
-    def __init__(
-        self,
-        replicas: ReplicaManager,
-        groups: CoordinatorRuntime[Any],
-        clock: Clock,
-        search: Callable[[], TransactionSearch],
-    ) -> None:
-        self._replicas = replicas
-        self._groups = groups
-        self._clock = clock
-        self._search = search
-        self._uncommitted: dict[tuple[TopicPartition, TxnMarker], _Outcome] = {}
-        """The outcomes of markers that were appended, and not committed when the request had to be
-        answered."""
+    _replicas: ReplicaManager
+    _groups: CoordinatorRuntime[Any]
+    _clock: Clock
+    _search: Callable[[], TransactionSearch]
+    _uncommitted: dict[tuple[TopicPartition, TxnMarker], _Outcome] = field(default_factory=dict)
+    """The outcomes of markers that were appended, and not committed when the request had to be
+    answered."""
 
     async def append_all(
         self, asked: Iterable[tuple[TxnMarker, Iterable[TopicPartition]]]

@@ -11,6 +11,7 @@ partition has its marker.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -129,34 +130,25 @@ def _first_part(batch: _Batch) -> tuple[_Batch, _Batch]:
     return batch, []
 
 
+@dataclass(eq=False)
 class TransactionMarkers:
-    def __init__(
-        self,
-        node_id: NodeId,
-        metadata: Metadata,
-        peers: Peers,
-        append_markers: AppendMarkers,
-        tasks: Tasks,
-        is_wanted: Callable[[MarkersToSend], bool],
-        written: Callable[[MarkersToSend], None],
-    ) -> None:
-        """`is_wanted`: whether this broker still has to write them."""
-        self._node_id = node_id
-        self._metadata = metadata
-        self._peers = peers
-        self._append_markers = append_markers
-        self._tasks = tasks
-        self._is_wanted = is_wanted
-        self._written = written
-        self._queues: dict[NodeId, _Queue] = {}
-        """By broker what is to be sent to it next; at `NO_NODE` partitions that the image does not
-        have."""
-        self._workers: dict[NodeId, asyncio.Task[None]] = {}
-        self._connections: dict[NodeId, PeerConnection] = {}
-        self._attempts: dict[NodeId, asyncio.Timeout] = {}
-        """The time limit of the request in flight to each broker."""
-        self._appends: dict[asyncio.Task[None], None] = {}
-        self._is_stopped = False
+    _node_id: NodeId
+    _metadata: Metadata
+    _peers: Peers
+    _append_markers: AppendMarkers
+    _tasks: Tasks
+    _is_wanted: Callable[[MarkersToSend], bool]
+    """Whether this broker still has to write them."""
+    _written: Callable[[MarkersToSend], None]
+    _queues: dict[NodeId, _Queue] = field(default_factory=dict)
+    """By broker what is to be sent to it next; at `NO_NODE` partitions that the image does not
+    have."""
+    _workers: dict[NodeId, asyncio.Task[None]] = field(default_factory=dict)
+    _connections: dict[NodeId, PeerConnection] = field(default_factory=dict)
+    _attempts: dict[NodeId, asyncio.Timeout] = field(default_factory=dict)
+    """The time limit of the request in flight to each broker."""
+    _appends: dict[asyncio.Task[None], None] = field(default_factory=dict)
+    _is_stopped: bool = False
 
     def send(self, markers: MarkersToSend, coordinator_epoch: LeaderEpoch) -> None:
         # Not at once, because the coordinator is still in the event.

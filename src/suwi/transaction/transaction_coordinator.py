@@ -3,7 +3,6 @@
 Handlers ask `runtime` for the shard of a transactional id.
 """
 
-import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -27,8 +26,6 @@ from suwi.transaction.transaction_coordinator_shard import (
 from suwi.transaction.transaction_metadata import MarkersToSend
 from suwi.transaction.transaction_records import TRANSACTION_RECORDS
 from suwi.transaction.transaction_search import TransactionSearch
-
-log = logging.getLogger(__name__)
 
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 _SILENT_FETCHES_MAX: Final = 3

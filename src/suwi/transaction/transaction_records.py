@@ -33,10 +33,13 @@ _VALUE_VERSION: Final = 1
 _FLEXIBLE_FROM: Final = 1
 _PARTITIONS_PER_SLICE: Final = 256
 
-_PREVIOUS_PRODUCER_ID: Final = 0
-_NEXT_PRODUCER_ID: Final = 1
-_CLIENT_TRANSACTION_VERSION: Final = 2
-_NEXT_PRODUCER_EPOCH: Final = 3
+_TAGGED: Final = {
+    0: ("previous_producer_id", _INT64, NO_PRODUCER_ID),
+    1: ("next_producer_id", _INT64, NO_PRODUCER_ID),
+    2: ("client_transaction_version", _INT16, 0),
+    3: ("next_producer_epoch", _INT16, NO_PRODUCER_EPOCH),
+}
+"""By tag the field, how it is written, and its default, which is not."""
 
 
 class TransactionState(enum.IntEnum):
@@ -103,16 +106,11 @@ class TransactionLogValue(LongValue):
         return b"".join(encoded)
 
     def _tags(self) -> dict[int, bytes]:
-        tags = {}
-        if self.previous_producer_id != NO_PRODUCER_ID:
-            tags[_PREVIOUS_PRODUCER_ID] = _INT64.pack(self.previous_producer_id)
-        if self.next_producer_id != NO_PRODUCER_ID:
-            tags[_NEXT_PRODUCER_ID] = _INT64.pack(self.next_producer_id)
-        if self.client_transaction_version:
-            tags[_CLIENT_TRANSACTION_VERSION] = _INT16.pack(self.client_transaction_version)
-        if self.next_producer_epoch != NO_PRODUCER_EPOCH:
-            tags[_NEXT_PRODUCER_EPOCH] = _INT16.pack(self.next_producer_epoch)
-        return tags
+        return {
+            tag: layout.pack(value)
+            for tag, (name, layout, default) in _TAGGED.items()
+            if (value := getattr(self, name)) != default
+        }
 
 
 def in_order(partitions: Iterable[TopicPartition]) -> Slices[list[tuple[str, list[int]]]]:
@@ -181,9 +179,9 @@ def _reading_value(reader: Reader, version: int) -> Slices[TransactionLogValue]:
     tagged = {}
     if flexible:
         for tag, field in reader.tags():
-            layout = _TAGGED.get(tag)
-            if layout is not None:
-                (tagged[tag],) = field.unpack(layout)
+            if tag in _TAGGED:
+                name, layout, _ = _TAGGED[tag]
+                (tagged[name],) = field.unpack(layout)
     try:
         known_state = TransactionState(state)
     except ValueError as error:
@@ -196,19 +194,9 @@ def _reading_value(reader: Reader, version: int) -> Slices[TransactionLogValue]:
         partitions=partitions,
         last_update_ms=last_update_ms,
         start_ms=start_ms,
-        previous_producer_id=tagged.get(_PREVIOUS_PRODUCER_ID, NO_PRODUCER_ID),
-        next_producer_id=tagged.get(_NEXT_PRODUCER_ID, NO_PRODUCER_ID),
-        next_producer_epoch=tagged.get(_NEXT_PRODUCER_EPOCH, NO_PRODUCER_EPOCH),
-        client_transaction_version=tagged.get(_CLIENT_TRANSACTION_VERSION, 0),
+        **tagged,
     )
 
-
-_TAGGED: Final = {
-    _PREVIOUS_PRODUCER_ID: _INT64,
-    _NEXT_PRODUCER_ID: _INT64,
-    _CLIENT_TRANSACTION_VERSION: _INT16,
-    _NEXT_PRODUCER_EPOCH: _INT16,
-}
 
 TRANSACTION_RECORDS: Final = Codec(
     {_TRANSACTION_LOG: RecordType(_read_key, _reading_value, _VALUE_VERSION)}

@@ -62,7 +62,6 @@ async def errors_of(call: Call[TransactionCoordinatorShard]) -> dict[TopicPartit
 async def add_partitions(
     runtime: TransactionRuntime, request: AddPartitionsRequest
 ) -> dict[TopicPartition, ErrorCode]:
-    """The error of each partition."""
     return await errors_of(begin_adding_partitions(runtime, request))
 
 

@@ -11,6 +11,7 @@ import logging
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from suwi.env.problems import because
 from suwi.metadata.store import Unavailable
 from suwi.model.errors import BrokerError, CoordinatorNotAvailable
 from suwi.model.ids import NO_NODE, NodeId, TopicPartition
@@ -108,7 +109,5 @@ class TransactionSearch:
                     connection.abort()
             return LiveIds(**json.loads(bytes(response)))
         except (OSError, ValueError, TypeError) as error:
-            log.info(
-                "transaction coordinator not reached", extra={"broker": node, "reason": str(error)}
-            )
+            log.info("transaction coordinator not reached", extra=because(error, broker=node))
             return LiveIds([], [])

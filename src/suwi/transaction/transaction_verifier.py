@@ -8,6 +8,7 @@ Invariant: a question is answered once, and one connection has at most one reque
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -52,23 +53,15 @@ class _Question(NamedTuple):
             self.errors.set_result({**unanswered, **errors})
 
 
+@dataclass(eq=False)
 class TransactionVerifier:
-    def __init__(
-        self,
-        node_id: NodeId,
-        image: Callable[[], ClusterImage],
-        local: TransactionRuntime,
-        peers: Peers,
-        is_enabled: Callable[[], bool],
-        tasks: Tasks,
-    ) -> None:
-        self._node_id = node_id
-        self._image = image
-        self._local = local
-        self._peers = peers
-        self._is_enabled = is_enabled
-        self._tasks = tasks
-        self._remote: dict[NodeId, _RemoteCoordinator] = {}
+    _node_id: NodeId
+    _image: Callable[[], ClusterImage]
+    _local: TransactionRuntime
+    _peers: Peers
+    _is_enabled: Callable[[], bool]
+    _tasks: Tasks
+    _remote: "dict[NodeId, _RemoteCoordinator]" = field(default_factory=dict)
 
     @property
     def is_enabled(self) -> bool:

@@ -27,6 +27,7 @@ from suwi.wire.guard import compile_guard
 from suwi.wire.offset_commit import decoding_offset_commit_request
 from suwi.wire.schema import REQUIRED, Direction, Field, Structure, entity_type, structure
 from suwi.wire.sliced_reader import SlicedReader, compile_sliced_reader
+from suwi.wire.throttle_time import THROTTLE_TIME
 from suwi.wire.versions import APIS, REQUEST_ITEMS_MAX, ApiKey
 
 _RESPONSE_ITEMS_MAX = 2**31 - 1
@@ -72,7 +73,7 @@ def reading_request(
     try:
         if decode is not None:
             return (yield from decode(version, view[at:]))
-        return (yield from _sliced_reader(api_key, version)(view, at))
+        return (yield from _sliced_reader(api_key, version, Direction.REQUEST)(view, at))
     except RequestTooLarge:
         raise
     except TooManyItems as error:
@@ -89,24 +90,40 @@ def read_response(api_key: int, version: int, body: Buffer, at: int = 0) -> Any:
         raise MalformedResponse(f"{APIS[api_key].name} v{version}: {error}") from error
 
 
+def reading_response(api_key: int, version: int, body: Buffer) -> Generator[None, None, Any]:
+    """Like `read_response`, in slices."""
+    read = _sliced_reader(api_key, version, Direction.RESPONSE)
+    try:
+        return (yield from read(memoryview(body).toreadonly(), 0))
+    except Exception as error:
+        raise MalformedResponse(f"{APIS[api_key].name} v{version}: {error}") from error
+
+
 def encode_request(api_key: int, version: int, fields: Fields) -> bytes:
     """Encode the body of a request. Raises `InvalidFields`."""
     return _encoder(api_key, version, Direction.REQUEST)(fields)
 
 
 def encode_response(api_key: int, version: int, fields: Fields) -> bytes:
-    """Encode the body of a response. Raises `InvalidFields`."""
+    """Encode the body of a response; the throttle time is 0 unless it is given. Raises
+    `InvalidFields`."""
+    fields = {THROTTLE_TIME: 0, **fields}
     return _encoder(api_key, version, Direction.RESPONSE)(fields)
 
 
-def encode_refusal(api_key: int, version: int, error_code: int) -> bytes | None:
+def encode_refusal(
+    api_key: int, version: int, error_code: int, message: str | None = None
+) -> bytes | None:
     """A response with an error for the whole request and nothing else; None if the version has no
-    place for one."""
+    place for one. The message is left out where there is none for it."""
     described = structure(api_key, version, Direction.RESPONSE)
-    if not any(field.name == "error_code" for field in described.fields):
-        return None
     fields = {field.name: _nothing(field) for field in described.fields}
-    return encode_response(api_key, version, {**fields, "error_code": error_code})
+    if "error_code" not in fields:
+        return None
+    fields["error_code"] = error_code
+    if "error_message" in fields:
+        fields["error_message"] = message
+    return encode_response(api_key, version, fields)
 
 
 def _nothing(field: Field) -> Any:
@@ -135,12 +152,17 @@ def join_items(pieces: Collection[EncodedItems]) -> EncodedItems:
     )
 
 
+# Requests are not trusted. The size of a response is determined by our own request.
+_ITEMS_MAX: Final = {
+    Direction.REQUEST: REQUEST_ITEMS_MAX,
+    Direction.RESPONSE: _RESPONSE_ITEMS_MAX,
+}
+
+
 @cache
 def _reader(api_key: int, version: int, direction: Direction) -> _Read:
     read_entity = entity_reader(entity_type(api_key, version, direction))
-    # Requests are not trusted. The size of a response is determined by our own request.
-    items_max = REQUEST_ITEMS_MAX if direction is Direction.REQUEST else _RESPONSE_ITEMS_MAX
-    guard = compile_guard(structure(api_key, version, direction), items_max)
+    guard = compile_guard(structure(api_key, version, direction), _ITEMS_MAX[direction])
 
     def read(body: memoryview, at: int) -> Any:
         try:
@@ -154,11 +176,10 @@ def _reader(api_key: int, version: int, direction: Direction) -> _Read:
 
 
 @cache
-def _sliced_reader(api_key: int, version: int) -> SlicedReader:
-    direction = Direction.REQUEST
+def _sliced_reader(api_key: int, version: int, direction: Direction) -> SlicedReader:
     described = structure(api_key, version, direction)
     return compile_sliced_reader(
-        entity_type(api_key, version, direction), described, REQUEST_ITEMS_MAX
+        entity_type(api_key, version, direction), described, _ITEMS_MAX[direction]
     )
 
 
@@ -178,7 +199,7 @@ def _item_encoder(api_key: int, version: int, path: Path) -> Callable[[Fields], 
 
 def _check_names(api_key: int, direction: Direction, path: Path, names: Collection[str]) -> None:
     api = APIS[api_key]
-    unknown = set(names)
+    unknown = set(names) - {THROTTLE_TIME}  # not all responses have one
     # Newest version first: it has nearly every name, and each version costs an import.
     for other in range(api.max_version, api.min_version - 1, -1):
         at_path = _descend(structure(api_key, other, direction), path)

@@ -2,6 +2,9 @@
 
 The broker uses `decode_fetch_request`, for large requests the generator `decoding_fetch_request`;
 the client and followers use `encode_fetch_request`.
+v5: log start offset. v7: sessions (KIP-227). v9: leader epoch. v11: racks. v12: compact fields,
+last fetched epoch. v13: topic ids. v15: the replica's state is a tag. v16: node endpoints.
+v17 and v18 add tags that only a KRaft quorum uses; they are skipped.
 """
 
 import struct
@@ -11,15 +14,6 @@ from uuid import UUID
 
 from suwi.env.slices import run_to_end
 from suwi.wire.errors import BROKEN_BYTES, MalformedRequest, RequestTooLarge, TooManyItems
-from suwi.wire.fetch_versions import (
-    FLEXIBLE_FROM,
-    RACKS_FROM,
-    REPLICA_STATE_FROM,
-    SESSIONS_FROM,
-    TOPIC_IDS_FROM,
-    decode_topic_key,
-    encode_topic_key,
-)
 from suwi.wire.primitives import (
     SLICE_ITEMS,
     Reader,
@@ -30,6 +24,26 @@ from suwi.wire.primitives import (
     uuid_of,
 )
 from suwi.wire.versions import REQUEST_ITEMS_MAX, SMALL_REQUEST_BYTES_MAX
+
+SESSIONS_FROM: Final = 7
+RACKS_FROM: Final = 11
+FLEXIBLE_FROM: Final = 12
+TOPIC_IDS_FROM: Final = 13
+REPLICA_STATE_FROM: Final = 15
+ENDPOINTS_FROM: Final = 16
+
+
+def encode_topic_key(version: int, name: str | None, topic_id: UUID | None) -> bytes:
+    if version >= TOPIC_IDS_FROM:
+        return topic_id.bytes  # type: ignore[union-attr]  # v13 has ids only
+    return string(name, version >= FLEXIBLE_FROM)
+
+
+def decode_topic_key(version: int, reader: Reader) -> tuple[str | None, UUID | None]:
+    if version >= TOPIC_IDS_FROM:
+        return None, reader.uuid()
+    return reader.string(version >= FLEXIBLE_FROM), None
+
 
 _INT32: Final = struct.Struct(">i")
 _LIMITS: Final = struct.Struct(">iiib")  # max wait, min bytes, max bytes, isolation level

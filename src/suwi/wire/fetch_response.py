@@ -14,7 +14,7 @@ from typing_extensions import Buffer
 
 from suwi.env import FileRegion
 from suwi.wire.errors import BROKEN_BYTES, MalformedResponse
-from suwi.wire.fetch_versions import (
+from suwi.wire.fetch_request import (
     ENDPOINTS_FROM,
     FLEXIBLE_FROM,
     RACKS_FROM,

@@ -85,7 +85,6 @@ def without(buffer: memoryview, at: int, cuts: Sequence[_Cut], end: int | None =
 
 
 def structure_step(structure: Structure) -> Step:
-    """The step over a structure."""
     steps: list[Step] = []
     fixed_bytes = 0
     for field in structure.fields:
@@ -146,7 +145,6 @@ def _skip_step(size_bytes: int) -> Step:
 
 
 def field_step(field: Field, flexible: bool) -> Step:
-    """The step over a field."""
     size_bytes = _fixed_bytes(field)
     if size_bytes is not None:
         return _skip_step(size_bytes)

@@ -60,13 +60,11 @@ def read_request_header(frame: memoryview) -> RequestHeader:
 
 
 def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
-    """Encode the header of a response."""
     start = _CORRELATION_ID.pack(correlation_id)
     return start + b"\0" if APIS[api_key].response_header_has_tags(version) else start
 
 
 def request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """Encode the header of a request."""
     name = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(name)
     start = _START.pack(api_key, version, correlation_id, length) + name

@@ -16,13 +16,7 @@ from uuid import UUID
 
 from typing_extensions import Buffer
 
-from suwi.env.slices import run_to_end
-from suwi.wire.errors import (
-    BROKEN_BYTES,
-    MalformedMessage,
-    MalformedRequest,
-    MalformedResponse,
-)
+from suwi.wire.errors import BROKEN_BYTES, MalformedMessage, MalformedRequest, MalformedResponse
 from suwi.wire.leaders import (
     CurrentLeader,
     NodeEndpoint,
@@ -94,8 +88,6 @@ class RecordError(NamedTuple):
 
 
 class PartitionProduced(NamedTuple):
-    """The response for one partition."""
-
     partition: int
     error_code: int = 0
     base_offset: int = -1
@@ -125,7 +117,7 @@ PlainRequest: TypeAlias = tuple[int, int, str | None, UUID | None, int, memoryvi
 def decode_plain_request(version: int, body: memoryview) -> PlainRequest | None:
     """The fast path (v9+): one batch for one partition, without a transactional id.
 
-    None for any other request, also a malformed one: `decode_produce_request` handles those.
+    None for any other request, also a malformed one: `decoding_produce_request` handles those.
     """
     try:
         transactional_id, acks, timeout_ms, topics = _PLAIN_START.unpack_from(body)
@@ -180,15 +172,11 @@ def decode_small_request(version: int, body: memoryview) -> ProduceRequest | Non
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-def decode_produce_request(version: int, body: memoryview, at: int = 0) -> ProduceRequest:
-    """Decode any request at once. Bytes after its end are ignored, as in Kafka."""
-    return run_to_end(decoding_produce_request(version, body, at))
-
-
 def decoding_produce_request(
     version: int, body: memoryview, at: int = 0
 ) -> Generator[None, None, ProduceRequest]:
-    """Decode any request in slices: yields after each `SLICE_ITEMS` topics and partitions."""
+    """Decode any request in slices: yields after each `SLICE_ITEMS` topics and partitions. Bytes
+    after its end are ignored, as in Kafka."""
     try:
         read_start, read_topic, read_partitions = _FORMS[version]
         end = len(body)
@@ -439,6 +427,11 @@ def _encode_end(version: int, throttle_ms: int, node_endpoints: Sequence[NodeEnd
     if node_endpoints and version >= 10:
         return throttle + tag_section({0: encode_endpoints(node_endpoints)})
     return throttle + b"\0"
+
+
+def throttle_at(version: int, node_endpoints: Sequence[NodeEndpoint] = ()) -> int:
+    """Where a response has its throttle time, from its end."""
+    return -len(_encode_end(version, 0, node_endpoints))
 
 
 def _encode_produced(version: int, partition: PartitionProduced) -> bytes:

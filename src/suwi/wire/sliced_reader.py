@@ -8,7 +8,7 @@ Invariant: no value refers to the buffer. A reader raises what kio and the guard
 
 from collections.abc import Callable, Generator
 from dataclasses import fields
-from typing import Any, Final, TypeAlias, get_args
+from typing import Any, Final, TypeAlias, get_args, get_origin
 
 from kio.serial import entity_reader
 from kio.serial._parse import get_field_reader, get_reader
@@ -145,13 +145,10 @@ def _array_in_slices(cls: type[Any], field: Field, flexible: bool) -> _InSlices:
 def _item_class(cls: type[Any], name: str) -> type[Any]:
     """kio's class of the items of an array: `tuple[Item, ...]` or `tuple[Item, ...] | None`."""
     annotation = next(field.type for field in fields(cls) if field.name == name)
-    array = next(part for part in (annotation, *get_args(annotation)) if _is_tuple(part))
+    parts = (annotation, *get_args(annotation))
+    array = next(part for part in parts if get_origin(part) is tuple)
     item: type[Any] = get_args(array)[0]
     return item
-
-
-def _is_tuple(annotation: Any) -> bool:
-    return getattr(annotation, "__origin__", None) is tuple
 
 
 def _short_items(read_count: CountReader, read_item: _InOnePiece) -> _InSlices:

@@ -91,8 +91,8 @@ class ApiKey(IntEnum):
     WRITE_TXN_MARKERS = _api(27, 1, 2, 1)
     TXN_OFFSET_COMMIT = _api(28, 0, 5, 3)
     DESCRIBE_ACLS = _api(29, 1, 3, 2)
-    CREATE_ACLS = _api(30, 1, 3, 2)
-    DELETE_ACLS = _api(31, 1, 3, 2)
+    CREATE_ACLS = _api(30, 1, 3, 2, by_controller=True)
+    DELETE_ACLS = _api(31, 1, 3, 2, by_controller=True)
     DESCRIBE_CONFIGS = _api(32, 1, 4, 4)
     ALTER_CONFIGS = _api(33, 0, 2, 2, by_controller=True)
     DESCRIBE_LOG_DIRS = _api(35, 1, 5, 2)
@@ -105,7 +105,7 @@ class ApiKey(IntEnum):
     LIST_PARTITION_REASSIGNMENTS = _api(46, 0, 0, 0, by_controller=True)
     OFFSET_DELETE = _api(47, 0, 0, None)
     DESCRIBE_CLIENT_QUOTAS = _api(48, 0, 1, 1)
-    ALTER_CLIENT_QUOTAS = _api(49, 0, 1, 1)
+    ALTER_CLIENT_QUOTAS = _api(49, 0, 1, 1, by_controller=True)
     DESCRIBE_USER_SCRAM_CREDENTIALS = _api(50, 0, 0, 0)
     ALTER_USER_SCRAM_CREDENTIALS = _api(51, 0, 0, 0, by_controller=True)
     ALTER_PARTITION = _api(56, 2, 3, 0, audience=Audience.PEERS, by_controller=True)
@@ -132,6 +132,11 @@ class ApiKey(IntEnum):
     PEER_PROOF = _api(20_005, 0, 0, 0, raw_body=True)
     DESCRIBE_GROUP_HISTORY = _api(20_006, 0, 0, 0, raw_body=True)
     LIVE_TRANSACTIONS = _api(20_007, 0, 0, 0, raw_body=True)
+    DESCRIBE_PARTITION_HISTORY = _api(20_008, 0, 0, 0, raw_body=True)
+    DESCRIBE_TOPIC_STATS = _api(20_009, 0, 0, 0, raw_body=True)
+    WATCH_PARTITION = _api(20_010, 0, 0, 0, raw_body=True)
+    DESCRIBE_QUOTA_USAGE = _api(20_011, 0, 0, 0, raw_body=True)
+    DESCRIBE_AUDIT_LOG = _api(20_012, 0, 0, 0, raw_body=True)
 
 
 _SUWI_APIS_FROM: Final = ApiKey.DESCRIBE_REPLICAS

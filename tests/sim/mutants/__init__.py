@@ -2,9 +2,11 @@
 
 A mutant patches production code while it is applied. `python -m simulation --mutant NAME` looks for
 a seed that catches it; `--mutants` does so for all of them and prints a table. Those of hazards
-also change the transcript of their hazard.
+also change the transcript of their hazard. Those that the lab shows are in `suwi.lab.mutants`.
 """
 
+from suwi.lab import mutants as lab
+from suwi.lab.mutants import Mutant
 from tests.sim.mutants import (
     controller,
     damage,
@@ -16,11 +18,12 @@ from tests.sim.mutants import (
     tasks,
     transactions,
 )
-from tests.sim.mutants.mutant import FAULT, Mutant
+from tests.sim.mutants.mutant import FAULT, options_of
 
-__all__ = ["FAULT", "MUTANTS", "Mutant", "find"]
+__all__ = ["FAULT", "MUTANTS", "Mutant", "find", "options_of"]
 
 MUTANTS: tuple[Mutant, ...] = (
+    *lab.MUTANTS.values(),
     *replica.MUTANTS,
     *controller.MUTANTS,
     *log.MUTANTS,

@@ -5,7 +5,7 @@ from typing import Any
 from suwi.controller import broker_lifecycle, replication_control
 from suwi.controller.metadata_writer import MetadataWriter
 from suwi.controller.proposed_isr import ANY_EPOCH, validate
-from tests.sim.mutants.mutant import Mutant
+from suwi.lab.mutants import Mutant
 
 # -- hazard 10 ------------------------------------------------------------------------------------
 

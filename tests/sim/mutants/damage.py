@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from simulation.scenario import Options
+from simulation.seeded_run import Options
 from suwi.controller import proposed_isr
 from suwi.replica import damaged_replicas
 from suwi.replica.damaged_replicas import Step, next_step
 from suwi.replica.follower_replica import FollowerReplica
 from suwi.replica.partition import Partition
-from tests.sim.mutants.mutant import FAULT, Mutant
+from tests.sim.mutants.mutant import FAULT, ScriptedMutant
 
 
 def _discards_at_once(node: Any, state: Any, *_: Any) -> Step:
@@ -41,14 +41,14 @@ def _leaves_in_the_same_epoch(state: Any, *proposed: Any) -> Any:
 _FORCE = {"scrubs": True, "members": 0, "copiers": 0, "reassigns": False, "churns": False}
 
 MUTANTS = (
-    Mutant(
+    ScriptedMutant(
         "discards-while-in-sync",
         FAULT,
         "a damaged follower discards its log before it has left the ISR",
         ((damaged_replicas, "next_step", _discards_at_once),),
         options=Options(kinds=["damage log"], force=_FORCE),
     ),
-    Mutant(
+    ScriptedMutant(
         "discards-the-last-copy",
         FAULT,
         "a damaged leader discards its log at once, also if no other replica is in sync",
@@ -60,7 +60,7 @@ MUTANTS = (
     ),
 )
 
-DISCARDS_IN_THE_SAME_EPOCH = Mutant(
+DISCARDS_IN_THE_SAME_EPOCH = ScriptedMutant(
     "discards-in-the-same-epoch",
     FAULT,
     "a damaged follower leaves the ISR without a new leader epoch: a late fetch brings it back",

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from simulation.scenario import Options
+from simulation.seeded_run import Options
 from suwi.controller.failure_detector import FailureDetector
 from suwi.handlers.list_offsets import ListOffsets
 from suwi.handlers.refused_batches import RefusedBatches, _Refusals, _Sequences
@@ -18,7 +18,7 @@ from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.replica.partition import Partition
 from suwi.replica.replica_fetcher import ReplicaFetcher
 from suwi.replica.replica_manager import ReplicaManager
-from tests.sim.mutants.mutant import FAULT, Mutant
+from tests.sim.mutants.mutant import FAULT, ScriptedMutant
 
 # -- a fetcher that ends ---------------------------------------------------------------------------
 
@@ -111,14 +111,14 @@ async def _forgets_whom_it_deposed(self: FailureDetector, *arguments: Any) -> No
 
 
 MUTANTS = (
-    Mutant(
+    ScriptedMutant(
         "fetcher-dies-of-failures",
         FAULT,
         "a fetcher ends after 1,024 failures, and stays in use",
         ((ReplicaFetcher, "_after_failure", _dies_of_failures),),
         options=Options(kinds=["reset"], trouble_s=1.0, long_cut=True),
     ),
-    Mutant(
+    ScriptedMutant(
         "image-half-applied",
         FAULT,
         "an error while an image is applied ends the metadata follower, and the broker continues",
@@ -129,21 +129,21 @@ MUTANTS = (
         ),
         options=Options(kinds=["fail deletion"], force={"churns": True}),
     ),
-    Mutant(
+    ScriptedMutant(
         "closed-log-is-a-broken-disk",
         FAULT,
         "a look-up by time in a log that is being deleted takes the data directory offline",
         ((ListOffsets, "_first_at", _blames_the_disk),),
         options=Options(kinds=["slow threads"], force={"churns": True, "looks_up_deleted": True}),
     ),
-    Mutant(
+    ScriptedMutant(
         "sequence-before-storage",
         FAULT,
         "batches after one that the disk refused are rejected as out of order",
         ((RefusedBatches, "check", _holds_nothing_back),),
         options=Options(kinds=["fill disk"], force={"pipelines": True, "partitions": 2}),
     ),
-    Mutant(
+    ScriptedMutant(
         "refusal-hides-a-gap",
         FAULT,
         "of the refused batches only the first is remembered, also if it is in the log",
@@ -159,14 +159,14 @@ MUTANTS = (
             },
         ),
     ),
-    Mutant(
+    ScriptedMutant(
         "pins-that-stay",
         FAULT,
         "a file that was sent stays pinned",
         ((LogSlice, "pin", _never_unpins),),
         options=Options(kinds=["kill"]),
     ),
-    Mutant(
+    ScriptedMutant(
         "elections-without-end",
         FAULT,
         "brokers that a firewall separates depose each other's controller again and again",

@@ -9,20 +9,19 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from simulation.scenario import Options
+from simulation.seeded_run import Options
 from suwi.coordinator.event import Event, PausableTimerKey
 from suwi.coordinator.shard import Shard
 from suwi.coordinator.timers import Timers
 from suwi.env.slices import Pace, Slices
 from suwi.group import offset_requests, reconciliation
+from suwi.group.classic_coordinator import ClassicJoin, ClassicRebalances
 from suwi.group.classic_group import ClassicGroup, Committer, session_timer
 from suwi.group.classic_group_records import GroupMetadataValue
-from suwi.group.classic_join import ClassicJoin
-from suwi.group.classic_rebalance import ClassicRebalances
 from suwi.group.consumer_group import ConsumerGroup
 from suwi.group.consumer_validation import CommitFence
 from suwi.model.errors import BrokerError
-from tests.sim.mutants.mutant import FAULT, Mutant
+from tests.sim.mutants.mutant import FAULT, ScriptedMutant
 
 _refusal = offset_requests._refusal
 _replace = ClassicJoin._replace
@@ -101,7 +100,7 @@ def _pauses_count_twice(timers: Timers) -> None:
 
 
 MUTANTS = (
-    Mutant(
+    ScriptedMutant(
         "commit-of-an-old-generation",
         FAULT,
         "G1: a member of an earlier generation may commit",
@@ -114,7 +113,7 @@ MUTANTS = (
         ),
         options=_script(),
     ),
-    Mutant(
+    ScriptedMutant(
         "commit-while-completing",
         FAULT,
         "G2: a commit is accepted before the assignment is there",
@@ -127,77 +126,77 @@ MUTANTS = (
         ),
         options=_script(),
     ),
-    Mutant(
+    ScriptedMutant(
         "static-replacement-in-memory",
         FAULT,
         "G6: that a static member came back under a new id is not persisted",
         ((ClassicJoin, "_replace", _replace_unpersisted),),
         options=_script(),
     ),
-    Mutant(
+    ScriptedMutant(
         "group-loaded-early",
         FAULT,
         "G9: a new coordinator serves when it has replayed what it knows to be committed",
         ((Shard, "_apply_once", _load_what_is_committed),),
         options=_script("kill", "kill", "freeze"),
     ),
-    Mutant(
+    ScriptedMutant(
         "group-replies-early",
         FAULT,
         "G11: a request is answered before its records are committed",
         ((Shard, "_reply", _reply_at_once),),
         options=_script("kill", "isolate", "freeze"),
     ),
-    Mutant(
+    ScriptedMutant(
         "state-of-a-refused-append",
         FAULT,
         "design 8: what was replayed for an append that failed stays",
         ((Shard, "_lose", _keep_state),),
         options=_script("kill", "fail disk", "fill disk", "isolate"),
     ),
-    Mutant(
+    ScriptedMutant(
         "timers-of-removed-members",
         FAULT,
         "G24: the session of a member that was removed runs on",
         ((ClassicRebalances, "expel", _expel_only),),
         options=_script(),
     ),
-    Mutant(
+    ScriptedMutant(
         "pauses-count-twice",
         FAULT,
         "G27: a member that is silent while heartbeats are refused stays for another such time",
         ((Timers, "resume", _pauses_count_twice),),
         options=_script("kill", "isolate", "freeze"),
     ),
-    Mutant(
+    ScriptedMutant(
         "known-members-are-not-replayed",
         FAULT,
         "H0: a replica keeps what it first heard of a member",
         ((ClassicGroup, "apply", _apply_to_known),),
         options=_script(cooperative=True),
     ),
-    Mutant(
+    ScriptedMutant(
         "partitions-are-nobodys",
         FAULT,
         "G17: a member is given what another one has not given up",
         ((ConsumerGroup, "owner", lambda *_: None),),
         options=_script(consumer=True),
     ),
-    Mutant(
+    ScriptedMutant(
         "silence-ends-a-revocation",
         FAULT,
         "G17: a heartbeat that does not say what its member owns confirms a revocation",
         ((reconciliation, "_reports", _confirmed_by_silence),),
         options=_script(consumer=True),
     ),
-    Mutant(
+    ScriptedMutant(
         "commit-of-what-another-has",
         FAULT,
         "G20: a member may commit any partition in the name of an earlier epoch",
         ((CommitFence, "of", lambda fence, *_: fence.error),),
         options=_script(consumer=True),
     ),
-    Mutant(
+    ScriptedMutant(
         "released-partitions-stay-owned",
         FAULT,
         "H0: who owns a partition is what was once recorded, not what is",

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from suwi.lab.mutants import Mutant
 from suwi.log.log_directory import LogDirectory
-from tests.sim.mutants.mutant import Mutant
 
 
 def _is_no_stranger(self: LogDirectory, *_: Any) -> bool:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from simulation.scenario import Options
+from simulation.seeded_run import Options
 from suwi.controller import partition_changes, reassignment_control, reassignments
-from tests.sim.mutants.mutant import FAULT, Mutant
+from tests.sim.mutants.mutant import FAULT, ScriptedMutant
 
 
 def _completes_at_once(state: Any, live: Any, **_: Any) -> Any:
@@ -35,28 +35,28 @@ def _assigns_in_the_same_epoch(state: Any, *assigned: Any, leader: Any) -> Any:
 _OPTIONS = Options(kinds=["kill"], force={"reassigns": True, "brokers": 4})
 
 MUTANTS = (
-    Mutant(
+    ScriptedMutant(
         "completes-before-in-sync",
         FAULT,
         "a reassignment is complete before all replicas of its target are in sync",
         ((partition_changes, "complete", _completes_at_once),),
         options=_OPTIONS,
     ),
-    Mutant(
+    ScriptedMutant(
         "cancels-the-wrong-replicas",
         FAULT,
         "a cancelled reassignment removes the original replicas, not those that were added",
         ((reassignment_control, "cancel", _cancels_the_wrong_ones),),
         options=_OPTIONS,
     ),
-    Mutant(
+    ScriptedMutant(
         "removed-in-the-same-epoch",
         FAULT,
         "replicas are removed without a new leader epoch: a late fetch counts when they come back",
         ((reassignments, "_assign", _assigns_in_the_same_epoch),),
         options=_OPTIONS,
     ),
-    Mutant(
+    ScriptedMutant(
         "reassigned-below-min-isr",
         FAULT,
         "a reassignment leaves fewer replicas in sync than min.insync.replicas, and the one that "

@@ -1,11 +1,14 @@
-"""What leaders and followers can get wrong: hazards 1 to 10, 12, 13 and 22."""
+"""What leaders and followers can get wrong: hazards 2, 4 to 10, 12 and 22.
+
+Hazards 1, 3 and 13 are shown by the lab: `suwi/lab/mutants.py`.
+"""
 
 import asyncio
 from typing import Any
 
 from suwi.handlers import fetch_job
 from suwi.handlers.fetch_job import Job
-from suwi.log.leader_epoch_cache import LeaderEpochCache
+from suwi.lab.mutants import Mutant
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import NO_EPOCH, NodeId, Offset
 from suwi.replica import leader_state
@@ -14,43 +17,12 @@ from suwi.replica.leader_state import LeaderState, Shrinking, possible_members
 from suwi.replica.partition import Partition
 from suwi.replica.replica_fetcher import ReplicaFetcher
 from suwi.replica.replica_fetcher_manager import ReplicaFetcherManager
-from tests.sim.mutants.mutant import Mutant
-
-# -- hazard 1 -------------------------------------------------------------------------------------
-
-_follow = Partition.make_follower
-
-
-def _follow_from_the_watermark(self: Partition, state: PartitionState) -> None:
-    is_new = self.leader_epoch != state.leader_epoch
-    _follow(self, state)
-    if is_new and not self.is_closed and self.replica_log.prepare():
-        self.follower.truncate(self.high_watermark)
-
 
 # -- hazard 2 -------------------------------------------------------------------------------------
 
 
 def _never_diverges(*_: object) -> None:
     return None
-
-
-# -- hazard 3 -------------------------------------------------------------------------------------
-
-
-def _end_of_before_kip_279(
-    self: LeaderEpochCache, asked: Any, log_end: Offset
-) -> tuple[Any, Offset]:
-    """The start of the next epoch, without the epoch that ends there."""
-    later = [start for epoch, start in self.entries() if epoch > asked]
-    return asked, (later[0] if later else log_end)
-
-
-def _divergence_before_kip_279(
-    self: LeaderEpochCache, last_epoch: Any, offset: Offset, log_end: Offset
-) -> tuple[Any, Offset] | None:
-    epoch, end = _end_of_before_kip_279(self, last_epoch, log_end)
-    return (epoch, end) if end < offset else None
 
 
 # -- hazard 4 -------------------------------------------------------------------------------------
@@ -154,19 +126,6 @@ def _commits_alone(self: LeaderState, own_end: Offset, **facts: Any) -> Offset:
     return _watermark(self, own_end, **{**facts, "members_min": 1})
 
 
-# -- hazard 13 ------------------------------------------------------------------------------------
-
-
-def _reads_to_the_end(
-    self: Partition, offset: Offset, bytes_max: int, *, committed_only: bool, whole_batch: bool
-) -> Any:
-    """The file has grown since the high watermark was read."""
-    partition_log = self.log
-    if offset >= self.watermark_as_it_is:
-        return None
-    return partition_log.read(offset, bytes_max, partition_log.end_offset, whole_batch=whole_batch)
-
-
 # -- hazard 22 ------------------------------------------------------------------------------------
 
 _assign = ReplicaFetcherManager.add_fetcher_for
@@ -195,25 +154,10 @@ def _fetch_without_epoch(self: ReplicaFetcher) -> Any:
 
 MUTANTS = (
     Mutant(
-        "truncate-to-watermark",
-        1,
-        "a follower truncates its log to its own high watermark before it fetches",
-        ((Partition, "make_follower", _follow_from_the_watermark),),
-    ),
-    Mutant(
         "no-epoch-truncation",
         2,
         "a leader never reports to a follower that their logs diverge",
         ((fetch_job, "_divergence", _never_diverges),),
-    ),
-    Mutant(
-        "epoch-end-without-epoch",
-        3,
-        "for an epoch it does not have, a leader answers the start of the next one",
-        (
-            (LeaderEpochCache, "end_of", _end_of_before_kip_279),
-            (LeaderEpochCache, "divergence", _divergence_before_kip_279),
-        ),
     ),
     Mutant(
         "any-leader-epoch",
@@ -259,12 +203,6 @@ MUTANTS = (
         12,
         "the high watermark advances with fewer members than min.insync.replicas",
         ((LeaderState, "watermark", _commits_alone),),
-    ),
-    Mutant(
-        "read-to-the-end",
-        13,
-        "a fetch reads up to the current end of the log",
-        ((Partition, "read", _reads_to_the_end),),
     ),
     Mutant(
         "same-leader-no-check",

@@ -6,12 +6,12 @@ They have no number among the hazards and no transcript. Each has the fault scri
 from collections.abc import Callable
 from typing import Any
 
-from simulation.scenario import Options
+from simulation.seeded_run import Options
 from simulation.task_failures import UNITS
 from suwi.env.tasks import Tasks, Work
 from suwi.replica.replica_manager import TASK as CHANGE_OF_ROLE
 from suwi.replica.replica_manager import ReplicaManager
-from tests.sim.mutants.mutant import FAULT, Mutant
+from tests.sim.mutants.mutant import FAULT, ScriptedMutant
 
 _SCRIPTS = {
     CHANGE_OF_ROLE: {"kinds": ["kill"]},
@@ -43,7 +43,7 @@ def script(name: str) -> Options:
     )
 
 
-def _silent(name: str) -> Mutant:
+def _silent(name: str) -> ScriptedMutant:
     supervise, count = Tasks._supervise, Tasks.count
 
     async def dies(tasks: Tasks, work: Work, of: str, on_failure: Any) -> None:
@@ -58,7 +58,7 @@ def _silent(name: str) -> Mutant:
         if of != name:
             count(tasks, of, error)
 
-    return Mutant(
+    return ScriptedMutant(
         f"silent-{name.replace(' ', '-')}",
         FAULT,
         f"an unnoticed exception in a task {name!r}",
@@ -73,7 +73,7 @@ def _not_isolated(_: ReplicaManager, _tp: Any, step: Callable[[], None]) -> None
 
 MUTANTS = (
     *(_silent(name) for name in TRIED if name != CHANGE_OF_ROLE),
-    Mutant(
+    ScriptedMutant(
         "partitions-fail-together",
         FAULT,
         "an exception in one partition's change of role fails more than this partition",

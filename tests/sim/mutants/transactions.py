@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from simulation import transaction_workload
-from simulation.scenario import Options
+from simulation.seeded_run import Options
 from suwi.client.partition_sender import ProducerSettings
 from suwi.controller import configuration_control
 from suwi.coordinator.event import Event
@@ -33,7 +33,7 @@ from suwi.transaction.transaction_coordinator_shard import TransactionCoordinato
 from suwi.transaction.transaction_metadata import AddPartitionsRequest, fenced
 from suwi.transaction.transaction_records import TransactionLogValue
 from suwi.transaction.transaction_search import SearchResult, TransactionSearch
-from tests.sim.mutants.mutant import FAULT, Mutant
+from tests.sim.mutants.mutant import FAULT, ScriptedMutant
 
 COPIERS = {
     "copiers": 2,
@@ -155,12 +155,12 @@ def _accept_configs(*_: Any, **__: Any) -> None:
 
 def _mutant(
     name: str, what: str, target: Any, attribute: str, wrong: Any, options: Options
-) -> Mutant:
-    return Mutant(name, FAULT, what, ((target, attribute, wrong),), options=options)
+) -> ScriptedMutant:
+    return ScriptedMutant(name, FAULT, what, ((target, attribute, wrong),), options=options)
 
 
 MUTANTS = (
-    Mutant(
+    ScriptedMutant(
         "prepared-transactions-are-forgotten",
         FAULT,
         "a new coordinator does not send the markers of transactions that were being ended",
@@ -173,7 +173,7 @@ MUTANTS = (
         *(ProduceVerification, "_begin_one", _never_verify),
         _script(),
     ),
-    Mutant(
+    ScriptedMutant(
         "guards-are-not-compared",
         FAULT,
         "T2: a batch is verified, its transaction ends, and then it is appended",
@@ -184,7 +184,7 @@ MUTANTS = (
         ),
         options=_script("reset", version=1),
     ),
-    Mutant(
+    ScriptedMutant(
         "late-markers-are-accepted",
         FAULT,
         "T6: a marker that comes again, late, ends whatever transaction is open",

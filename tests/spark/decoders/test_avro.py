@@ -16,15 +16,15 @@ pytest.importorskip("fastavro")
 import fastavro
 import pyarrow as pa
 
-from suwi.spark.decoders.avro import AvroFormat, avro_format
-from suwi.spark.decoders.in_python import decode_values
-from suwi.spark.decoders.parsed import (
+from suwi.decoders.errors import (
     BadRecord,
     CannotDecode,
     RegistryUnavailable,
 )
-from suwi.spark.decoders.registry import Registry
-from tests.spark.decoders.fake_registry import FakeRegistry, running_registry
+from suwi.decoders.registry import Registry
+from suwi.spark.decoders.avro import AvroFormat, avro_format
+from suwi.spark.decoders.in_python import decode_values
+from tests.decoders.fake_registry import FakeRegistry, running_registry
 
 
 @pytest.fixture
@@ -230,6 +230,16 @@ def test_records_are_read_with_the_schema_they_were_written_with(registry: FakeR
     assert decode(form, framed(old_id, encoded(old, {"id": 7}))) == {"id": 7, "note": None}
     found = decode(form, framed(new_id, encoded(ORDER, {"id": 8, "note": "x"})))
     assert found == {"id": 8, "note": "x"}
+
+
+def test_a_writer_whose_record_contains_itself_makes_a_bad_record(registry: FakeRegistry) -> None:
+    """fastavro overflows its stack on a value that is nested deeply, and ends the process."""
+    tree = record(field("id", "long"), field("left", ["null", "Order"], default=None))
+    schema_id = registry.register("orders-value", json.dumps(tree))
+    decoder = with_registry(registry, ORDER).open()
+    deep = b"\x02\x02" * 1_000_000 + b"\x02\x00"
+    with pytest.raises(BadRecord, match=f"schema {schema_id}: record Order contains itself"):
+        decoder(framed(schema_id, deep))
 
 
 def test_a_schema_is_asked_for_once(registry: FakeRegistry) -> None:

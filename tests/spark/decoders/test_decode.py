@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from suwi.spark.decoders.confluent import NO_HEADER, TOO_SHORT
-from suwi.spark.decoders.parsed import CannotDecode
+from suwi.decoders.confluent import NO_HEADER, TOO_SHORT
+from suwi.decoders.errors import CannotDecode
 from suwi.spark.row_schema import MICROSECONDS_MS_MAX
-from tests.spark.decoders.fake_registry import FakeRegistry, running_registry
+from tests.decoders.fake_registry import FakeRegistry, running_registry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -414,7 +414,7 @@ def test_arguments_that_do_not_fit_are_refused(
     "text", ["10 seconds", "1 day", "90 Minutes", "500 milliseconds", "1 week 2 hours", "1 month"]
 )
 def test_spark_takes_our_intervals_everywhere(spark: "SparkSession", text: str) -> None:
-    from suwi.spark.decoders.time_bounds import is_interval
+    from suwi.spark.decoders.places import is_interval
 
     df = rows(spark, "x")
     if not is_interval(text):
@@ -430,7 +430,7 @@ def test_spark_takes_our_intervals_everywhere(spark: "SparkSession", text: str) 
 def test_what_spark_does_not_take_is_no_interval(spark: "SparkSession", text: str) -> None:
     from pyspark.errors import PySparkException
 
-    from suwi.spark.decoders.time_bounds import is_interval
+    from suwi.spark.decoders.places import is_interval
 
     assert not is_interval(text)
     jvm: Any = spark._jvm
@@ -441,3 +441,19 @@ def test_what_spark_does_not_take_is_no_interval(spark: "SparkSession", text: st
 def test_a_frame_that_is_no_topics_rows_is_refused(spark: "SparkSession") -> None:
     with pytest.raises(CannotDecode, match="no column topic, partition, offset"):
         decoded(rows(spark, "x").select("value"), raw=True)
+
+
+@pytest.mark.parametrize("nulls", ["bad", "keep", "drop"])
+def test_in_one_pass_good_and_bad_rows_are_the_same(spark: "SparkSession", nulls: str) -> None:
+    from suwi.spark.decoders.decode import decode, decode_together
+    from suwi.spark.rules import BAD
+    from suwi.spark.write import dead_letters
+
+    values = ('{"id": 1}', "nope", None, '{"id": "x"}', "{}", b"\xff", '{"id": 2, "who": "a"}')
+    df = rows(spark, *values)
+    for how in ({"json": "id BIGINT NOT NULL, who STRING"}, {"string": True}):
+        good, bad = decode(df, nulls=nulls, **how)
+        both = decode_together(df, pipeline="p", nulls=nulls, **how)
+        expected = dead_letters(bad, pipeline="p")
+        assert both.filter(f"{BAD} IS NULL").drop(BAD).collect() == good.collect()
+        assert both.filter(f"{BAD} IS NOT NULL").select(f"{BAD}.*").collect() == expected.collect()

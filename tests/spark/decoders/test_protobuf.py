@@ -20,10 +20,10 @@ from google.protobuf import (
     timestamp_pb2,
 )
 
-from suwi.spark.decoders.parsed import BadRecord, CannotDecode
+from suwi.decoders.errors import BadRecord, CannotDecode
+from suwi.decoders.registry import Registry
 from suwi.spark.decoders.protobuf import ProtobufFormat, protobuf_format
-from suwi.spark.decoders.registry import Registry
-from tests.spark.decoders.fake_registry import FakeRegistry, running_registry
+from tests.decoders.fake_registry import FakeRegistry, running_registry
 
 FIELD = descriptor_pb2.FieldDescriptorProto
 SCALARS = {

@@ -3,7 +3,8 @@
 import json
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,19 @@ from uuid import UUID
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructType
 
 from suwi.env import SystemRandom
-from suwi.spark.delta.commit import Apply, Batch, Outcome, append_files, commit_batch
+from suwi.spark.delta.commit import Apply, append_files
+from suwi.spark.delta.data_source import DeltaDataSource, DeltaFormat
 from suwi.spark.delta.files import FilePlan, FileWriter, WrittenFile
 from suwi.spark.delta.schema import arrow_schema
 from suwi.spark.delta.storage import storage_of
 from suwi.spark.options import TableOptions, read_table_options
 from suwi.spark.origin import Origin
+from suwi.spark.stream_reader import OldStreamReader
+from suwi.spark.table_commit import Batch, Outcome, commit_batch
 
 _numbers = count()
 
@@ -61,7 +66,7 @@ def commit(
     """A batch as a driver gets it into the table."""
     files = write_files(options, schema, rows)
     batch = Batch(origin, schema, options.partition_by, files)
-    return commit_batch(options, batch, SystemRandom(), apply)
+    return commit_batch(DeltaFormat(options, apply), batch, SystemRandom())
 
 
 def rows_of(table: Path) -> list[dict[str, Any]]:
@@ -124,3 +129,55 @@ def append_entry(table: Path, *actions: Mapping[str, Any]) -> None:
     log = table / "_delta_log"
     version = len(list(log.glob("*.json")))
     (log / f"{version:020}.json").write_text("".join(f"{json.dumps(one)}\n" for one in actions))
+
+
+# -- a table of numbers, read ---------------------------------------------------------------------
+
+NUMBERS = schema_of("n long, day date")
+
+
+def add(table: Path, *numbers: int, **options: str) -> None:
+    given = [{"n": number, "day": date(2026, 1, number % 28 + 1)} for number in numbers]
+    commit(options_of(table, **options), NUMBERS, given)
+
+
+def source(table: Path, **options: str) -> DeltaDataSource:
+    return DeltaDataSource(CaseInsensitiveDict({"path": str(table), **options}))
+
+
+def rows(reader: Any, partitions: Any) -> Iterator[dict[str, Any]]:
+    for partition in partitions:
+        for one in reader.read(partition):
+            yield from one.to_pylist()
+
+
+class Query:
+    """Spark's part: it keeps offsets as text, and asks for a batch."""
+
+    def __init__(self, table: Path, ended_at: str = "", **options: str) -> None:
+        found = source(table, **options)
+        self.reader: Any = found.streamReader(found.schema())
+        self.is_old = isinstance(self.reader, OldStreamReader)
+        self.start = self.end = ended_at
+        if ended_at and self.is_old:
+            assert self.reader.partitions(json.loads(ended_at), json.loads(ended_at)) == []
+        elif not ended_at and not self.is_old:
+            self.start = json.dumps(self.reader.initialOffset())
+
+    def plan(self) -> bool:
+        if self.is_old:
+            self.end = json.dumps(self.reader.latestOffset())
+            self.start = self.start or json.dumps(self.reader.initialOffset())
+        else:
+            limit = self.reader.getDefaultReadLimit()
+            self.end = json.dumps(self.reader.latestOffset(json.loads(self.start), limit))
+        return self.end != self.start
+
+    def run(self) -> list[Any]:
+        start, end = json.loads(self.start), json.loads(self.end)
+        found = sorted(row["n"] for row in rows(self.reader, self.reader.partitions(start, end)))
+        self.start = self.end
+        return found
+
+    def batch(self) -> list[Any]:
+        return self.run() if self.plan() else []

@@ -13,10 +13,11 @@ pytest.importorskip("deltalake", reason="deltalake is not installed: pip install
 from deltalake import CommitProperties, DeltaTable, Schema
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 
-from suwi.spark.delta.commit import Batch, append_files
+from suwi.spark.delta.commit import append_files
 from suwi.spark.delta.errors import AnotherDriver, SchemaMismatch, UnsupportedTable
 from suwi.spark.delta.table import check_release
 from suwi.spark.origin import Origin
+from suwi.spark.table_commit import Batch
 from tests.spark.delta.tables import commit, options_of, rows_of, schema_of, write_files
 
 SCHEMA = schema_of("n long")

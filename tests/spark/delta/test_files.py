@@ -58,6 +58,8 @@ def test_rows_go_to_the_directory_of_their_values(tmp_path: Path) -> None:
     nameless = next(file for file in files if file.partition_values["day"] is None)
     assert nameless.path.startswith("day=__HIVE_DEFAULT_PARTITION__/")
     assert nameless.columns_with_nulls == {"day"}
+    korean = next(file for file in files if "한국" in str(file.partition_values["country"]))
+    assert korean.path.startswith("day=2026-01-01/country=한국%2Fa%3Db %25/part-")
 
 
 @pytest.mark.parametrize(

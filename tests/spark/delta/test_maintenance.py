@@ -233,9 +233,10 @@ def test_files_are_compacted_to_the_size_that_the_sink_was_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sizes: list[int] = []
-    stream: Any = SimpleNamespace(isStreaming=True, sparkSession=None)
+    stream: Any = SimpleNamespace(isStreaming=True, sparkSession=None, columns=[])
     monkeypatch.setattr(write, "register", lambda spark: None)
-    monkeypatch.setattr(write, "_query", lambda *_: Started())
+    monkeypatch.setattr(write, "streaming", lambda *_: Started())
+    monkeypatch.setattr(write, "_create_table", lambda *_: None)
     monkeypatch.setattr(
         maintenance, "keep_compact", lambda *_, target_bytes, **__: sizes.append(target_bytes)
     )

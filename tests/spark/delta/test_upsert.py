@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from suwi.env import SystemRandom
-from suwi.spark.delta.commit import Batch, Outcome, commit_batch
-from suwi.spark.delta.upsert import STAGING, last_of_each_key, merge_files
+from suwi.spark.delta.data_source import DeltaFormat
+from suwi.spark.delta.upsert import STAGING, last_of_each_key
 from suwi.spark.options import TableOptions
 from suwi.spark.origin import Origin
+from suwi.spark.table_commit import Batch, Outcome, commit_batch
 from tests.spark.delta.tables import options_of, rows_of, schema_of, write_files
 
 SCHEMA = schema_of("k long, v string, at long")
@@ -28,7 +29,7 @@ def upsert(
     named = [dict(zip(schema.fieldNames(), row, strict=True)) for row in rows]
     files = write_files(options, schema, named, subdirectory=STAGING)
     batch = Batch(Origin("q", version, f"run-{version}"), schema, (), files)
-    return commit_batch(options, batch, SystemRandom(), merge_files(options))
+    return commit_batch(DeltaFormat(options), batch, SystemRandom())
 
 
 def values_of(table: Path) -> dict[Any, str]:

@@ -10,6 +10,8 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent.parent
 _OF_SPARK = "cannot be written in the"
 _CODE = re.compile(r"`` (.+?) ``|`([^`]+)`")
+_FILLED = re.compile(r"\{\w+(?:!r)?\}|…")
+"""What `format` fills in, and what is left out."""
 _LETTERS_MIN = 13
 _AROUND = " :'`)"
 
@@ -33,12 +35,12 @@ def messages() -> Iterator[str]:
 
 def texts_of_the_code() -> set[str]:
     """Without what is filled in: each part around that by itself."""
-    folders = [ROOT / "src/suwi" / name for name in ("spark", "client", "model")]
+    folders = [ROOT / "src/suwi" / name for name in ("spark", "decoders", "client", "model")]
     found: set[str] = set()
     for path in (path for folder in folders for path in folder.rglob("*.py")):
         nodes = ast.walk(ast.parse(path.read_text()))
         found.update(n.value for n in nodes if isinstance(n, ast.Constant) and type(n.value) is str)
-    stripped = (text.strip(_AROUND) for text in found)
+    stripped = (part.strip(_AROUND) for text in found for part in _FILLED.split(text))
     return {text for text in stripped if len(text) >= _LETTERS_MIN}
 
 

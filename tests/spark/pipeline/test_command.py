@@ -16,10 +16,10 @@ pytest.importorskip("deltalake", reason="deltalake is not installed: pip install
 from deltalake import DeltaTable
 
 from tests.broker_process import SOURCE, BrokerProcess
-from tests.cli.support import COMMAND
+from tests.cli.support import COMMAND, Suwi
 from tests.spark.topics import fill, make_topic
 
-PATIENCE_S = 240
+PATIENCE_S = 400
 PIPELINE = """\
 name: orders
 source: {{servers: "${{BROKER}}", topics: {topic}}}
@@ -74,6 +74,58 @@ def test_a_pipeline_runs_with_metrics_until_sigterm(broker: BrokerProcess, tmp_p
     assert last.startswith(f"orders: topic {topic} → {tmp_path}/table, batch 0, 1 rows, ")
     rows = DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
     assert rows == [{"id": 2}]
+    (status,) = Suwi(broker.address).json("pipeline", "status")
+    assert (status["pipeline"], status["state"], status["error"]) == ("orders", "stopped", None)
+    (query,) = status["queries"]
+    assert (query["batch"], query["rows"], query["lag"]) == (0, 1, 0)
+
+
+@pytest.mark.slow
+def test_the_last_line_of_a_run_that_failed_is_the_reason(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """Earlier each attempt printed up to 85 lines of Java's trace, and more lines followed."""
+    topic = make_topic(broker.address)
+    fill(broker.address, topic, [b'{"id": 1}'])
+    (tmp_path / "orders.yaml").write_text(PIPELINE.format(topic=topic, folder=tmp_path))
+    (tmp_path / "own_module.py").write_text(MODULE.replace("2 * number", "number / 0"))
+    ran = subprocess.run(
+        [*COMMAND, "pipeline", "run", str(tmp_path / "orders.yaml"), "--once", "--retries", "1"],
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "BROKER": broker.address},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert ran.returncode == 1
+    lines = ran.stderr.splitlines()
+    assert lines[-1] == "orders: failed, 2 times: ZeroDivisionError: division by zero"
+    assert not [line for line in lines if line.startswith(("\tat ", "Traceback", "  File "))]
+
+
+@pytest.mark.slow
+def test_layers_of_a_directory_run_in_one_spark(broker: BrokerProcess, tmp_path: Path) -> None:
+    topic = make_topic(broker.address)
+    fill(broker.address, topic, [b'{"id": 1}', b'{"id": 2}'])
+    (tmp_path / "orders.yaml").write_text(PIPELINE.format(topic=topic, folder=tmp_path))
+    (tmp_path / "own_module.py").write_text(MODULE)
+    (tmp_path / "earlier-by-name.yaml").write_text(
+        f"name: sums\nsource: {{delta: {tmp_path}/table}}\ncheckpoint: {tmp_path}/c2\n"
+        "sql: SELECT id + 1 AS id FROM records\n"
+        f"sink: {{delta: {tmp_path}/more}}\nspark: {{spark.sql.shuffle.partitions: 3}}\n"
+    )
+    ran = subprocess.run(
+        [*COMMAND, "pipeline", "run", str(tmp_path), "--once", "--master", "local[1]"],
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "BROKER": broker.address},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count("starting Spark") == 1
+    rows = DeltaTable(str(tmp_path / "more")).to_pyarrow_table().to_pylist()
+    assert sorted(row["id"] for row in rows) == [3, 5]
 
 
 def _wait(process: "subprocess.Popen[bytes]", file: Path, pattern: str) -> str:

@@ -25,7 +25,7 @@ def test_lag_and_age_of_the_last_batch_are_metrics() -> None:
     watch.lag = {"orders-0": 7, "orders-1": 0}
     clock.advance(2500)
     run = SimpleNamespace(watches=[watch], restarts=3)
-    server = MetricsServer(PipelineCollector(run), "127.0.0.2", 0)  # type: ignore[arg-type]
+    server = MetricsServer(PipelineCollector([run]), "127.0.0.2", 0)  # type: ignore[arg-type]
     try:
         with urllib.request.urlopen(f"http://127.0.0.2:{server.port}/metrics", timeout=30) as page:
             lines = page.read().decode().splitlines()

@@ -1,6 +1,7 @@
 """Pipelines from a file, in a real Spark and against a real broker."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -14,11 +15,13 @@ pytest.importorskip("yaml")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyspark")
 
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
 
+from suwi.cli.pipeline import sample_lines
 from suwi.records.record import Record
-from suwi.spark.pipeline.checkpoint import ask_between
-from suwi.spark.pipeline.checks import check_deeply
+from suwi.spark.pipeline.brokers import ask_between
+from suwi.spark.pipeline.deep_check import check_deeply, take_sample
 from suwi.spark.pipeline.program import load_program
 from suwi.spark.pipeline.reading import read_pipeline
 from suwi.spark.pipeline.running import Backfill, Runner, RunSettings, lags_of
@@ -82,10 +85,12 @@ class Job:
             load_program(pipeline, variation),
             self.spark,
             lags_of(pipeline),
-            RunSettings(retries=5, look_every_s=0.05),
+            RunSettings(retries=5, pause_s_min=0.1, look_every_s=0.05),
             say=self.said.append,
         )
-        return asyncio.run(self.runner.run())
+        code = asyncio.run(self.runner.run())
+        self.said += [self.runner.reason] if self.runner.reason else []
+        return code
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
         found = DeltaTable(str(self.folder / "table")).to_pyarrow_table()
@@ -125,6 +130,98 @@ def test_a_topic_goes_into_a_table_and_what_is_bad_into_another_topic(job: Job) 
     assert job.run() == 0, job.said
     assert [row[0] for row in job.rows("id")] == [1, 2, 3]  # it went on where it was
     assert len(job.dead()) == 1
+
+
+def test_an_empty_topic_makes_an_empty_table_for_the_next_layer(job: Job) -> None:
+    assert job.run() == 0, job.said
+    assert job.rows("id", "shop") == []
+
+
+def test_a_sample_shows_what_would_be_written_and_writes_nothing(job: Job) -> None:
+    for number in range(20):
+        job.send(f'{{"id": {number}, "shop": "a"}}', "nonsense", partition=number % 2)
+    pipeline = job.pipeline()
+    found = take_sample(pipeline, job.spark, 8)
+    rows = found.rows["sink"]
+    assert sorted(row["id"] for row in rows) == [16, 17, 18, 19]
+    assert found.bad == {"not valid JSON": 4}
+    assert not (job.folder / "table").exists()
+    assert job.dead() == []
+    assert list(sample_lines(pipeline, found._replace(rows={"sink": rows[:1]}))) == [
+        f"1 row would be written to {job.folder}/table",
+        f'  {{"shop": "a", "id": {rows[0]["id"]}, "at": {rows[0]["at"]}}}',
+        f"4 records cannot be decoded and would be written to topic {job.bad}",
+        "  4 × not valid JSON",
+    ]
+
+
+RULES = """\
+expect:
+  has_shop: shop IS NOT NULL
+  small: {{condition: id < 100, otherwise: drop}}
+  even: {{condition: id % 2 = 0, otherwise: dead_letters}}
+"""
+
+
+def test_rules_take_rows_and_are_counted_in_progress_and_history(job: Job) -> None:
+    job.send('{"id": 2, "shop": "a"}', '{"id": 3, "shop": "a"}', '{"id": 4}', '{"id": 200}', "x")
+    pipeline = job.pipeline(ORDERS + RULES)
+    sample = take_sample(pipeline, job.spark, 10)
+    assert sorted(row["id"] for row in sample.rows["sink"]) == [2, 4]
+    assert sorted((name, row["id"]) for name, row in sample.broken) == [
+        ("even", 3),
+        ("has_shop", 4),
+        ("has_shop", 200),
+        ("small", 200),
+    ]
+    assert "1 row would break rule even (dead_letters)" in sample_lines(pipeline, sample)
+    assert job.run(pipeline) == 0, job.said
+    assert job.rows("id") == [(2,), (4,)]
+    broken = {"has_shop": 2, "small": 1, "even": 1}
+    assert job.runner is not None
+    assert job.runner.watches[0].broken == broken
+    assert ", 1 break even, " in job.runner.watches[0].line()
+    (commit, *_) = DeltaTable(str(job.folder / "table")).history()
+    assert json.loads(commit["suwi.rules"]) == broken
+    dead = {value: headers["suwi.dead.reason"] for value, headers in job.dead()}
+    assert dead.pop(b"x") == b"not valid JSON"
+    ((value, reason),) = dead.items()
+    assert (json.loads(value or b"")["id"], reason) == (3, b"breaks rule even")
+
+
+def test_rules_of_a_topic_sink_send_rows_to_the_dead_letters(job: Job) -> None:
+    job.send('{"id": 2}', '{"id": 3}')
+    out = make_topic(job.broker.address, word="out")
+    text = ORDERS.replace("delta: {folder}/table", f"topic: {out}")
+    text = text.replace("SELECT shop, id, _offset AS at", "SELECT CAST(id AS STRING) AS value, id")
+    rule = "expect: {{even: {{condition: id % 2 = 0, otherwise: dead_letters}}}}\n"
+    assert job.run(job.pipeline(text + rule)) == 0, job.said
+    assert [one.value for one in job.broker.stored_records(out)] == [b"2"]
+    ((value, headers),) = job.dead()
+    assert json.loads(value or b"") == {"value": "3", "id": 3}
+    assert headers == {"suwi.dead.reason": b"breaks rule even"}
+
+
+def test_a_rule_that_says_so_fails_the_run_and_names_the_row(job: Job) -> None:
+    job.send('{"id": 2}', '{"id": 3}')
+    rule = "expect: {{even: {{condition: id % 2 = 0, otherwise: fail}}}}\n"
+    assert job.run(job.pipeline(ORDERS + rule)) == 1
+    assert job.said[-1].startswith('failed: a row breaks rule even: {"shop": null, "id": 3')
+    assert job.rows("id") == []
+
+
+def test_a_sample_of_a_table_has_so_many_rows(job: Job) -> None:
+    job.send(*(f'{{"id": {number}}}' for number in range(5)))
+    assert job.run() == 0, job.said
+    text = f"""\
+name: next
+source: {{{{delta: {job.folder}/table, options: {{{{skipChangeCommits: true}}}}}}}}
+sink: {{{{delta: {job.folder}/next}}}}
+checkpoint: {job.folder}/c
+"""
+    found = take_sample(job.pipeline(text), job.spark, 3)
+    assert (len(found.rows["sink"]), found.bad) == (3, {})
+    assert not (job.folder / "next").exists()
 
 
 def test_a_range_of_time_is_filled_in_once(job: Job) -> None:
@@ -201,6 +298,7 @@ def test_a_query_is_stopped_if_the_other_cannot_start(job: Job) -> None:
             ("delta: {folder}/table", "parquet: {folder}/table\n  partition_by: day"),
             "12: sink: there is no column 'day' to partition by",
         ),
+        (("sink:\n", "expect:\n  even: idd = 0\nsink:\n"), "12: expect.even: "),
         (("  topics: {topic}", "  topics: no-such-topic"), "4: source.topics: there is no topic"),
         (("  topic: {bad}", "  topic: no-such-topic"), "14: dead_letters.topic: there is no topic"),
     ],
@@ -213,6 +311,53 @@ def test_a_deep_check_finds_what_only_spark_and_the_brokers_know(
     (problem,) = check_deeply(job.pipeline(text), job.spark)
     assert f"{problem.line}: {problem.text}".startswith(expected)
     assert "\n" not in problem.text
+
+
+def test_mistakes_in_rules_are_told_with_the_lines_of_their_conditions(job: Job) -> None:
+    """Earlier the first was told alone, with the line of its name or of the SQL."""
+    rules = """\
+expect:
+  even:
+    otherwise: drop
+    condition: |
+      id > 0
+      AND idd % 2 = 0
+  known: shop IS NOT NUL
+"""
+    found = check_deeply(job.pipeline(ORDERS + rules), job.spark)
+    assert [(line, text.partition(":")[0]) for line, text in found] == [
+        (21, "expect.even"),
+        (22, "expect.known"),
+    ]
+
+
+def test_rows_of_a_table_go_to_the_dead_letters_by_a_rule(job: Job) -> None:
+    write_deltalake(str(job.folder / "bronze"), pa.table({"id": [1, 2]}))
+    text = """\
+name: silver
+source: {{delta: {folder}/bronze}}
+sink: {{delta: {folder}/table}}
+checkpoint: {folder}/checkpoint
+expect:
+  even: {{condition: id % 2 = 0, otherwise: dead_letters}}
+dead_letters: {{topic: {bad}, servers: "{broker}"}}
+"""
+    assert job.run(job.pipeline(text)) == 0, job.said
+    assert job.rows("id") == [(2,)]
+    assert [value for value, _ in job.dead()] == [b'{"id": 1}']
+    assert job.runner is not None
+    assert len(job.runner.watches) == 1
+
+
+def test_a_pattern_that_matches_nothing_yet_waits_for_the_first_topic(job: Job) -> None:
+    name = f"{job.topic}-later"
+    text = ORDERS.replace("topics: {topic}", f"pattern: {name}")
+    assert job.run(job.pipeline(text)) == 0, job.said
+    assert job.rows("id") == []
+    job.topic = make_topic(job.broker.address, name=name)
+    job.send('{"id": 5}')
+    assert job.run(job.pipeline(text)) == 0, job.said
+    assert job.rows("id") == [(5,)]
 
 
 def test_a_deep_check_of_a_pipeline_without_mistakes_finds_none(job: Job) -> None:
@@ -231,7 +376,7 @@ def test_what_is_shown_runs_as_a_program_of_its_own_on_a_machine_without_java(jo
             env={**environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), *sys.path])},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=800,
         )
         if "failed to connect back" not in ran.stderr:
             break

@@ -11,11 +11,13 @@ from suwi.spark.pipeline.nodes import BadPipeline
 from suwi.spark.pipeline.reading import read_pipeline
 from suwi.spark.pipeline.spec import (
     DeltaSpec,
+    IcebergSpec,
     ParquetSpec,
     Pipeline,
     TableSource,
     TopicSource,
     TopicSpec,
+    sink_text,
 )
 
 MINIMAL = """\
@@ -33,10 +35,13 @@ dead_letters: drop
 
 NO_PORT = "has no port: give HOST:PORT, like localhost:9092"
 MEANT = "did you mean"
+NOT_A_MAPPING = "mapping values are not allowed here"
 SINK_KEYS = (
-    "delta, topic, parquet, mode, partition_by, merge_schema, keys, order_by, delete_when, "
-    "target_file_size, compression, compact_every_s, storage_options, servers, options"
+    "delta, iceberg, topic, parquet, mode, partition_by, merge_schema, keys, order_by, "
+    "delete_when, target_file_size, compression, compact_every_s, storage_options, warehouse, "
+    "catalog, servers, options"
 )
+ICEBERG_KEYS = "warehouse, catalog, partition_by, merge_schema, target_file_size, compression"
 
 
 def read(folder: Path, text: str, **environ: str) -> Pipeline:
@@ -60,8 +65,10 @@ def test_little_needs_to_be_said(tmp_path: Path) -> None:
     assert pipeline.name == group_of(pipeline) == "orders"
     assert isinstance(pipeline.source, TopicSource)
     assert [topic.shown for topic in pipeline.source.topics] == ["orders"]
-    assert isinstance(pipeline.sink, DeltaSpec)
-    assert pipeline.decode.kind == "string"
+    assert isinstance(pipeline.sinks["sink"], DeltaSpec)
+    decode = pipeline.inputs["records"].decode
+    assert decode is not None
+    assert decode.kind == "string"
 
 
 def test_everything_can_be_said(tmp_path: Path) -> None:
@@ -109,8 +116,9 @@ spark:
     assert pipeline.group is None
     assert pipeline.python is not None
     assert (pipeline.python.module, pipeline.python.name) == ("shop.orders", "clean")
-    assert isinstance(pipeline.sink, DeltaSpec)
-    assert (pipeline.sink.mode, pipeline.sink.compact_every_s) == ("update", 600)
+    sink = pipeline.sinks["sink"]
+    assert isinstance(sink, DeltaSpec)
+    assert (sink.mode, sink.compact_every_s) == ("update", 600)
     assert pipeline.dead_letters is not None
     assert pipeline.dead_letters.servers.shown == "other:9092"
     assert "hunter2" not in repr(pipeline)
@@ -118,11 +126,74 @@ spark:
 
 def test_the_other_sinks(tmp_path: Path) -> None:
     assert isinstance(
-        read(tmp_path, MINIMAL.replace("delta: /lake/orders", "parquet: /lake")).sink, ParquetSpec
+        read(tmp_path, MINIMAL.replace("delta: /lake/orders", "parquet: /lake")).sinks["sink"],
+        ParquetSpec,
     )
-    sink = read(tmp_path, MINIMAL.replace("delta: /lake/orders", "topic: clean")).sink
+    sink = read(tmp_path, MINIMAL.replace("delta: /lake/orders", "topic: clean")).sinks["sink"]
     assert isinstance(sink, TopicSpec)
     assert sink.servers.shown == "127.0.0.1:9092"  # the source's, as nothing else is said
+    iceberg = MINIMAL.replace("delta: /lake/orders", "iceberg: shop.orders\n  warehouse: /lake")
+    sink = read(tmp_path, iceberg).sinks["sink"]
+    assert isinstance(sink, IcebergSpec)
+    assert sink_text(sink) == "shop.orders"
+
+
+def test_the_subject_of_a_single_topic_is_known(tmp_path: Path) -> None:
+    decode = 'decode: {avro: true, registry: "http://127.0.0.1:8081"}'
+    text = MINIMAL.replace("decode: string", decode)
+    found = read(tmp_path, text).inputs["records"].decode
+    assert found is not None
+    assert found.subject is not None
+    assert found.subject.shown == "orders-value"
+    (problem,) = mistakes(tmp_path, text.replace("topics: orders", "topics: [a, b]"))
+    assert problem.endswith("give registry and subject")
+
+
+def test_a_rule_without_an_action_warns(tmp_path: Path) -> None:
+    rules = read(tmp_path, MINIMAL + "expect: {small: id < 5, b: {condition: x}}\n").expect
+    assert {name: (rule.condition.shown, rule.action) for name, rule in rules.items()} == {
+        "small": ("id < 5", "warn"),
+        "b": ("x", "warn"),
+    }
+
+
+EVEN = "expect:\n  even: {condition: id % 2 = 0, otherwise: dead_letters}\n"
+TABLE = f"""\
+name: silver
+source: {{delta: /lake/bronze}}
+sink: {{delta: /lake/silver}}
+checkpoint: /lake/_checkpoints/silver
+{EVEN}\
+dead_letters: {{topic: odd, servers: "127.0.0.1:9092"}}
+"""
+
+
+def test_rows_of_tables_and_raw_records_may_go_to_dead_letters_by_a_rule(tmp_path: Path) -> None:
+    """Earlier `dead_letters` was refused there, so that no rule could send rows away."""
+    pipeline = read(tmp_path, TABLE)
+    assert pipeline.dead_letters is not None
+    assert not pipeline.dead_letter_query
+    raw = MINIMAL.replace("string", "raw").replace("drop", "{topic: odd}") + EVEN
+    assert not read(tmp_path, raw).dead_letter_query
+    assert mistakes(tmp_path, TABLE.replace(', servers: "127.0.0.1:9092"', "")) == [
+        "7: 'servers' is missing: the source is a table"
+    ]
+
+
+def test_mode_complete_would_send_dead_letters_again_with_every_batch(tmp_path: Path) -> None:
+    text = TABLE.replace("/lake/silver}", "/lake/silver, mode: complete}")
+    (problem,) = mistakes(tmp_path, text)
+    assert problem.startswith("6: expect.even: with mode complete every batch would send")
+
+
+def test_a_variable_with_a_default_is_shown_resolved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = MINIMAL.replace("/lake/orders", "${LAKE:-/lake}/orders-${SECRET}")
+    sink = read(tmp_path, text, SECRET="hunter2").sinks["sink"]
+    assert sink_text(sink) == "/lake/orders-${SECRET}"
+    monkeypatch.setenv("LAKE", "/other")
+    assert sink_text(sink) == "/other/orders-${SECRET}"
 
 
 def test_every_mistake_is_named_with_its_line(tmp_path: Path) -> None:
@@ -157,7 +228,7 @@ group:
         "3: source: no topics are named: give topics, pattern or delta",
         "4: there is no 'topic' in source: did you mean 'topics'?",
         f"6: source: there is no option 'kafka.isolation.levle': {MEANT} 'kafka.isolation.level'?",
-        "8: source: failOnDataLoss=maybe: allowed: true, false",
+        "8: source: failOnDataLoss=maybe: allowed: true or false",
         "10: decode: say what values are: one of json, string, raw, avro, protobuf",
         "10: there is no 'jsno' in decode: did you mean 'json'?",
         "11: watermark.delay: 'soon': like '10 minutes'",
@@ -203,7 +274,7 @@ spark:
         "6: ${MAYBE}: the variable MAYBE is not set",
         f"7: source: there is no option 'maxOffsetsPerTriger': {MEANT} 'maxOffsetsPerTrigger'?",
         "8: sql: a SELECT from records is expected, not 'DELETE'",
-        "10: sink: delta and topic exclude each other: one of delta, topic, parquet",
+        "10: sink: delta and topic exclude each other: one of delta, iceberg, topic, parquet",
         "12: there is no 'partitionby' in sink: did you mean 'partition_by'?",
         "15: dead_letters: kafka.acks=2: allowed: all, 1, 0",
         "16: ${LAKE}: the variable LAKE is not set",
@@ -272,7 +343,7 @@ checkpoint: /lake/_checkpoints/silver
 """
     pipeline = read(tmp_path, text)
     assert isinstance(pipeline.source, TableSource)
-    assert pipeline.decode is None
+    assert pipeline.inputs["records"].decode is None
     assert pipeline.group is None
     bad = text.replace("day >=", "day LIKE").replace("skipChangeCommits", "skipChanges")
     bad = bad.replace("sink: {delta: /lake/silver}", "sink: {topic: t}") + "dead_letters: drop\n"
@@ -316,7 +387,27 @@ checkpoint: /x
     [
         ("", ["1: the file is empty"]),
         ("- a\n", ["1: the file is no mapping"]),
-        ("name: x\n  y: z\n", ["2: not YAML: mapping values are not allowed here"]),
+        (
+            "name: x\ndecode: {json: a INT}\nsql: SELECT a: b\n",
+            [f"3: not YAML: {NOT_A_MAPPING}: text that contains ': ' must be in quotes"],
+        ),
+        (MINIMAL + "create_topics: maybe\n", ["10: create_topics: true or false"]),
+        (
+            MINIMAL + "expect:\n  small: {condition: id < 5, otherwise: drp}\n  b: {conditon: x}\n",
+            [
+                "11: expect.small.otherwise: 'drp': warn, drop, dead_letters, fail",
+                "12: 'condition' is missing in expect.b",
+                "12: there is no 'conditon' in expect.b: did you mean 'condition'?",
+            ],
+        ),
+        (
+            MINIMAL + "expect:\n  small: {condition: id < 5, otherwise: dead_letters}\n",
+            ["11: expect.small: there is no topic for dead_letters"],
+        ),
+        (
+            MINIMAL + "create_topics: true\n",
+            ["10: create_topics: is for a sink or dead_letters with a topic"],
+        ),
         (
             "name: 'x\n",
             ["2: not YAML: while scanning a quoted scalar found unexpected end of stream"],
@@ -350,8 +441,17 @@ checkpoint: /x
         (
             MINIMAL.replace("delta: /lake/orders", "table: x"),
             [
-                "7: sink: say where to: one of delta, topic, parquet",
+                "7: sink: say where to: one of delta, iceberg, topic, parquet",
                 f"7: there is no 'table' in sink: there are {SINK_KEYS}",
+            ],
+        ),
+        (
+            MINIMAL.replace("delta: /lake/orders", "iceberg: orders\n  mode: update\n  keys: id"),
+            [
+                "7: sink: table=orders: give NAMESPACE.NAME, like shop.orders",
+                "7: sink: warehouse is missing: give a directory, or a catalog by catalog.uri",
+                "8: sink.mode: 'update': append",
+                f"9: there is no 'keys' in sink: there are {ICEBERG_KEYS}",
             ],
         ),
         (

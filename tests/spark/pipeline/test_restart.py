@@ -57,7 +57,9 @@ def test_a_pipeline_goes_on_whatever_happened_meanwhile(
         program = load_program(pipeline, Variation(once=True))
         settings = RunSettings(retries=5, look_every_s=0.05)
         runner = Runner(pipeline, program, spark, lags_of(pipeline), settings, say=said.append)
-        return asyncio.run(runner.run())
+        code = asyncio.run(runner.run())
+        said.extend(filter(None, [runner.reason]))  # The command says it last.
+        return code
 
     def values() -> str:
         rows = DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()

@@ -15,11 +15,13 @@ pytest.importorskip("yaml")
 pytest.importorskip("pyspark")
 
 from suwi.sim.clock import ManualClock
+from suwi.spark import reason
+from suwi.spark.delta.errors import SchemaMismatch
 from suwi.spark.pipeline.failures import Kind, failure_of
 from suwi.spark.pipeline.program import Program
 from suwi.spark.pipeline.progress import Watch
 from suwi.spark.pipeline.reading import read_pipeline
-from suwi.spark.pipeline.running import Runner, RunSettings
+from suwi.spark.pipeline.running import Runner, RunSettings, run_all
 
 FAST = RunSettings(retries=3, pause_s_min=0.001, pause_s_max=0.01, look_every_s=0.001)
 WHERE = "orders: topic orders → /lake, "
@@ -77,6 +79,22 @@ class FakeLag:
         pass
 
 
+class FakePublisher:
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.is_closed = False
+
+    def failed(self, text: str) -> None:
+        self.told.append(text)
+
+    def publish(self, state: str, queries: Any, restarts: int) -> None:
+        ((watch, _),) = queries
+        self.told.append((state, watch.batch, restarts))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
 class World:
     """A run over a list of lives: each start takes the next."""
 
@@ -90,6 +108,7 @@ class World:
         self.lives = list(lives)
         self.said: list[str] = []
         self.lag = FakeLag()
+        self.publisher = FakePublisher()
         self.shown: list[str] = []
         self.runner = Runner(
             read_pipeline(str(folder / "pipeline.yaml")),
@@ -99,6 +118,7 @@ class World:
             FAST,
             say=self.said.append,
             show=lambda watches: self.shown.append(watches[0].line()),
+            publisher=self.publisher if pipeline == PIPELINE else None,  # type: ignore[arg-type]
         )
 
     def run(self, *, then: Callable[[], None] | None = None) -> int:
@@ -107,7 +127,9 @@ class World:
                 asyncio.get_running_loop().call_later(0.05, then)
             return await self.runner.run()
 
-        return asyncio.run(run())
+        code = asyncio.run(run())
+        self.said += [self.runner.reason] if self.runner.reason else []
+        return code
 
     def _start(self, spark: object) -> list[Any]:
         life = self.lives.pop(0)
@@ -135,6 +157,27 @@ def test_a_failure_that_may_pass_is_tried_again(tmp_path: Path) -> None:
     assert world.said == ["ConnectionError: no broker; starting again in 0.001 s"]
 
 
+def test_the_status_of_a_run_is_published_when_its_state_changes(tmp_path: Path) -> None:
+    failing = FakeQuery(reports=1, error="OSError: no broker")
+    world = World(tmp_path, failing, FakeQuery(error="suwi.spark.x.BadOption: no"))
+    assert world.run() == 1
+    assert world.publisher.told == [
+        ("running", 0, 0),
+        "OSError: no broker",
+        ("waiting", 0, 0),
+        ("running", 0, 1),
+        "no",
+        ("failed", 0, 1),
+    ]
+    assert world.publisher.is_closed
+
+
+def test_a_run_that_is_done_is_stopped(tmp_path: Path) -> None:
+    world = World(tmp_path, FakeQuery(reports=1))
+    assert world.run() == 0
+    assert world.publisher.told == [("running", 0, 0), ("stopped", 0, 0)]
+
+
 def test_after_too_many_failures_in_a_row_it_gives_up(tmp_path: Path) -> None:
     world = World(tmp_path, *(FakeQuery(error=f"OSError: {n}") for n in range(9)))
     assert world.run() == 1
@@ -142,6 +185,23 @@ def test_after_too_many_failures_in_a_row_it_gives_up(tmp_path: Path) -> None:
     assert world.said[-1] == "failed, 4 times: OSError: 3"
     pauses = [text.rpartition(" in ")[2] for text in world.said[:-1]]
     assert pauses == ["0.001 s", "0.002 s", "0.004 s"]
+
+
+def test_while_it_waits_the_line_says_so_and_for_what(tmp_path: Path) -> None:
+    """Earlier it said that the first batch was under way."""
+    world = World(tmp_path, FakeQuery(error="OSError: no broker"), FakeQuery(reports=1))
+    assert world.run() == 0
+    waiting = [line for line in world.shown if line.startswith(f"{WHERE}waiting ")]
+    assert waiting[0].endswith(" s before the next start, after: OSError: no broker")
+    assert "no broker" not in world.shown[-1]
+
+
+def test_a_worker_that_spark_gave_too_little_time_uses_up_no_retries(tmp_path: Path) -> None:
+    text = "org.apache.spark.SparkException: Python worker failed to connect back.\n\tat x"
+    world = World(tmp_path, *(FakeQuery(error=text) for _ in range(9)), FakeQuery(reports=1))
+    assert world.run() == 0
+    assert world.runner.restarts == 9
+    assert "a Python worker did not start within the 10 s that Spark allows" in world.said[0]
 
 
 def test_a_batch_that_succeeds_begins_the_count_anew(tmp_path: Path) -> None:
@@ -169,7 +229,7 @@ def test_batches_of_another_query_do_not_begin_the_count_anew(tmp_path: Path) ->
     ("text", "code", "said"),
     [
         (
-            "…\nsuwi.spark.data_loss.DataLoss: orders-0 begins at 7. Records were removed\n at x",
+            "…\nsuwi.spark.offsets.DataLoss: orders-0 begins at 7. Records were removed\n at x",
             4,
             "data lost: orders-0 begins at 7. Records were removed",
         ),
@@ -203,6 +263,30 @@ def test_signals_end_a_run_and_stop_its_queries(tmp_path: Path, number: int, cod
     assert query.is_stopped
 
 
+def test_if_one_of_several_runs_fails_the_others_are_stopped(tmp_path: Path) -> None:
+    going, failing = FakeQuery(reports=1, goes_on=True), FakeQuery(error="SchemaMismatch")
+    runners = [
+        World(tmp_path, going).runner,
+        World(tmp_path, SchemaMismatch("`n`"), failing).runner,
+    ]
+    assert asyncio.run(run_all(runners)) == 1
+    assert going.is_stopped
+    assert [runner.reason for runner in runners] == ["", "failed: `n`"]
+
+
+def test_signals_end_all_runs(tmp_path: Path) -> None:
+    queries = [FakeQuery(goes_on=True), FakeQuery(goes_on=True)]
+    runners = [World(tmp_path, query).runner for query in queries]
+
+    async def run() -> int:
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.05, lambda: os.kill(os.getpid(), signal.SIGINT))
+        return await run_all(runners)
+
+    assert asyncio.run(run()) == 130
+    assert all(query.is_stopped for query in queries)
+
+
 # -- one query ---------------------------------------------------------------------------------
 
 
@@ -220,6 +304,19 @@ def test_rows_that_came_too_late_are_told() -> None:
     watch.look([report(0), {**report(1), "stateOperators": states}])
     assert watch.late_rows == 3
     assert ", 3 dropped as late, " in watch.line()
+
+
+def test_a_failure_is_told_until_a_batch_is_done() -> None:
+    clock = ManualClock(0)
+    watch = Watch("orders", clock)
+    watch.failed("no broker", 8)
+    clock.advance(1500)
+    assert watch.line() == "orders: waiting 7 s before the next start, after: no broker"
+    watch.restarted()
+    clock.advance(129_000)
+    assert watch.line() == "orders: first batch under way for 129 s, last failure: no broker"
+    watch.look([report(0)])
+    assert "no broker" not in watch.line()
 
 
 def test_the_age_is_that_of_the_last_sign_of_life() -> None:
@@ -251,7 +348,7 @@ def test_reports_of_a_restarted_query_are_taken_though_its_clock_went_back() -> 
 def test_our_own_errors_are_found_in_sparks_text() -> None:
     text = """[STREAM_FAILED] Query [id = …] terminated with exception: Error in Python
   File "/x/planning.py", line 12, in plan_stream
-suwi.spark.data_loss.DataLoss: partitions are gone: a-1. Records were removed.
+suwi.spark.offsets.DataLoss: partitions are gone: a-1. Records were removed.
 	at org.apache.spark.sql"""
     assert failure_of(RuntimeError(text)) == (
         Kind.DATA_LOST,
@@ -261,5 +358,7 @@ suwi.spark.data_loss.DataLoss: partitions are gone: a-1. Records were removed.
         Kind.PASSING,
         "it broke",
     )
-    text = "Traceback\n  File x\nsuwi.spark.decoders.parsed.RegistryUnavailable: answers 503\n"
+    text = "Traceback\n  File x\nsuwi.decoders.errors.RegistryUnavailable: answers 503\n"
     assert failure_of(RuntimeError(text)) == (Kind.PASSING, "answers 503")
+    assert reason(RuntimeError(text)) == "answers 503"
+    assert failure_of(SchemaMismatch("`id` is STRING")) == (Kind.LASTING, "`id` is STRING")

@@ -206,3 +206,19 @@ def test_a_literal_means_what_it_was_made_from(text: str) -> None:
 
 def test_a_dollar_can_be_meant_as_such() -> None:
     assert parse_text("$${HOME} costs $5 {x}", 1).resolve({}, None) == "${HOME} costs $5 {x}"  # type: ignore[arg-type]
+
+
+def test_the_catalog_of_an_iceberg_table_is_shown_without_its_secrets(tmp_path: Path) -> None:
+    sink = """\
+  iceberg: shop.orders
+  catalog: {uri: "https://lake.example", token: "${TOKEN}"}
+  partition_by: [day(day), "bucket(4, id)"]
+"""
+    text = ORDERS.replace("  delta: /lake/orders\n  partition_by: day\n", sink)
+    found = shown(tmp_path, text, JAAS=JAAS, TOKEN="hunter2")
+    assert "hunter2" not in found
+    assert '"token": os.environ["TOKEN"]' in found
+    assert 'partition_by=["day(day)", "bucket(4, id)"]' in found
+    outputs = text.replace("sink:\n", "outputs:\n  all:\n").replace("\n  ", "\n    ")
+    outputs = outputs.replace("outputs:\n    all:", "outputs:\n  all:")
+    assert "iceberg_output(" in shown(tmp_path, outputs, JAAS=JAAS, TOKEN="hunter2")

@@ -139,13 +139,8 @@ def read_txn_index(path: str, base_offset: int) -> Findings:
         data = file.read()
     whole = len(data) - len(data) % _TXN_ENTRY.size
     for version, producer_id, first, last, stable in _TXN_ENTRY.iter_unpack(data[:whole]):
-        fields = {
-            "producer_id": producer_id,
-            "first_offset": first,
-            "last_offset": last,
-            "last_stable_offset": stable,
-        }
-        yield Entry("aborted", fields)
+        offsets = {"first_offset": first, "last_offset": last, "last_stable_offset": stable}
+        yield Entry("aborted", {"producer_id": producer_id, **offsets})
         if version != _TXN_VERSION:
             yield Damage(f"producer {producer_id}: unknown version {version}")
         if not 0 <= first <= last or last < base_offset:

@@ -16,17 +16,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from suwi.decoders.avro import complete_schema, load_schema, require_fastavro
+from suwi.decoders.confluent import split_header
+from suwi.decoders.errors import BadRecord, CannotDecode
+from suwi.decoders.registry import Registry, newest_schema, schema_by_id
 from suwi.env import local_env
-from suwi.spark.decoders.confluent import split_header
 from suwi.spark.decoders.in_python import Decoder
-from suwi.spark.decoders.parsed import BadRecord, CannotDecode, RegistryUnavailable
-from suwi.spark.decoders.registry import (
-    Registry,
-    Schema,
-    newest_schema,
-    referenced_schema,
-    schema_by_id,
-)
 
 _PLAIN = {
     "boolean": pa.bool_(),
@@ -76,15 +71,12 @@ def avro_format(
     has_header: bool,
 ) -> AvroFormat:
     """Raises `CannotDecode` and `RegistryUnavailable`."""
-    try:
-        import fastavro  # noqa: F401
-    except ImportError:
-        raise CannotDecode("Avro needs fastavro: `pip install suwi[avro]`") from None
+    require_fastavro()
     if avro is True:
         if registry is None or subject is None:
             raise CannotDecode("avro=True takes the schema from a registry: give it and a subject")
         try:
-            text = json.dumps(_complete(newest_schema(registry, subject), registry))
+            text = json.dumps(complete_schema(newest_schema(registry, subject), registry))
         except BadRecord as error:
             raise CannotDecode(str(error)) from None
     elif isinstance(avro, dict):
@@ -138,48 +130,11 @@ class _Decoder:
         if schema_id not in self._writers:
             schema = schema_by_id(self._form.registry, schema_id)
             try:
-                text = json.dumps(_complete(schema, self._form.registry))
+                text = json.dumps(complete_schema(schema, self._form.registry))
                 self._writers[schema_id] = _parsed(text)
             except CannotDecode as error:
                 raise BadRecord(f"schema {schema_id}: {error}") from None
         return self._writers[schema_id]
-
-
-def _complete(schema: Schema, registry: Registry) -> Any:
-    """A schema as JSON, with those that it refers to written out where they are first used."""
-    if schema.kind != "AVRO":
-        raise BadRecord(f"schema {schema.id} is {schema.kind}, not AVRO")
-    known: dict[str, Any] = {}
-    for reference in schema.references:
-        found = referenced_schema(registry, reference)
-        if found.id == schema.id:
-            raise RegistryUnavailable(f"schema {schema.id} of the registry refers to itself")
-        known[reference.name] = _complete(found, registry)
-    return _inline(_loads(schema.text), known)
-
-
-def _inline(schema: Any, known: dict[str, Any]) -> Any:
-    if isinstance(schema, str):
-        return known.pop(schema, schema)
-    if isinstance(schema, list):
-        return [_inline(one, known) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    nested = {
-        key: _inline(schema[key], known) for key in ("type", "items", "values") if key in schema
-    }
-    if isinstance(schema.get("fields"), list):
-        nested["fields"] = [_inline(one, known) for one in schema["fields"]]
-    return {**schema, **nested}
-
-
-def _loads(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        if text in _PLAIN:
-            return text  # Some registries write `string` without quotes.
-        raise CannotDecode(f"the Avro schema is not JSON: {text[:100]!r}") from None
 
 
 def _parsed(text: str) -> Any:
@@ -190,9 +145,30 @@ def _parsed(text: str) -> Any:
     for name in ("timestamp-millis", "local-timestamp-millis"):
         LOGICAL_READERS[f"long-{_OURS}{name}"] = _to_micros
     try:
-        return parse_schema(_with_our_types(_loads(text)))
+        parsed = parse_schema(_with_our_types(load_schema(text)))
     except (SchemaParseException, UnknownType, KeyError, TypeError, AttributeError) as error:
         raise CannotDecode(f"the Avro schema is not understood: {error!r}") from None
+    _refuse_recursion(parsed, ())
+    return parsed
+
+
+def _refuse_recursion(schema: Any, inside: tuple[str, ...]) -> None:
+    """No columns can hold a record that contains itself, and a value of it that is nested deeply
+    ends the process: fastavro has no bound. A name is defined before it is used, so only the
+    records around a name can be meant by it again. Raises `CannotDecode`.
+    """
+    match schema:
+        case str() if schema in inside:
+            raise CannotDecode(f"record {schema} contains itself: no columns can hold that")
+        case list():
+            for one in schema:
+                _refuse_recursion(one, inside)
+        case {"fields": fields, "name": name}:
+            for field in fields:
+                _refuse_recursion(field["type"], (*inside, name))
+        case dict():
+            for key in ("type", "items", "values"):
+                _refuse_recursion(schema.get(key), inside)
 
 
 def _with_our_types(schema: Any) -> Any:
@@ -234,7 +210,7 @@ class _Kind:
 
 @lru_cache(maxsize=64)
 def _columns(text: str) -> _Columns:
-    found = _Types().kind(_parsed(text), ())
+    found = _Types().kind(_parsed(text))
     if pa.types.is_struct(found.type):
         return _Columns(pa.schema(list(found.type)), found.convert or (lambda row: row))
     convert = found.convert or (lambda value: value)
@@ -247,18 +223,15 @@ class _Types:
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
 
-    def kind(self, schema: Any, inside: tuple[str, ...]) -> _Kind:
-        """`inside`: the records around it."""
+    def kind(self, schema: Any) -> _Kind:
         if isinstance(schema, list):
-            return self._union(schema, inside)
+            return self._union(schema)
         if isinstance(schema, str):
             if schema in _PLAIN:
                 return _Kind(_PLAIN[schema])
-            if schema in inside:
-                raise CannotDecode(f"record {schema} contains itself: no columns can hold that")
             if schema not in self._named:
                 raise CannotDecode(f"the Avro type {schema!r} has no column type")
-            return self.kind(self._named[schema], inside)
+            return self.kind(self._named[schema])
         logical = schema.get("logicalType", "").removeprefix(_OURS)
         if logical in _LOGICAL:
             return _Kind(_LOGICAL[logical])
@@ -269,7 +242,7 @@ class _Types:
             return _Kind(pa.decimal128(digits, schema.get("scale", 0)))
         match schema["type"]:
             case "record" | "error":
-                return self._record(schema, inside)
+                return self._record(schema)
             case "enum":
                 self._named[schema["name"]] = schema
                 return _Kind(pa.string())
@@ -277,18 +250,16 @@ class _Types:
                 self._named[schema["name"]] = schema
                 return _Kind(pa.binary())
             case "array":
-                return _list_of(self.kind(schema["items"], inside))
+                return _list_of(self.kind(schema["items"]))
             case "map":
-                return _map_of(self.kind(schema["values"], inside))
+                return _map_of(self.kind(schema["values"]))
             case other:
-                return self.kind(other, inside)
+                return self.kind(other)
 
-    def _record(self, schema: dict[str, Any], inside: tuple[str, ...]) -> _Kind:
+    def _record(self, schema: dict[str, Any]) -> _Kind:
         name = schema["name"]
         self._named[name] = schema
-        if name in inside:
-            raise CannotDecode(f"record {name} contains itself: no columns can hold that")
-        fields = {f["name"]: self.kind(f["type"], (*inside, name)) for f in schema["fields"]}
+        fields = {f["name"]: self.kind(f["type"]) for f in schema["fields"]}
         if not fields:
             raise CannotDecode(f"record {name} has no fields")
         struct = pa.struct([(field, kind.type) for field, kind in fields.items()])
@@ -304,10 +275,10 @@ class _Types:
 
         return _Kind(struct, convert)
 
-    def _union(self, members: list[Any], inside: tuple[str, ...]) -> _Kind:
+    def _union(self, members: list[Any]) -> _Kind:
         kinds = [member for member in members if member != "null"]
         if len(kinds) == 1:
-            return self.kind(kinds[0], inside)
+            return self.kind(kinds[0])
         if all(isinstance(member, str) for member in kinds):
             wider = _WIDER.get(frozenset(kinds))
             if wider is not None:

@@ -8,23 +8,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from suwi.spark.decoders.confluent import HEADER_BYTES, NO_HEADER, TOO_SHORT
-from suwi.spark.decoders.parsed import ROW, CannotDecode, Parsed
-from suwi.spark.decoders.places import Fault, surely
-from suwi.spark.decoders.time_bounds import TIME, is_interval, out_of_bounds, record_time_fault
+from suwi.decoders.confluent import HEADER_BYTES, NO_HEADER, TOO_SHORT
+from suwi.decoders.errors import CannotDecode
+from suwi.spark.decoders.places import (
+    ROW,
+    TIME,
+    Fault,
+    Parsed,
+    is_interval,
+    out_of_bounds,
+    record_time_fault,
+    surely,
+)
+from suwi.spark.rules import BAD
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-    from suwi.spark.decoders.registry import Registry
+    from suwi.decoders.registry import Registry
 
 Nulls = Literal["bad", "keep", "drop"]
 
 SOURCE_COLUMNS = ("key", "topic", "partition", "offset", "timestamp", "headers")
-"""What is kept of where a row comes from, as far as the frame has it."""
+"""Columns of the source that are kept, if the frame has them."""
 REASON = "reason"
 _CHOICES = ("json", "string", "raw", "avro", "protobuf")
+_PARSED = "__parsed"
 
 
 class Decoded(NamedTuple):
@@ -77,44 +87,82 @@ def decode(
 
     Raises `CannotDecode` where the arguments do not fit together or a schema cannot be used.
     """
-    given = {"json": json, "string": string, "raw": raw, "avro": avro, "protobuf": protobuf}
+    rows, parsed = _parse(
+        df,
+        {"json": json, "string": string, "raw": raw, "avro": avro, "protobuf": protobuf},
+        _How(descriptor, registry, subject, confluent_header, nulls, lenient, max_future),
+    )
+    return rows.all_good() if parsed is None else rows.split(parsed)
+
+
+def decode_together(df: DataFrame, *, pipeline: str | None = None, **how: Any) -> DataFrame:
+    """As `decode`, in one pass: good and bad records in one DataFrame, for `to_outputs`.
+
+    A bad record is a row whose column `__bad` is its dead letter; of others it is null.
+
+    pipeline: who could not use it, for the headers of dead letters.
+    how: the arguments of `decode`.
+    """
+    given = {name: how.pop(name, None) for name in _CHOICES}
+    rows, parsed = _parse(df, given, _How(**how))
+    return rows.all_good().good if parsed is None else rows.together(parsed, pipeline)
+
+
+class _How(NamedTuple):
+    """The other arguments of `decode`."""
+
+    descriptor: str | bytes | None = None
+    registry: str | Registry | None = None
+    subject: str | None = None
+    confluent_header: bool | None = None
+    nulls: Nulls = "bad"
+    lenient: bool = False
+    max_future: str | None = None
+
+
+def _parse(df: DataFrame, given: dict[str, Any], how: _How) -> tuple[_Rows, Parsed | None]:
+    """None: every record is good. Raises `CannotDecode`."""
     chosen = [name for name in _CHOICES if given[name] not in (None, False)]
     if len(chosen) != 1:
         listed = ", ".join(chosen) or "none"
         raise CannotDecode(f"say what the values are with one of {', '.join(_CHOICES)}: {listed}")
-    if nulls not in ("bad", "keep", "drop"):
-        raise CannotDecode(f"nulls={nulls!r}: bad, keep or drop")
-    if lenient and chosen != ["json"]:
+    if how.nulls not in ("bad", "keep", "drop"):
+        raise CannotDecode(f"nulls={how.nulls!r}: bad, keep or drop")
+    if how.lenient and chosen != ["json"]:
         raise CannotDecode("lenient is for json")
-    if max_future is not None and not is_interval(max_future):
-        raise CannotDecode(f"max_future={max_future!r}: an interval, as '1 day' or '90 minutes'")
+    if how.max_future is not None and not is_interval(how.max_future):
+        raise CannotDecode(
+            f"max_future={how.max_future!r}: an interval, as '1 day' or '90 minutes'"
+        )
+    registry = how.registry
     if isinstance(registry, str):
-        from suwi.spark.decoders.registry import Registry
+        from suwi.decoders.registry import Registry
 
         registry = Registry(registry)
-    has_header = registry is not None if confluent_header is None else confluent_header
-    rows = _Rows(df, nulls, max_future)
-    if raw:
-        return rows.all_good()
-    if string or json is not None:
+    has_header = registry is not None if how.confluent_header is None else how.confluent_header
+    rows = _Rows(df, how.nulls, how.max_future)
+    (kind,) = chosen
+    if kind == "raw":
+        return rows, None
+    if kind in ("string", "json"):
         from suwi.spark.decoders.text import decode_json, decode_string
 
         body = rows.without_header() if has_header else df["value"]
-        if json is None:
-            return rows.split(decode_string(body))
-        return rows.split(decode_json(body, json, lenient=lenient))
+        if kind == "string":
+            return rows, decode_string(body)
+        return rows, decode_json(body, given["json"], lenient=how.lenient)
     from suwi.spark.decoders.in_python import Format, decode_in_python
 
     form: Format
-    if chosen == ["avro"]:
+    if kind == "avro":
         from suwi.spark.decoders.avro import avro_format
 
-        form = avro_format(avro, registry, subject, has_header)
+        form = avro_format(given["avro"], registry, how.subject, has_header)
     else:
         from suwi.spark.decoders.protobuf import protobuf_format
 
-        form = protobuf_format(protobuf, descriptor, registry, subject, has_header)
-    return rows.split(decode_in_python(df["value"], form))
+        form = protobuf_format(given["protobuf"], how.descriptor, registry, how.subject, has_header)
+    return rows, decode_in_python(df["value"], form)
 
 
 class _Rows:
@@ -166,14 +214,34 @@ class _Rows:
         is_bad = ~self._is_good(parsed, parsed.value)
         if self._nulls == "drop":
             is_bad &= ~is_null
-        why = f.coalesce(
-            *_reasons(self._faults),
-            f.when(is_null, "the value is null"),
-            parsed.reason(parsed.value),
-            *_reasons(self._bounds(parsed, parsed.value)),
-        )
-        bad_rows = self._bad_columns(self._df.filter(is_bad), why)
+        bad_rows = self._bad_columns(self._df.filter(is_bad), self._why(parsed, parsed.value))
         return Decoded(good_rows.select(*columns, *(f"_{name}" for name in self._kept)), bad_rows)
+
+    def together(self, parsed: Parsed, pipeline: str | None) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        from suwi.spark.write import letter_columns
+
+        self._check_names(parsed.schema.names)
+        df = self._df.filter(f.col("value").isNotNull()) if self._nulls == "drop" else self._df
+        # A generator's result is not computed again for each use, as a column's would be.
+        df = df.select("*", f.explode(f.array(parsed.value)).alias(_PARSED))
+        one = f.col(_PARSED)
+        letter = f.struct(*letter_columns(df.columns, self._why(parsed, one), pipeline))
+        bad = f.when(~self._is_good(parsed, one), letter)
+        columns = [one[ROW][name].alias(name) for name in parsed.schema.names]
+        return df.select(*columns, *self._source(), bad.alias(BAD))
+
+    def _why(self, parsed: Parsed, one: Column) -> Column:
+        """What is wrong with a bad record."""
+        from pyspark.sql import functions as f
+
+        return f.coalesce(
+            *_reasons(self._faults),
+            f.when(f.col("value").isNull(), "the value is null"),
+            parsed.reason(one),
+            *_reasons(self._bounds(parsed, one)),
+        )
 
     def _is_good(self, parsed: Parsed, one: Column) -> Column:
         from pyspark.sql import functions as f
@@ -220,5 +288,5 @@ def _columns_of(df: DataFrame) -> list[str]:
     except AnalysisException as error:
         if "ATTEMPT_ANALYSIS_IN_PIPELINE" not in str(error):
             raise
-        # A function of a declarative pipeline may not ask: it is what every topic has.
+        # A function of a declarative pipeline may not ask: these are the columns of every topic.
         return [*SOURCE_COLUMNS[:-1], "value"]

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from suwi.spark.decoders.parsed import ROW, BadRecord, CannotDecode, Parsed
+from suwi.decoders.errors import BadRecord, CannotDecode
+from suwi.spark.decoders.places import ROW, Parsed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

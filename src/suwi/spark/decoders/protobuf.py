@@ -8,9 +8,7 @@ set. Refused: messages that contain themselves.
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -18,24 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from suwi.env import local_env
-from suwi.spark.decoders.confluent import FIRST_MESSAGE, split_header, split_message_index
-from suwi.spark.decoders.in_python import Decoder
-from suwi.spark.decoders.parsed import BadRecord, CannotDecode
-from suwi.spark.decoders.registry import (
-    Registry,
-    Schema,
-    newest_schema,
-    referenced_schema,
-    schema_by_id,
+from suwi.decoders.confluent import split_header, split_message_index
+from suwi.decoders.errors import BadRecord, CannotDecode
+from suwi.decoders.protobuf import (
+    descriptor_bytes,
+    file_of,
+    find_message,
+    name_at,
+    newest_files,
+    require_protobuf,
 )
+from suwi.decoders.registry import Registry, schema_by_id
+from suwi.spark.decoders.in_python import Decoder
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-_WELL_KNOWN = "google/protobuf/"
-_TYPES = "any api duration empty field_mask source_context struct timestamp type wrappers"
 _MILLION = 1_000_000
 
 
@@ -63,31 +59,19 @@ def protobuf_format(
     has_header: bool,
 ) -> ProtobufFormat:
     """Raises `CannotDecode` and `RegistryUnavailable`."""
-    try:
-        import google.protobuf.descriptor_pb2  # noqa: F401
-    except ImportError:
-        raise CannotDecode("Protobuf needs its package: `pip install suwi[protobuf]`") from None
+    require_protobuf()
     if descriptor is not None:
         if not isinstance(protobuf, str):
             raise CannotDecode("protobuf= must name the message, such as 'shop.Order'")
-        name, files = protobuf, _descriptor_bytes(descriptor)
+        name, files = protobuf, descriptor_bytes(descriptor)
     elif registry is not None and subject is not None:
-        first, files = _from_registry(registry, subject)
+        first, files = newest_files(registry, subject)
         name = protobuf if isinstance(protobuf, str) else first
     else:
         raise CannotDecode("a message is defined in a descriptor, or in a registry under a subject")
     form = ProtobufFormat(files, name, registry, has_header)
     _ = form.schema  # What is wrong with it is said now.
     return form
-
-
-def _descriptor_bytes(descriptor: str | bytes) -> bytes:
-    if isinstance(descriptor, bytes):
-        return descriptor
-    try:
-        return local_env().disk.read_bytes(descriptor)
-    except OSError as error:
-        raise CannotDecode(f"{descriptor}: {error.strerror}") from None
 
 
 class _Decoder:
@@ -116,81 +100,12 @@ class _Decoder:
         """That the record is the message that is wanted, as far as the registry can tell."""
         if self._form.registry is not None:
             schema = schema_by_id(self._form.registry, schema_id, serialized=True)
-            file = _file(schema)
+            file = file_of(schema)
             if file is not None:
-                found = _name_at(file, path)
+                found = name_at(file, path)
                 if found != self._form.message:
                     raise BadRecord(f"it is a message {found}, not {self._form.message}")
         self._checked.add((schema_id, path))
-
-
-# -- descriptors from a registry -----------------------------------------------------------------
-
-
-def _from_registry(registry: Registry, subject: str) -> tuple[str, bytes]:
-    """The name of the first message of a subject's newest schema, and its files."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorSet
-
-    schema = newest_schema(registry, subject, serialized=True)
-    if schema.kind != "PROTOBUF":
-        raise CannotDecode(f"the schema of {subject!r} is {schema.kind}, not PROTOBUF")
-    file = _file(schema)
-    if file is None:
-        raise CannotDecode(
-            f"the schema registry at {registry.url} gives schemas as text only: "
-            "name a descriptor instead"
-        )
-    files = FileDescriptorSet()
-    try:
-        _add_references(files, schema, registry, set())
-        first = _name_at(file, FIRST_MESSAGE)
-    except BadRecord as error:
-        raise CannotDecode(str(error)) from None
-    files.file.append(file)
-    return first, files.SerializeToString()
-
-
-def _add_references(
-    files: FileDescriptorSet, schema: Schema, registry: Registry, seen: set[str]
-) -> None:
-    """Those that others build on come first."""
-    for reference in schema.references:
-        if reference.name in seen:
-            continue
-        seen.add(reference.name)
-        found = referenced_schema(registry, reference, serialized=True)
-        _add_references(files, found, registry, seen)
-        file = _file(found)
-        if file is None:
-            raise BadRecord(f"the schema registry gives {reference.name!r} as text only")
-        file.name = reference.name
-        files.file.append(file)
-
-
-def _file(schema: Schema) -> FileDescriptorProto | None:
-    """None where the registry answered with the text of a .proto file."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-    from google.protobuf.message import DecodeError
-
-    if schema.kind != "PROTOBUF":
-        raise BadRecord(f"schema {schema.id} is {schema.kind}, not PROTOBUF")
-    file = FileDescriptorProto()
-    try:
-        file.ParseFromString(base64.b64decode(schema.text, validate=True))
-    except (binascii.Error, ValueError, DecodeError):
-        return None
-    file.name = file.name or f"schema-{schema.id}.proto"
-    return file
-
-
-def _name_at(file: FileDescriptorProto, path: tuple[int, ...]) -> str:
-    names, level = [file.package] if file.package else [], file.message_type
-    for index in path:
-        if index >= len(level):
-            raise BadRecord(f"its header names message {list(path)}, which the schema has not")
-        names.append(level[index].name)
-        level = level[index].nested_type
-    return ".".join(names)
 
 
 # -- messages as columns -------------------------------------------------------------------------
@@ -209,51 +124,10 @@ class _Message:
 @lru_cache(maxsize=64)
 def _message(files: bytes, name: str) -> _Message:
     from google.protobuf import message_factory
-    from google.protobuf.descriptor_pb2 import FileDescriptorSet
-    from google.protobuf.descriptor_pool import DescriptorPool
-    from google.protobuf.message import DecodeError
 
-    pool, given = DescriptorPool(), FileDescriptorSet()
-    try:
-        given.ParseFromString(files)
-        own = [file for file in given.file if not file.name.startswith(_WELL_KNOWN)]
-        for file in [*_well_known(), *own]:
-            pool.Add(file)
-        descriptor = pool.FindMessageTypeByName(name)
-    except DecodeError:
-        raise CannotDecode(
-            "the descriptor is not what protoc --descriptor_set_out writes"
-        ) from None
-    except KeyError:
-        listed = ", ".join(_names(given)) or "none"
-        raise CannotDecode(f"there is no message {name!r}; there are: {listed}") from None
-    except TypeError as error:
-        raise CannotDecode(
-            f"the descriptor is incomplete (protoc has --include_imports): {error}"
-        ) from None
+    descriptor = find_message(files, name)
     kind, row = _struct(descriptor, ())
     return _Message(kind, message_factory.GetMessageClass(descriptor), row)
-
-
-def _well_known() -> Iterator[FileDescriptorProto]:
-    """Google's own types, which registries and descriptors may leave out."""
-    import importlib
-
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-
-    for word in sorted(_TYPES.split(), key=lambda word: (word in ("api", "type"), word == "api")):
-        file = FileDescriptorProto()
-        importlib.import_module(f"google.protobuf.{word}_pb2").DESCRIPTOR.CopyToProto(file)
-        yield file
-
-
-def _names(files: FileDescriptorSet) -> list[str]:
-    return [
-        f"{file.package}.{message.name}".lstrip(".")
-        for file in files.file
-        for message in file.message_type
-        if not file.name.startswith(_WELL_KNOWN)
-    ]
 
 
 def _struct(

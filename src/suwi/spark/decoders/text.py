@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from suwi.spark.decoders.parsed import ROW, CannotDecode, Parsed
-from suwi.spark.decoders.places import Fault, places, variant_at
-from suwi.spark.decoders.time_bounds import is_time
+from suwi.decoders.errors import CannotDecode
+from suwi.spark.decoders.places import ROW, Fault, Parsed, is_time, places, variant_at
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -1,97 +1,80 @@
-"""The one commit of a batch, made on the driver.
+"""A Delta table that a batch is committed to: `OpenDelta`, for `table_commit.py`.
 
-`commit_batch` is the entrance. A streaming batch carries its origin: which query (the checkpoint's
-id) and which of its batches. It stands in the table's log as a transaction of that application, so
-a batch that is replayed after a crash is recognised, by whichever driver, and written once.
+A batch's origin stands in the table's log as a transaction of that application.
 Invariant: what the table says of an origin is read from the same handle that commits. delta-rs
 refuses a repeated transaction only if it came after the handle was opened.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from suwi.env import Random
-from suwi.spark.delta.errors import AnotherDriver, CommitContended, SchemaMismatch
+from suwi.spark.delta.errors import CommitContended, SchemaMismatch
 from suwi.spark.delta.files import WrittenFile
 from suwi.spark.delta.schema import delta_schema, fit, required_columns
-from suwi.spark.delta.table import (
-    check_partitions,
-    check_supported,
-    merge_schema,
-    open_or_create,
-    table_schema,
-)
-from suwi.spark.origin import Origin, log_suppressed
+from suwi.spark.delta.table import check_partitions, check_supported, merge_schema, table_schema
+from suwi.spark.table_commit import Batch, CommitRefused, OpenTable, notes_of
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
-    from pyspark.sql.types import StructType
 
     from suwi.spark.options import TableOptions
-
-_ATTEMPTS: Final = 30
-_PAUSE_S_MAX: Final = 1.0
-_HISTORY: Final = 50
-_APP: Final = "suwi.appId"
-_VERSION: Final = "suwi.version"
-_RUN: Final = "suwi.runId"
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What tasks have written for one commit."""
-
-    origin: Origin | None
-    """None: an ordinary batch write, which is not repeated by anybody."""
-    schema: "StructType"
-    """Of the files."""
-    partition_by: tuple[str, ...]
-    files: Sequence[WrittenFile]
-    replaces_all: bool = False
-
-    @property
-    def rows(self) -> int:
-        return sum(file.rows for file in self.files)
-
-
-class Outcome(NamedTuple):
-    is_suppressed: bool
-    """The batch was in the table before."""
-    may_hold_files: bool
-    """An attempt of ours went out: some of the files may be in the table."""
-
 
 # Puts a batch into the open table, in one commit with these properties.
 Apply = Callable[["DeltaTable", Batch, "CommitProperties"], None]
 
 
-def commit_batch(options: "TableOptions", batch: Batch, random: Random, apply: Apply) -> Outcome:
-    """Put a batch into the table once. Raises `DeltaSinkError` and delta-rs's errors."""
-    from deltalake.exceptions import CommitFailedError
+class OpenDelta(OpenTable):
+    def __init__(self, table: "DeltaTable", options: "TableOptions", apply: Apply) -> None:
+        self._table = table
+        self._options = options
+        self._apply = apply
 
-    refusal: Exception | None = None
-    for attempt in range(_ATTEMPTS):
-        table = open_or_create(options, batch.schema)
-        if batch.origin is not None and is_committed(table, batch.origin):
-            _refuse_second_driver(table, batch.origin)
-            log_suppressed(options.uri, batch.origin)
-            return Outcome(is_suppressed=True, may_hold_files=refusal is not None)
+    def version(self, app_id: str) -> int | None:
+        return self._table.transaction_version(app_id)
+
+    def history(self, newest: int) -> Iterable[Any]:
+        return self._table.history(newest)
+
+    def check(self, batch: Batch) -> None:
+        self._merged(batch)
+
+    def commit(self, batch: Batch) -> bool:
+        from deltalake.exceptions import CommitFailedError
+
         try:
-            if not _prepare(table, options, batch):
-                continue  # The schema has changed: the handle is stale.
-            apply(table, batch, _properties(batch.origin))
-            return Outcome(is_suppressed=False, may_hold_files=True)
+            merged = self._merged(batch)
+            if merged != table_schema(self._table):
+                merge_schema(self._table, merged)
+                return False  # The handle is stale.
+            self._apply(self._table, batch, _properties(batch))
         except CommitFailedError as error:
-            refusal = error
-            pause_s = random.uniform(0, min(_PAUSE_S_MAX, 0.02 * 2**attempt))
-            time.sleep(pause_s)  # noqa: TID251 - a worker process of Spark, there is no loop
-    raise CommitContended(f"{_ATTEMPTS} attempts failed, the last: {refusal}") from refusal
+            raise CommitRefused(str(error)) from error
+        return True
+
+    def _merged(self, batch: Batch) -> Mapping[str, Any]:
+        """The table's schema with the columns of the batch. Raises `DeltaSinkError`."""
+        check_supported(self._table)
+        check_partitions(self._table, batch.partition_by)
+        has = table_schema(self._table)
+        fitted = fit(batch.schema, has, merge=self._options.merge_schema)
+        if fitted.written != delta_schema(batch.schema):
+            raise CommitContended("the table's types were widened while the batch was written")
+        check_nulls(batch, has)
+        return fitted.merged
+
+
+def check_nulls(batch: Batch, table: dict[str, Any]) -> None:
+    """Raises `SchemaMismatch`."""
+    required = required_columns(table)
+    for file in batch.files:
+        null = sorted(required & file.columns_with_nulls)
+        if null:
+            raise SchemaMismatch(f"`{null[0]}` must not be null in the table, and is in the data")
 
 
 def append_files(table: "DeltaTable", batch: Batch, properties: "CommitProperties") -> None:
-    """The files as they are, beside or instead of what the table has."""
+    """Add the files to the table, or replace its files with them."""
     table.create_write_transaction(
         add_actions(batch.files),
         "overwrite" if batch.replaces_all else "append",
@@ -111,65 +94,11 @@ def add_actions(files: Iterable[WrittenFile]) -> list[Any]:
     ]
 
 
-def is_committed(table: "DeltaTable", origin: Origin) -> bool:
-    """Whether the table has this batch of this query, or a later one."""
-    version = table.transaction_version(origin.app_id)
-    return version is not None and version >= origin.version
-
-
-def _prepare(table: "DeltaTable", options: "TableOptions", batch: Batch) -> bool:
-    """Judge the batch by the table as it is now; False if the table was changed to fit."""
-    check_supported(table)
-    check_partitions(table, batch.partition_by)
-    has = table_schema(table)
-    fitted = fit(batch.schema, has, merge=options.merge_schema)
-    if fitted.written != delta_schema(batch.schema):
-        raise CommitContended("the table's types were widened while the batch was written")
-    if fitted.merged != has:
-        merge_schema(table, fitted.merged)
-        return False
-    required = required_columns(has)
-    for file in batch.files:
-        null = sorted(required & file.columns_with_nulls)
-        if null:
-            raise SchemaMismatch(f"`{null[0]}` must not be null in the table, and is in the data")
-    return True
-
-
-def _properties(origin: Origin | None) -> "CommitProperties":
+def _properties(batch: Batch) -> "CommitProperties":
     from deltalake import CommitProperties, Transaction
 
+    origin, notes = batch.origin, notes_of(batch)
     if origin is None:
-        return CommitProperties()
-    return CommitProperties(
-        app_transactions=[Transaction(origin.app_id, origin.version)],
-        # Texts: older releases of delta-rs take nothing else.
-        custom_metadata={
-            _APP: origin.app_id,
-            _VERSION: str(origin.version),
-            _RUN: origin.run_id or "",
-        },
-    )
-
-
-def _refuse_second_driver(table: "DeltaTable", origin: Origin) -> None:
-    """Raises `AnotherDriver` if the batch cannot be a replay.
-
-    A driver replays only the batch that it begins with. If this run has committed before, and now
-    finds its next batch done by another run, then two drivers share a checkpoint, and nobody can
-    say that both mean the same records by one batch number.
-    """
-    runs = {
-        int(commit[_VERSION]): commit[_RUN] or None
-        for commit in table.history(_HISTORY)
-        if commit.get(_APP) == origin.app_id
-    }
-    winner = runs.get(origin.version, origin.run_id)
-    is_replay = all(
-        run != origin.run_id for version, run in runs.items() if version < origin.version
-    )
-    if winner != origin.run_id and not is_replay:
-        raise AnotherDriver(
-            f"batch {origin.version} of query {origin.app_id} was written by run {winner} while "
-            f"run {origin.run_id} was at it: two drivers use one checkpoint, and this one stops"
-        )
+        return CommitProperties(custom_metadata=notes or None)
+    transaction = Transaction(origin.app_id, origin.version)
+    return CommitProperties(app_transactions=[transaction], custom_metadata=notes)

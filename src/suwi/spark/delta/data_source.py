@@ -1,60 +1,101 @@
 """`format("suwi-delta")` as Spark sees it: sources and sinks, streaming and batch.
 
-The readers are in `reader.py`. As a sink, tasks write Parquet files and return what they wrote; the
-driver commits all of it at once, or none. Spark builds a new writer for every step, on the driver
-and in tasks, so nothing is kept in one: what a commit must know comes with the tasks' messages.
+The readers are in `reader.py`; the writers are those of `table_writer.py`, for which `DeltaFormat`
+says how a table is planned for and opened.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from suwi.env import SystemRandom
-from suwi.spark.delta.commit import Apply, Batch, append_files, commit_batch
+from suwi.spark.delta.commit import Apply, OpenDelta, append_files
 from suwi.spark.delta.errors import DeltaSinkError, TableMissing
-from suwi.spark.delta.files import FilePlan, FileWriter, WrittenFile
+from suwi.spark.delta.files import FilePlan
 from suwi.spark.delta.schema import added_fields, arrow_schema, check_types, fit
-from suwi.spark.delta.storage import storage_of
+from suwi.spark.delta.storage import Storage, storage_of
 from suwi.spark.delta.table import (
     check_partitions,
     check_place,
     check_release,
     check_supported,
+    open_or_create,
     open_table,
     statistics_columns,
     table_schema,
 )
 from suwi.spark.delta.upsert import STAGING, check_keys, merge_files
 from suwi.spark.gc_freeze import freeze_loaded
-from suwi.spark.option_kinds import Use
-from suwi.spark.option_table import find
+from suwi.spark.option_table import STORAGE, TABLE_READ, Use, find
 from suwi.spark.options import BadOption, TableOptions, read_table_options
-from suwi.spark.origin import Origin, origin_of_task
-from suwi.spark.releases import DataSourceStreamArrowWriter
+from suwi.spark.table_commit import Planned, TableFormat
+from suwi.spark.table_writer import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from deltalake import DeltaTable
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 
     from suwi.spark.delta.scan import Scan
 
 FORMAT: Final = "suwi-delta"
+_KEPT: Final = "suwi."
+"""Before the names of options in the schema that a table of the catalog has."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskWrote(WriterCommitMessage):
-    origin: Origin | None
-    schema: StructType
-    """Of the files: types are the table's where these are wider."""
-    partition_by: tuple[str, ...]
-    files: tuple[WrittenFile, ...]
+class DeltaFormat(TableFormat):
+    def __init__(self, options: TableOptions, apply: Apply | None = None) -> None:
+        super().__init__(options)
+        self._apply = apply
+
+    def judge(self, schema: StructType, overwrite: bool) -> None:
+        self.plan(schema, overwrite)
+
+    def plan(self, schema: StructType, overwrite: bool) -> Planned:
+        check_release()
+        written = schema
+        partition_by = self.options.partition_by
+        try:
+            table = open_table(self.options)
+        except TableMissing:
+            table = None
+            check_place(self.options)
+        else:
+            check_supported(table)
+            if partition_by:
+                check_partitions(table, partition_by)
+            partition_by = tuple(table.metadata().partition_columns)
+            fitted = fit(schema, table_schema(table), merge=self.options.merge_schema)
+            written = StructType.fromJson(fitted.written)
+        check_types(schema, partition_by)
+        check_keys(self.options, schema)
+        if self.options.keys and overwrite:
+            raise DeltaSinkError("keys replace rows one by one: they do not go with overwriting")
+        is_staged = bool(self.options.keys)
+        files = FilePlan(
+            schema=arrow_schema(written),
+            partition_by=() if is_staged else partition_by,
+            target_bytes=self.options.target_bytes,
+            codec=self.options.codec,
+            columns_with_statistics=statistics_columns(table),
+            subdirectory=STAGING if is_staged else "",
+        )
+        return Planned(files, written, partition_by)
+
+    def open(self, schema: StructType) -> OpenDelta:
+        return self._opened(open_or_create(self.options, schema))
+
+    def find(self) -> OpenDelta | None:
+        try:
+            return self._opened(open_table(self.options))
+        except TableMissing:
+            return None
+
+    def _opened(self, table: "DeltaTable") -> OpenDelta:
+        apply = merge_files(self.options) if self.options.keys else append_files
+        return OpenDelta(table, self.options, self._apply or apply)
+
+    def storage(self) -> Storage:
+        return storage_of(self.options.uri, self.options.storage)
 
 
 class DeltaDataSource(DataSource):
@@ -69,7 +110,12 @@ class DeltaDataSource(DataSource):
         of_streams = (name for name in self.options if find(name, Use.TABLE_STREAM))
         is_stream = any(find(name, Use.TABLE_BATCH) is None for name in of_streams)
         scan = self._scan(Use.TABLE_STREAM if is_stream else Use.TABLE_BATCH, StructType([]))
-        return chosen_schema(scan.full, scan.options)
+        chosen = chosen_schema(scan.full, scan.options)
+        if "provider" in self.options:
+            # CREATE TABLE: of all this Spark's catalog gives back the schema only, to who reads it.
+            kept = {name: given for name, given in self.options.items() if _is_kept(name)}
+            chosen.fields[0].metadata = {f"{_KEPT}{name}": given for name, given in kept.items()}
+        return chosen
 
     def reader(self, schema: StructType) -> "DataSourceReader":
         from suwi.spark.delta.reader import BatchReader
@@ -86,7 +132,10 @@ class DeltaDataSource(DataSource):
         from suwi.spark.delta.log import open_for_reading
         from suwi.spark.delta.scan import Scan, full_schema
 
-        options = read_table_options(self.options, use)
+        kept = schema.fields[0].metadata if schema.fields and "path" not in self.options else {}
+        named = {name[len(_KEPT) :]: text for name, text in kept.items() if _KEPT in name}
+        remembered = {name: text for name, text in named.items() if find(name, use)}
+        options = read_table_options({**remembered, **self.options}, use)
         full = full_schema(open_for_reading(options, options.version_as_of), options)
         unknown = list(added_fields(schema.jsonValue(), full.jsonValue()))
         if unknown:
@@ -95,111 +144,21 @@ class DeltaDataSource(DataSource):
             )
         return Scan(options, schema, full)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":  # noqa: N802
-        return StreamWriter(read_table_options(self.options), schema, overwrite)
-
-    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
-        return BatchWriter(read_table_options(self.options), schema, overwrite)
-
-
-class _Writing:
-    """What writing a stream and writing a batch have in common."""
-
-    def __init__(self, options: TableOptions, schema: StructType, overwrite: bool) -> None:
-        """On the driver, before tasks start. Raises `DeltaSinkError`."""
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         freeze_loaded("judge")
-        self._options = options
-        self._schema = schema
-        self._overwrite = overwrite
-        self._partition_by = self._judge()
+        return StreamWriter(DeltaFormat(read_table_options(self.options)), schema, overwrite)
 
-    def _judge(self) -> tuple[str, ...]:
-        """Refuse early what the commit would refuse; the columns that files are parted by."""
-        check_release()
-        self._written = self._schema
-        partition_by = self._options.partition_by
-        try:
-            table = open_table(self._options)
-        except TableMissing:
-            table = None
-            check_place(self._options)
-        else:
-            check_supported(table)
-            if partition_by:
-                check_partitions(table, partition_by)
-            partition_by = tuple(table.metadata().partition_columns)
-            fitted = fit(self._schema, table_schema(table), merge=self._options.merge_schema)
-            self._written = StructType.fromJson(fitted.written)
-        check_types(self._schema, partition_by)
-        check_keys(self._options, self._schema)
-        if self._options.keys and self._overwrite:
-            raise DeltaSinkError("keys replace rows one by one: they do not go with overwriting")
-        is_staged = bool(self._options.keys)
-        self._plan = FilePlan(
-            schema=arrow_schema(self._written),
-            partition_by=() if is_staged else partition_by,
-            target_bytes=self._options.target_bytes,
-            codec=self._options.codec,
-            columns_with_statistics=statistics_columns(table),
-            subdirectory=STAGING if is_staged else "",
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        freeze_loaded("judge")
+        return BatchWriter(DeltaFormat(read_table_options(self.options)), schema, overwrite)
+
+
+def _is_kept(name: str) -> bool:
+    """Raises `BadOption` for what the catalog would show to everybody."""
+    if name.lower().startswith(STORAGE):
+        raise BadOption(
+            f"option {name!r}: Spark's catalog would keep it in the open. Make a temporary view "
+            "instead",
+            name,
         )
-        return partition_by
-
-    def _write(self, batches: Iterator["pa.RecordBatch"], origin: Origin | None) -> TaskWrote:
-        """In a task."""
-        freeze_loaded("write")
-        storage = storage_of(self._options.uri, self._options.storage)
-        files = FileWriter(storage, self._plan).write_all(batches)
-        return TaskWrote(origin, self._written, self._partition_by, tuple(files))
-
-    def _commit(self, messages: Iterable[TaskWrote | None]) -> None:
-        """On the driver, when all tasks have written."""
-        wrote = [message for message in messages if message is not None]
-        files = [file for message in wrote for file in message.files]
-        if not wrote or (not files and not self._overwrite):
-            return  # There is nothing to say, so nothing that could be said twice.
-        first = wrote[0]
-        batch = Batch(first.origin, first.schema, first.partition_by, files, self._overwrite)
-        apply: Apply = merge_files(self._options) if self._options.keys else append_files
-        outcome = commit_batch(self._options, batch, SystemRandom(), apply)
-        if self._options.keys or (outcome.is_suppressed and not outcome.may_hold_files):
-            self._remove(files)
-
-    def _abort(self, messages: Sequence[TaskWrote | None]) -> None:
-        """Tasks failed, or the commit did."""
-        if messages and None not in messages:
-            # All tasks were done, so a commit was tried. It may have been stored and only its
-            # answer lost: the files may be in the table. What is not goes with the next clean-up.
-            return
-        self._remove([file for message in messages if message for file in message.files])
-
-    def _remove(self, files: Iterable[WrittenFile]) -> None:
-        storage = storage_of(self._options.uri, self._options.storage)
-        storage.remove(file.path for file in files)
-
-
-class StreamWriter(_Writing, DataSourceStreamArrowWriter):
-    def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskWrote:
-        return self._write(iterator, origin_of_task())
-
-    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
-        self._commit(messages)
-
-    def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
-        self._abort(messages)
-
-
-class BatchWriter(_Writing, DataSourceArrowWriter):
-    def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskWrote:
-        origin = None
-        if self._options.txn_from_query:
-            origin = origin_of_task()
-        elif self._options.txn is not None:
-            origin = Origin(*self._options.txn, None)
-        return self._write(iterator, origin)
-
-    def commit(self, messages: list[Any]) -> None:
-        self._commit(messages)
-
-    def abort(self, messages: list[Any]) -> None:
-        self._abort(messages)
+    return any(find(name, use) for use in TABLE_READ)

@@ -1,4 +1,4 @@
-"""What keeps a batch out of a Delta table."""
+"""The errors of reading and writing Delta tables."""
 
 
 class DeltaSinkError(Exception):
@@ -10,7 +10,7 @@ class SchemaMismatch(DeltaSinkError):
 
 
 class UnsupportedTable(DeltaSinkError):
-    """The table promises something that this writer does not keep."""
+    """The table has features that this writer does not support."""
 
 
 class AnotherDriver(DeltaSinkError):
@@ -18,7 +18,11 @@ class AnotherDriver(DeltaSinkError):
 
 
 class CommitContended(DeltaSinkError):
-    """Other writers were faster every time."""
+    """The commit lost against other writers in every attempt."""
+
+
+class FilesGone(DeltaSinkError):
+    """Files of a batch were removed before it was committed."""
 
 
 class DeltaSourceError(Exception):
@@ -26,11 +30,11 @@ class DeltaSourceError(Exception):
 
 
 class CannotRead(DeltaSourceError):
-    """The table is missing, or promises its readers something that this one does not know."""
+    """The table is missing, or has features that this reader does not support."""
 
 
 class TableMissing(CannotRead):
-    """It may come: the job that makes it has not written yet."""
+    """The job that creates the table may not have started yet."""
 
 
 class VersionGone(DeltaSourceError):
@@ -42,7 +46,7 @@ class RowsChanged(DeltaSourceError):
 
 
 class SchemaChanged(DeltaSourceError):
-    """The table has columns that the query does not know: started again, it does."""
+    """The table has new columns, which the query has after a restart."""
 
 
 class OtherTable(DeltaSourceError):

@@ -1,4 +1,4 @@
-"""What a task does for a Delta table: Arrow batches into Parquet files, each described.
+"""What a task does for a table: Arrow batches into Parquet files, each described.
 
 `FileWriter.write_all` is the entrance. Rows gather in memory until they make a row group; the
 fullest partition goes first when memory is short.
@@ -6,7 +6,7 @@ Invariant: a file that is described is complete; no other writer ever uses its n
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,12 +18,13 @@ from suwi.spark.delta.storage import Storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 # Nobody else names files so: Spark and delta-rs put a number after `part-`.
 NAME: Final = re.compile(r"part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.\w+\.parquet")
 ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
 _BUFFERED_BYTES_MAX: Final = 96 * 1024 * 1024
-# Of one task. A file that is closed early costs a small file, one too many costs the process.
+# Per task. A file that is closed early is small; too many open files end the process.
 _OPEN_FILES_MAX: Final = 64
 
 
@@ -43,20 +44,37 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePlan:
-    """What the driver has decided about the files of a batch."""
+    """What the driver has decided about the files of a batch, and how Delta describes them."""
 
     schema: "pa.Schema"
     """All columns, those of the partitions too."""
     partition_by: tuple[str, ...] = ()
     target_bytes: int
     codec: str
-    columns_with_statistics: int
+    columns_with_statistics: int = -1
     subdirectory: str = ""
+
+    @property
+    def file_schema(self) -> "pa.Schema":
+        import pyarrow as pa
+
+        return pa.schema([field for field in self.schema if field.name not in self.partition_by])
+
+    def split(self, table: "pa.Table") -> Iterator[tuple[Values, "pa.Table"]]:
+        """The rows by partition, as they are in the files."""
+        return split(table, self.partition_by)
+
+    def directory(self, values: Values) -> str:
+        return directory(self.partition_by, values)
+
+    def describe(self, footer: "pq.FileMetaData", with_nan: frozenset[str]) -> str:
+        """The statistics of a file; `with_nan`: floating-point columns in which one was seen."""
+        return describe_file(footer, self.file_schema, with_nan, self.columns_with_statistics)
 
 
 @dataclass(slots=True)
 class _Open:
-    """A file under way, and the rows that wait for it."""
+    """A file that is being written, and its buffered rows."""
 
     values: Values
     batches: list["pa.RecordBatch"] = field(default_factory=list)
@@ -77,14 +95,11 @@ class FileWriter:
     def __init__(
         self, storage: Storage, plan: FilePlan, new_name: Callable[[], str] = unique_name
     ) -> None:
-        import pyarrow as pa
-
         self._storage = storage
         self._plan = plan
         self._new_name = new_name
-        inside = [f for f in plan.schema if f.name not in plan.partition_by]
-        self._file_schema = pa.schema(inside)
-        self._floats = [f.name for f in inside if _may_hold_nan(f.type)]
+        self._file_schema = plan.file_schema
+        self._floats = [f.name for f in self._file_schema if _may_hold_nan(f.type)]
         self._parts: dict[Values, _Open] = {}
         """By partition values, the least recently used first."""
         self._done: list[WrittenFile] = []
@@ -108,7 +123,7 @@ class FileWriter:
             table = pa.Table.from_batches([batch])
             if table.schema != self._plan.schema:
                 table = _cast(table, self._plan.schema)
-            for values, rows in split(table, self._plan.partition_by):
+            for values, rows in self._plan.split(table):
                 self._take(values, rows)
             self._make_room()
 
@@ -120,7 +135,7 @@ class FileWriter:
         return self._done
 
     def discard(self) -> None:
-        """Remove what was written: nobody will ask for it."""
+        """Remove what was written."""
         for part in self._parts.values():
             if part.sink is not None:
                 part.sink.close()
@@ -159,7 +174,7 @@ class FileWriter:
     def _open(self, part: _Open) -> None:
         import pyarrow.parquet as pq
 
-        within = directory(self._plan.partition_by, part.values)
+        within = self._plan.directory(part.values)
         name = f"{self._new_name()}.{self._plan.codec}.parquet"
         part.path = "/".join(piece for piece in (self._plan.subdirectory, within, name) if piece)
         self._begun.append(part.path)
@@ -185,12 +200,7 @@ class FileWriter:
         size_bytes = part.sink.tell()
         part.sink.close()
         part.writer = part.sink = None
-        statistics = describe_file(
-            part.footers[0],
-            self._file_schema,
-            frozenset(part.with_nan),
-            self._plan.columns_with_statistics,
-        )
+        statistics = self._plan.describe(part.footers[0], frozenset(part.with_nan))
         values = dict(zip(self._plan.partition_by, part.values, strict=True))
         empty = {name for name, value in values.items() if value is None}
         self._done.append(

@@ -39,7 +39,7 @@ class DataFile:
     """As in the log: minValues, maxValues, nullCount, numRecords. Values may be typed already;
     numbers with a point are text, so that nothing is rounded before the type is known."""
     change: str | None = None
-    """What has happened to all of its rows; None: they say it themselves, or nobody asks."""
+    """The change of all rows in the file; None: rows have it as a column, or it is not read."""
     version: int = 0
     timestamp_ms: int = 0
 
@@ -144,7 +144,7 @@ def _bounds(listed: "pa.Table", which: str) -> list[dict[str, Any]]:
 
 
 def _values(column: "pa.ChunkedArray") -> Iterator[Any]:
-    """None also for what Python has no value for: times after the year 9999."""
+    """None also for values that Python does not have: times after the year 9999."""
     for value in column:
         try:
             yield value.as_py()

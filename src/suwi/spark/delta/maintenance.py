@@ -33,10 +33,7 @@ _MS_PER_HOUR: Final = 3_600_000
 
 
 def compact(
-    path: str,
-    *,
-    target_bytes: int = TARGET_BYTES,
-    storage_options: Mapping[str, str] | None = None,
+    path: str, *, target_bytes: int = TARGET_BYTES, storage_options: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """Write small files together, partition by partition; what delta-rs says of it.
 
@@ -82,10 +79,7 @@ def clean_orphans(
 
 
 def widen(
-    path: str,
-    columns: Mapping[str, str],
-    *,
-    storage_options: Mapping[str, str] | None = None,
+    path: str, columns: Mapping[str, str], *, storage_options: Mapping[str, str] | None = None
 ) -> int:
     """Give columns a wider type, as {"n": "long"} or {"who.age": "double"}; the new version.
 

@@ -18,33 +18,35 @@ if TYPE_CHECKING:
 Values = tuple[str | None, ...]
 """One for each partition column; None is null."""
 _NULL_DIRECTORY: Final = "__HIVE_DEFAULT_PARTITION__"
-# The name of a directory says nothing to Delta; a long value must not break a file system's limit.
+# Delta does not read directory names, so a long value is cut to the limits of file systems.
 _NAME_MAX: Final = 120
 
 
 def split(table: "pa.Table", columns: Sequence[str]) -> Iterator[tuple[Values, "pa.Table"]]:
     """The table's parts by partition values, without the columns that hold them."""
     rest = table.drop_columns(list(columns))
-    if not columns:
-        yield (), rest
+    for scalars, rows in grouped(rest, [table.column(name) for name in columns]):
+        texts = (_text_of(name, value) for name, value in zip(columns, scalars, strict=True))
+        yield tuple(texts), rows
+
+
+def grouped(
+    table: "pa.Table", by: Sequence["pa.ChunkedArray"]
+) -> Iterator[tuple[list["pa.Scalar"], "pa.Table"]]:
+    """The table's parts by the values of other columns."""
+    if not by:
+        yield [], table
         return
     import pyarrow as pa
 
-    numbered = pa.table(
-        {
-            **{f"c{at}": table.column(name) for at, name in enumerate(columns)},
-            "row": pa.array(range(table.num_rows), pa.int64()),
-        }
-    )
-    keys = [f"c{at}" for at in range(len(columns))]
+    keys = [f"c{at}" for at in range(len(by))]
+    columns = dict(zip(keys, by, strict=True))
+    numbered = pa.table({**columns, "row": pa.array(range(table.num_rows), pa.int64())})
     groups = numbered.group_by(keys, use_threads=False).aggregate([("row", "list")])
     rows = groups.column("row_list")
     for at in range(groups.num_rows):
-        values = tuple(
-            _text_of(name, groups.column(key)[at]) for name, key in zip(columns, keys, strict=True)
-        )
-        chosen = rest if groups.num_rows == 1 else rest.take(rows[at].values)
-        yield values, chosen
+        chosen = table if groups.num_rows == 1 else table.take(rows[at].values)
+        yield [groups.column(key)[at] for key in keys], chosen
 
 
 def _text_of(column: str, value: "pa.Scalar") -> str | None:
@@ -88,4 +90,6 @@ def directory(columns: Sequence[str], values: Values) -> str:
 
 
 def _name(text: str) -> str:
-    return quote(text, safe=" ,;@()[]")[:_NAME_MAX].rstrip()
+    # As Hive and Spark do it: letters beyond ASCII stay, or Spark's Parquet source misreads them.
+    escaped = (one if one > "\x7f" else quote(one, safe=" ,;@()[]") for one in text)
+    return "".join(escaped)[:_NAME_MAX].rstrip()

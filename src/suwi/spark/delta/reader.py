@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from suwi.spark import releases
-from suwi.spark.data_loss import CheckpointMismatch
 from suwi.spark.delta.errors import (
     CannotRead,
     DeltaSourceError,
@@ -26,7 +25,9 @@ from suwi.spark.delta.errors import (
 from suwi.spark.delta.log import DataFile, Log, files_of, open_for_reading
 from suwi.spark.delta.scan import Scan, read_files, wanted_files
 from suwi.spark.delta.schema import added_fields
+from suwi.spark.offsets import CheckpointMismatch
 from suwi.spark.options import BadOption
+from suwi.spark.origin import version_of_batch
 from suwi.spark.stream_reader import Json, Source
 
 if TYPE_CHECKING:
@@ -58,19 +59,37 @@ def _packed(files: Sequence[DataFile]) -> list[InputPartition]:
     return [FilesPartition(task) for task in tasks]
 
 
+class SharePartition(InputPartition):
+    """One of several shares of a table's files, whichever these are when it is read."""
+
+    def __init__(self, number: int, count: int) -> None:
+        self.number = number
+        self.count = count
+
+
 class BatchReader(DataSourceReader):
     def __init__(self, scan: Scan) -> None:
         self._scan = scan
 
     def partitions(self) -> Sequence[InputPartition]:
-        options = self._scan.options
-        table = open_for_reading(options, options.version_as_of)
-        return _packed(wanted_files(files_of(table), options.choice, self._scan.full))
+        packed = _packed(self._files(self._scan.options.version_as_of))
+        if not self._scan.options.version_of_batch:
+            return packed
+        # Spark asks once for a query, and the files are those of each batch.
+        count = max(1, len(packed))
+        return [SharePartition(number, count) for number in range(count)]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        if isinstance(partition, SharePartition):
+            files = self._files(version_of_batch(self._scan.options.uri))
+            return read_files(self._scan, files[partition.number :: partition.count])
         if not isinstance(partition, FilesPartition):
             return iter(())  # Spark makes one up where there is nothing to read.
         return read_files(self._scan, partition.files)
+
+    def _files(self, version: int | None) -> Sequence[DataFile]:
+        table = open_for_reading(self._scan.options, version)
+        return wanted_files(files_of(table), self._scan.options.choice, self._scan.full)
 
 
 class Place(NamedTuple):
@@ -195,7 +214,7 @@ class TableSource(Source):
             at = Place(at.version + 1)
 
     def _files_at(self, place: Place) -> Sequence[DataFile]:
-        """All of the snapshot, or of the commit."""
+        """All files of the snapshot or of the commit."""
         version = place.version
         if place.is_snapshot:
             return self._open().snapshot(version)

@@ -39,7 +39,7 @@ _CHANGES: Final = """
 
 
 def full_schema(table: "DeltaTable", options: TableOptions) -> "StructType":
-    """All that a query could get."""
+    """All columns that a query can read."""
     from pyspark.sql.types import StructType
 
     schema = StructType.fromJson(table_schema(table))
@@ -49,7 +49,7 @@ def full_schema(table: "DeltaTable", options: TableOptions) -> "StructType":
 
 
 def chosen_schema(schema: "StructType", options: TableOptions) -> "StructType":
-    """What a query gets. Raises `BadOption`."""
+    """The columns that a query reads. Raises `BadOption`."""
     from pyspark.sql.types import StructType
 
     typed_where(options.choice, arrow_schema(schema))
@@ -143,13 +143,13 @@ def _scalar(text: str, kind: "pa.DataType") -> "pa.Scalar":
 
 
 class Scan(NamedTuple):
-    """What a task has to know."""
+    """The description of a scan, for its tasks."""
 
     options: TableOptions
     schema: "StructType"
-    """What the query gets."""
+    """The columns that the query reads."""
     full: "StructType"
-    """What the conditions are about."""
+    """All columns, for conditions."""
 
 
 # -- in a task -------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ WIDER: Final = {
     "long": ("double",),
     "float": ("double",),
 }
+_WIDEN: Final = "suwi.spark.delta.maintenance.widen(path, {{{path!r}: {kind!r}}}) rewrites it"
 # Not decimal: delta-rs 1.6 cannot read back a partition value below zero.
 _PARTITION: Final = _PLAIN - {"binary"}
 
@@ -48,7 +49,7 @@ def _field(name: str, kind: Any) -> dict[str, Any]:
 
 
 def _nullable(kind: Any) -> Any:
-    """A type without what does not matter for comparing: nullability and metadata."""
+    """The type without nullability and metadata, for comparison."""
     if isinstance(kind, str):
         return kind
     match kind["type"]:
@@ -64,10 +65,10 @@ def _nullable(kind: Any) -> Any:
     return kind
 
 
-def check_types(data: "StructType", partition_by: Sequence[str]) -> None:
-    """Raises `SchemaMismatch` for what a Delta table cannot have, every column named."""
+def check_types(data: "StructType", partition_by: Sequence[str], of: str = "a Delta") -> None:
+    """Raises `SchemaMismatch` for what a table cannot have, every column named."""
     faults = [
-        f"`{field['name']}` is {describe(field['type'])}, which a Delta table cannot have"
+        f"`{field['name']}` is {describe(field['type'])}, which {of} table cannot have"
         for field in delta_schema(data)["fields"]
         if not _is_storable(field["type"])
     ]
@@ -115,14 +116,14 @@ class Fit(NamedTuple):
     """The schema that the table must have: its own, and what is new."""
 
 
-def fit(data: "StructType", table: dict[str, Any], *, merge: bool) -> Fit:
-    """Raises `SchemaMismatch`, every fault named.
+def fit(data: "StructType", table: dict[str, Any], *, merge: bool, widen: str = _WIDEN) -> Fit:
+    """Raises `SchemaMismatch`, every fault named. `widen` says how a column gets a wider type.
 
     What the table has and the data has not is null in its files, also inside of structs.
     """
-    faults: list[str] = []
-    written, merged = _fit_fields(delta_schema(data), table, "", merge, faults)
-    faults += [
+    fitting = _Fitting(merge, widen)
+    written, merged = fitting.fields(delta_schema(data), table, "")
+    faults = fitting.faults + [
         f"`{field['name']}` must not be null in the table and is missing here"
         for field in table["fields"]
         if not field["nullable"] and field["name"] not in data.fieldNames()
@@ -132,50 +133,55 @@ def fit(data: "StructType", table: dict[str, Any], *, merge: bool) -> Fit:
     return Fit(written, merged)
 
 
-def _fit_fields(
-    data: dict[str, Any], table: dict[str, Any], above: str, merge: bool, faults: list[str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The fields of a struct: as they are written, and as the table then has them."""
-    known = {field["name"]: field for field in table["fields"]}
-    spelled = {name.lower(): name for name in known}
-    written, merged = [], dict(known)
-    for field in data["fields"]:
-        name, path = field["name"], f"{above}{field['name']}"
-        if name in known:
-            kinds = _fit_kinds(field["type"], known[name]["type"], path, merge, faults)
-            written.append({**field, "type": kinds[0]})
-            merged[name] = {**known[name], "type": kinds[1]}
-        elif name.lower() in spelled:
-            faults.append(f"`{path}` is spelled `{above}{spelled[name.lower()]}` in the table")
-        elif merge:
-            written.append(field)
-            merged[name] = field
-        else:
-            faults.append(f"`{path}` is not in the table (mergeSchema=true would add it)")
-    whole = {"type": "struct", "fields": list(merged.values())}
-    return {"type": "struct", "fields": written}, whole
+class _Fitting:
+    def __init__(self, merge: bool, widen: str) -> None:
+        self._merge = merge
+        self._widen = widen
+        self.faults: list[str] = []
 
+    def fields(
+        self, data: dict[str, Any], table: dict[str, Any], above: str
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The fields of a struct: as they are written, and as the table then has them."""
+        known = {field["name"]: field for field in table["fields"]}
+        spelled = {name.lower(): name for name in known}
+        written, merged = [], dict(known)
+        for field in data["fields"]:
+            name, path = field["name"], f"{above}{field['name']}"
+            if name in known:
+                kinds = self._kinds(field["type"], known[name]["type"], path)
+                written.append({**field, "type": kinds[0]})
+                merged[name] = {**known[name], "type": kinds[1]}
+            elif name.lower() in spelled:
+                has = f"{above}{spelled[name.lower()]}"
+                self.faults.append(f"`{path}` is spelled `{has}` in the table")
+            elif self._merge:
+                written.append(field)
+                merged[name] = field
+            else:
+                self.faults.append(f"`{path}` is not in the table (mergeSchema=true would add it)")
+        whole = {"type": "struct", "fields": list(merged.values())}
+        return {"type": "struct", "fields": written}, whole
 
-def _fit_kinds(data: Any, table: Any, path: str, merge: bool, faults: list[str]) -> tuple[Any, Any]:
-    if _nullable(data) == _nullable(table):
-        return data, table
-    kind = data["type"] if isinstance(data, dict) else data
-    if isinstance(data, dict) and isinstance(table, dict) and kind == table["type"]:
-        if kind == "struct":
-            return _fit_fields(data, table, f"{path}.", merge, faults)
-        inner = "elementType" if kind == "array" else "valueType"
-        if kind == "array" or _nullable(data["keyType"]) == _nullable(table["keyType"]):
-            written, merged = _fit_kinds(data[inner], table[inner], path, merge, faults)
-            return {**data, inner: written}, {**table, inner: merged}
-    if isinstance(data, str) and isinstance(table, str):
-        if table in WIDER.get(data, ()):
-            return table, table
-        if data in WIDER.get(table, ()):
-            way = f"suwi.spark.delta.maintenance.widen(path, {{{path!r}: {data!r}}})"
-            faults.append(f"`{path}` is {table} in the table and {data} here: {way} rewrites it")
+    def _kinds(self, data: Any, table: Any, path: str) -> tuple[Any, Any]:
+        if _nullable(data) == _nullable(table):
             return data, table
-    faults.append(f"`{path}` is {describe(table)} in the table and {describe(data)} here")
-    return data, table
+        kind = data["type"] if isinstance(data, dict) else data
+        if isinstance(data, dict) and isinstance(table, dict) and kind == table["type"]:
+            if kind == "struct":
+                return self.fields(data, table, f"{path}.")
+            inner = "elementType" if kind == "array" else "valueType"
+            if kind == "array" or _nullable(data["keyType"]) == _nullable(table["keyType"]):
+                written, merged = self._kinds(data[inner], table[inner], path)
+                return {**data, inner: written}, {**table, inner: merged}
+        fault = f"`{path}` is {describe(table)} in the table and {describe(data)} here"
+        if isinstance(data, str) and isinstance(table, str):
+            if table in WIDER.get(data, ()):
+                return table, table
+            if data in WIDER.get(table, ()):
+                fault += f": {self._widen.format(path=path, kind=data)}"
+        self.faults.append(fault)
+        return data, table
 
 
 def widened(table: dict[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
@@ -212,7 +218,7 @@ def _widened(kind: Any, path: str, columns: Mapping[str, str], missing: set[str]
 
 
 def added_fields(new: Any, known: Any, above: str = "") -> Iterator[str]:
-    """What a type has, at any depth, and an earlier form of it has not: names with their path."""
+    """The paths of fields, at any depth, that a type has and an earlier form of it does not."""
     if isinstance(new, str) or isinstance(known, str) or new["type"] != known["type"]:
         return
     match new["type"]:

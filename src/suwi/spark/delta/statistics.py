@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-# As Delta does: long texts are cut, they would fill the log.
+# Delta truncates long texts, to keep the log small.
 _TEXT_MAX: Final = 32
 _HIGHEST: Final = "\U0010ffff"
 

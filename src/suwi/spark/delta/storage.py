@@ -27,15 +27,17 @@ def local_path(uri: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A table's directory. Made anew where it is used: file systems do not travel."""
+    """A table's directory. Not pickled: each process creates its own."""
 
     filesystem: "fs.FileSystem"
     root: str
+    has_directories: bool = True
 
     def create(self, path: str) -> Any:
         """A new file, open for writing."""
         whole = self._whole(path)
-        self.filesystem.create_dir(whole.rpartition("/")[0], recursive=True)
+        if self.has_directories:
+            self.filesystem.create_dir(whole.rpartition("/")[0], recursive=True)
         return self.filesystem.open_output_stream(whole)
 
     def read(self, path: str) -> Any:
@@ -45,7 +47,7 @@ class Storage:
         return self.filesystem.get_file_info(self._whole(path))
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Whatever of it exists."""
+        """Remove the files that exist."""
         for path in paths:
             try:
                 self.filesystem.delete_file(self._whole(path))

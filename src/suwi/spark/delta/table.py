@@ -1,4 +1,4 @@
-"""The table as a commit sees it: opened fresh, made if it is missing, and judged.
+"""The table for a commit: opened anew, created if it is missing, and checked.
 
 `open_table` for looking, `open_or_create` for writing.
 Invariant: a table is made empty. Made together with data, two that race would both win.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _STATISTICS_MAX: Final = 32
 DELTALAKE_MIN: Final = (1, 6)
-# Features that bind whoever writes data files, where the schema or the settings do not show it.
+# Features that restrict writers of data files without being visible in schema or settings.
 _BINDING: Final = frozenset({"rowTracking", "icebergCompatV1", "icebergCompatV2", "clustering"})
 
 
@@ -133,7 +133,7 @@ def _columns(names: tuple[str, ...]) -> str:
 
 
 def check_supported(table: "DeltaTable") -> None:
-    """Refuse a table whose writers have duties that we do not know. Raises `UnsupportedTable`.
+    """Refuse a table with writer features that are not supported. Raises `UnsupportedTable`.
 
     delta-rs checks what it commits, but not what is in files that others wrote.
     """

@@ -10,11 +10,12 @@ greatest `orderBy`, whether it came now or was there before.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from suwi.spark.delta.commit import Apply, Batch
+from suwi.spark.delta.commit import Apply
 from suwi.spark.delta.errors import SchemaMismatch
 from suwi.spark.delta.files import WrittenFile
 from suwi.spark.delta.storage import storage_of
 from suwi.spark.options import TableOptions
+from suwi.spark.table_commit import Batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +43,7 @@ def check_keys(options: TableOptions, data: "StructType") -> None:
 
 
 def merge_files(options: TableOptions) -> Apply:
-    """How a batch of staged files gets into the table."""
+    """Merges a batch of staged files into the table."""
 
     from deltalake import WriterProperties
 
@@ -125,7 +126,7 @@ def last_of_each_key(rows: "pa.Table", keys: Sequence[str], order_by: str | None
 
 
 def _same(key: str, rows: "pa.Table") -> str:
-    """A null key is a key; but only `=` lets files be passed over by their statistics."""
+    """Null keys are equal; only `=` allows skipping files by their statistics."""
     name = _quote(key)
     equal = "=" if rows[key].null_count == 0 else "IS NOT DISTINCT FROM"
     return f"(target.{name} {equal} source.{name})"

@@ -8,11 +8,12 @@ import re
 from enum import Enum
 from typing import Final, NamedTuple
 
-from suwi.spark.decoders.parsed import CannotDecode
+from suwi.decoders.errors import CannotDecode
 
 
 class Kind(Enum):
     PASSING = "may pass"
+    BUSY = "the machine was too busy for Spark"
     LASTING = "something has to be changed first"
     DATA_LOST = "records are gone before they were read"
 
@@ -27,6 +28,7 @@ _PYTHON = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE
 _SPARK = re.compile(r"\[([A-Z_.]+)\] ([^\n]+)")
 _LASTING = {
     "AnotherDriver",
+    "AnotherProcess",
     "BadConfig",
     "BadOffsets",
     "BadOption",
@@ -34,14 +36,18 @@ _LASTING = {
     "CannotDecode",
     "CheckpointMismatch",
     "DeltaSinkError",
+    "FilesGone",
     "OtherTable",
+    "OutputsChanged",
     "RowsChanged",
+    "RuleBroken",
     "SchemaMismatch",
     "TooManyTasks",
     "TransactionsLost",
     "UnsupportedTable",
 }
 _LENGTH_MAX = 500
+_NO_WORKER = "Python worker failed to connect back"
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -50,11 +56,16 @@ def failure_of(error: BaseException) -> Failure:
     from pyspark.errors import AnalysisException
 
     text = str(error)
+    if type(error).__name__ in _LASTING:
+        return Failure(Kind.LASTING, _first_line(text))
     if isinstance(error, Py4JNetworkError | ConnectionError):
         return Failure(Kind.LASTING, f"Spark's own process has ended: {_first_line(text)}")
+    if _NO_WORKER in text:
+        why = "a Python worker did not start within the 10 s that Spark allows"
+        return Failure(Kind.BUSY, f"{why}: the machine is busy, or PYSPARK_PYTHON is wrong")
     ours = _OURS.findall(text)
     if ours:
-        name, message = ours[-1]
+        name, message = ours[-1][0], ours[-1][1][:_LENGTH_MAX]
         if name in ("DataLoss", "VersionGone"):
             return Failure(Kind.DATA_LOST, message)
         return Failure(Kind.LASTING if name in _LASTING else Kind.PASSING, message)
@@ -70,6 +81,11 @@ def failure_of(error: BaseException) -> Failure:
     return Failure(Kind.PASSING, spark[2] if spark else _first_line(text) or repr(error))
 
 
+def reason(error: BaseException) -> str:
+    """Why a query or a call of Spark failed, in one line: without the traces around it."""
+    return failure_of(error).text
+
+
 def _first_line(text: str) -> str:
     return text.strip().splitlines()[0][:_LENGTH_MAX] if text.strip() else ""
 
@@ -79,7 +95,7 @@ DONE: Final = 0
 FAILED: Final = 1
 """It failed, and trying again did not help."""
 REFUSED: Final = 3
-"""What is asked for would undo or repeat something; the text says how to insist."""
+"""The command would undo or repeat something; the text says how to do it anyway."""
 DATA_LOST: Final = 4
 """Records are gone before they were read, and failOnDataLoss says to stop."""
 INTERRUPTED: Final = 130

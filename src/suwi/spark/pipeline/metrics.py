@@ -3,55 +3,61 @@
 Imported only where a port is given: the library alone costs a tenth of a second.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from suwi.spark.pipeline.progress import Watch
 from suwi.spark.pipeline.running import Runner
 
 _PREFIX = "suwi_pipeline_"
+_LATE = "Rows dropped because the watermark had passed them."
+_AGE = "Since when no batch was done, nor found to be empty."
+_OF_QUERIES: tuple[tuple[Any, str, str, Callable[[Watch], float | None]], ...] = (
+    (CounterMetricFamily, "rows", "Records read.", lambda watch: watch.rows),
+    (CounterMetricFamily, "late_rows", _LATE, lambda watch: watch.late_rows),
+    (CounterMetricFamily, "batches", "Batches done.", lambda watch: watch.batches),
+    (GaugeMetricFamily, "batch_seconds", "Of the last batch.", lambda watch: watch.batch_ms / 1000),
+    (GaugeMetricFamily, "last_batch_age_seconds", _AGE, lambda watch: watch.age_s),
+)
 
 
 class PipelineCollector(Collector):
     """Reads what a run knows at the moment of a scrape."""
 
-    def __init__(self, run: Runner) -> None:
-        self._run = run
+    def __init__(self, runs: Sequence[Runner]) -> None:
+        """More may be added to `runs` later."""
+        self._runs = runs
 
     def collect(self) -> Iterator[Metric]:
         restarts = CounterMetricFamily(f"{_PREFIX}restarts", "Starts after a failure.")
-        restarts.add_metric([], self._run.restarts)
+        restarts.add_metric([], sum(run.restarts for run in self._runs))
         yield restarts
-        rows = CounterMetricFamily(f"{_PREFIX}rows", "Records read.", labels=["query"])
-        late = CounterMetricFamily(
-            f"{_PREFIX}late_rows",
-            "Rows dropped because the watermark had passed them.",
-            labels=["query"],
-        )
-        batches = CounterMetricFamily(f"{_PREFIX}batches", "Batches done.", labels=["query"])
-        took = GaugeMetricFamily(
-            f"{_PREFIX}batch_seconds", "How long the last batch took.", labels=["query"]
-        )
-        age = GaugeMetricFamily(
-            f"{_PREFIX}last_batch_age_seconds",
-            "Since when no batch was done, nor found to be empty.",
-            labels=["query"],
-        )
+        watches = [watch for run in self._runs for watch in run.watches]
+        for kind, name, doc, value_of in _OF_QUERIES:
+            family = kind(f"{_PREFIX}{name}", doc, labels=["query"])
+            for watch in watches:
+                value = value_of(watch)
+                if value is not None:
+                    family.add_metric([watch.name], value)
+            yield family
         lag = GaugeMetricFamily(
             f"{_PREFIX}lag", "Records left to read.", labels=["query", "partition"]
         )
-        for watch in self._run.watches:
-            rows.add_metric([watch.name], watch.rows)
-            late.add_metric([watch.name], watch.late_rows)
-            batches.add_metric([watch.name], watch.batches)
-            took.add_metric([watch.name], watch.batch_ms / 1000)
-            if watch.age_s is not None:
-                age.add_metric([watch.name], watch.age_s)
+        for watch in watches:
             for partition, behind in (watch.lag or {}).items():
                 lag.add_metric([watch.name, partition], behind)
-        yield from (rows, late, batches, took, age, lag)
+        yield lag
+        broken = CounterMetricFamily(
+            f"{_PREFIX}rule_broken_rows", "Rows that broke a rule.", labels=["query", "rule"]
+        )
+        for watch in watches:
+            for rule, rows in watch.broken.items():
+                broken.add_metric([watch.name, rule], rows)
+        yield broken
 
 
 class MetricsServer:

@@ -1,16 +1,24 @@
 """YAML with line numbers: what a pipeline file says, and where.
 
-`load` parses; `Fields` takes a mapping apart by name. Every method notes what is wrong and gives
-something to go on with, so one look finds all mistakes.
+`load` parses; `Fields` takes a mapping apart, by name or by the keys that a dataclass declares with
+`key`. Every method notes what is wrong and gives something to go on with, so one look finds all
+mistakes.
 Invariant: a key that nobody asked for is a mistake when the fields are closed.
 """
 
 import difflib
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, Field, field, fields
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import yaml
+from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
 from suwi.spark.pipeline.text import Text, parse_text
+
+_DEPTH_MAX = 20
+_MAPPING = "names and values are expected, as `name: value`"
+_T = TypeVar("_T")
 
 
 class Problem(NamedTuple):
@@ -29,7 +37,7 @@ class BadPipeline(Exception):
 
 
 class Problems:
-    """Collects what is wrong; whoever finds something goes on looking."""
+    """Collects problems, so that one run finds all of them."""
 
     def __init__(self) -> None:
         self.found: list[Problem] = []
@@ -39,210 +47,254 @@ class Problems:
 
 
 def meant(name: str, allowed: Iterable[str]) -> str:
-    """Which of the names is probably meant, and if none is near, all of them."""
+    """The most similar name, or all names if none is similar."""
     names = list(allowed)
     close = difflib.get_close_matches(name.lower(), names, n=1)
     return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}"
 
 
-_TAG = "tag:yaml.org,2002:"
-
-
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    raw: str
-    kind: str
-    """str, int, float, bool, null, timestamp"""
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sequence:
-    items: "tuple[Node, ...]"
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    entries: "dict[str, Node]"
-    line: int
-    key_lines: dict[str, int] = field(default_factory=dict)
-
-
-Node: TypeAlias = Scalar | Sequence | Table
-
-
-def load(text: str, problems: Problems) -> Table | None:
-    """None, with a word, where the file is no mapping at all."""
-    import yaml
-
+def load(text: str, problems: Problems) -> MappingNode | None:
+    """The file as a mapping; None, and a problem, if it is none."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         about = " ".join(word for word in (error.context, error.problem) if word)
+        if "mapping values are not allowed" in about:
+            about += ": text that contains ': ' must be in quotes"
         problems.add(1 if mark is None else mark.line + 1, f"not YAML: {about}")
         return None
     except yaml.YAMLError as error:
         problems.add(1, f"not YAML: {str(error).splitlines()[0]}")
         return None
-    if not isinstance(root, yaml.MappingNode):
+    if not isinstance(root, MappingNode):
         problems.add(1, "the file is empty" if root is None else "the file is no mapping")
         return None
-    node = _node(root, problems, 0)
-    assert isinstance(node, Table)
-    return node
+    _check(root, problems, 0)
+    return root
 
 
-_DEPTH_MAX = 20
-
-
-def _node(node: Any, problems: Problems, depth: int) -> Node:
-    import yaml
-
-    line = node.start_mark.line + 1
+def _check(node: Node, problems: Problems, depth: int) -> None:
+    """Keys are words, each once; what is inside of what has an end."""
     if depth > _DEPTH_MAX:
-        problems.add(line, "nested too deeply")
-        return Scalar("", "null", line)
-    if isinstance(node, yaml.ScalarNode):
-        # Text in a block begins in the line after its `|`.
-        first = line + 1 if node.style in ("|", ">") else line
-        return Scalar(node.value, node.tag.removeprefix(_TAG), first)
-    if isinstance(node, yaml.SequenceNode):
-        return Sequence(tuple(_node(one, problems, depth + 1) for one in node.value), line)
-    entries: dict[str, Node] = {}
+        problems.add(line_of(node), "nested too deeply")
+        node.value = []
     lines: dict[str, int] = {}
-    for key, value in node.value:
-        name, key_line = str(key.value), key.start_mark.line + 1
-        if not isinstance(key, yaml.ScalarNode):
-            problems.add(key_line, "a key must be a word")
-        elif name in entries:
-            problems.add(key_line, f"{name!r} is there twice; first in line {lines[name]}")
-        else:
-            entries[name] = _node(value, problems, depth + 1)
-            lines[name] = key_line
-    return Table(entries, line, lines)
+    for entry in [] if isinstance(node, ScalarNode) else node.value:
+        key_node, value = entry if isinstance(node, MappingNode) else (None, entry)
+        _check(value, problems, depth + 1)
+        if key_node is None:
+            continue
+        line, name = line_of(key_node), str(key_node.value)
+        if not isinstance(key_node, ScalarNode):
+            problems.add(line, "a key must be a word")
+        elif name in lines:
+            problems.add(line, f"{name!r} is there twice; first in line {lines[name]}")
+        lines.setdefault(name, line)
+
+
+def line_of(node: Node) -> int:
+    """Text in a block begins in the line after its `|`."""
+    is_block = isinstance(node, ScalarNode) and node.style in ("|", ">")
+    return int(node.start_mark.line) + 1 + is_block
+
+
+def is_kind(node: Node | None, kind: str) -> bool:
+    """Whether it is a single value of this kind: str, int, float, bool, null."""
+    return isinstance(node, ScalarNode) and node.tag == f"tag:yaml.org,2002:{kind}"
+
+
+def is_true(node: Node) -> bool:
+    return str(node.value).lower() in ("true", "yes", "on")
 
 
 class Fields:
-    def __init__(self, node: Table, problems: Problems, where: str = "") -> None:
-        self.line = node.line
-        self._node = node
+    def __init__(self, node: MappingNode, problems: Problems, where: str = "") -> None:
+        self.line = line_of(node)
+        self._nodes = {str(name.value): value for name, value in reversed(node.value)}
+        self._lines = {str(name.value): line_of(name) for name, _ in reversed(node.value)}
         self._problems = problems
         self._where = where
         self._asked: list[str] = []
 
     def has(self, name: str) -> bool:
-        return name in self._node.entries
+        return name in self._nodes
 
-    def line_of(self, name: str) -> int:
-        return self._node.key_lines.get(name, self.line)
+    @property
+    def names(self) -> list[str]:
+        return list(reversed(self._nodes))
+
+    def line_at(self, name: str) -> int:
+        return self._lines.get(name, self.line)
 
     def wrong(self, name: str, problem: str) -> None:
-        self._problems.add(self.line_of(name), f"{self._path(name)}: {problem}")
+        self._problems.add(self.line_at(name), f"{self._path(name)}: {problem}")
+
+    def missing(self, name: str) -> None:
+        self._problems.add(self.line, f"{name!r} is missing{self._inside}")
 
     def close(self) -> None:
-        for name in self._node.entries:
-            if name not in self._asked:
-                known = [n for n in self._asked if n not in self._node.entries] or self._asked
-                hint = meant(name, known if len(known) < len(self._asked) else self._asked)
-                inside = f" in {self._where}" if self._where else ""
-                self._problems.add(self.line_of(name), f"there is no {name!r}{inside}: {hint}")
+        asked = list(dict.fromkeys(self._asked))
+        known = [name for name in asked if name not in self._nodes] or asked
+        for name, line in self._lines.items():
+            if name not in asked:
+                hint = meant(name, known)
+                self._problems.add(line, f"there is no {name!r}{self._inside}: {hint}")
+
+    # -- all that a class declares ---------------------------------------------------------------
+
+    def values(self, form: type) -> dict[str, Any]:
+        """What the keys of a dataclass say, by the names of its fields."""
+        found = {}
+        for one in _declared(form):
+            name = one.metadata["name"] or one.name
+            value = one.metadata["read"](self, name)
+            if value is not None:
+                found[one.name] = value
+            elif _is_required(one) and not self.has(name):
+                self.missing(name)
+        return found
+
+    def read(self, form: type[_T], **more: Any) -> _T | None:
+        """None: something that must be there is not."""
+        found = {**self.values(form), **more}
+        is_whole = all(one.name in found for one in _declared(form) if _is_required(one))
+        return form(**found) if is_whole else None
 
     # -- values ----------------------------------------------------------------------------------
 
     def node(self, name: str) -> Node | None:
-        """None where it is not there, or empty."""
+        """None if it is missing or empty."""
         self._asked.append(name)
-        node = self._node.entries.get(name)
-        if isinstance(node, Scalar) and node.kind == "null":
+        node = self._nodes.get(name)
+        if is_kind(node, "null"):
             self.wrong(name, "nothing is given")
             return None
         return node
 
-    def text(self, name: str, *, required: bool = False) -> Text | None:
+    def text(self, name: str) -> Text | None:
         node = self.node(name)
-        if node is None:
-            if required and not self.has(name):
-                inside = f" in {self._where}" if self._where else ""
-                self._problems.add(self.line, f"{name!r} is missing{inside}")
-            return None
-        return self._text(name, node)
+        return None if node is None else self._text(name, node)
 
-    def flag(self, name: str, default: bool = False) -> bool:
+    def flag(self, name: str) -> bool | None:
         node = self.node(name)
         if node is None:
-            return default
-        if isinstance(node, Scalar) and node.kind == "bool":
-            return node.raw.lower() in ("true", "yes", "on")
-        self.wrong(name, "true or false")
-        return default
+            return None
+        if not is_kind(node, "bool"):
+            self.wrong(name, "true or false")
+        return is_true(node)
 
     def texts(self, name: str) -> tuple[Text, ...]:
         """One text or a list of them."""
         node = self.node(name)
         if node is None:
             return ()
-        items = node.items if isinstance(node, Sequence) else (node,)
+        items = node.value if isinstance(node, SequenceNode) else (node,)
         if not items:
             self.wrong(name, "the list is empty")
-        found = (self._text(name, item) for item in items)
-        return tuple(text for text in found if text is not None)
+        return tuple(filter(None, (self._text(name, item) for item in items)))
 
     def mapping(self, name: str) -> dict[str, Text]:
         """Texts by name, whatever the names are."""
-        node = self.node(name)
-        if node is None:
-            return {}
-        if not isinstance(node, Table):
-            self.wrong(name, "names and values are expected, as `name: value`")
-            return {}
-        found = {key: self._text(f"{name}.{key}", value) for key, value in node.entries.items()}
-        return {key: text for key, text in found.items() if text is not None}
+        inside = self.section(name)
+        found = {} if inside is None else {one: inside.text(one) for one in inside.names}
+        return {one: text for one, text in found.items() if text is not None}
 
     def section(self, name: str) -> "Fields | None":
         node = self.node(name)
         if node is None:
             return None
-        if isinstance(node, Table):
+        if isinstance(node, MappingNode):
             return Fields(node, self._problems, self._path(name))
-        self.wrong(name, "names and values are expected, as `name: value`")
+        self.wrong(name, _MAPPING)
         return None
 
     def _text(self, name: str, node: Node) -> Text | None:
-        if not isinstance(node, Scalar):
-            self._problems.add(node.line, f"{self._path(name)}: a single value is expected")
-            return None
-        if node.kind == "null":
-            self._problems.add(node.line, f"{self._path(name)}: nothing is given")
-            return None
-        try:
-            return parse_text(node.raw, node.line)
-        except ValueError as error:
-            self._problems.add(node.line, f"{self._path(name)}: {error}")
-            return None
+        problem = "nothing is given" if is_kind(node, "null") else "a single value is expected"
+        if isinstance(node, ScalarNode) and not is_kind(node, "null"):
+            try:
+                return parse_text(str(node.value), line_of(node))
+            except ValueError as error:
+                problem = str(error)
+        self._problems.add(line_of(node), f"{self._path(name)}: {problem}")
+        return None
 
     def _path(self, name: str) -> str:
         return f"{self._where}.{name}" if self._where else name
 
+    @property
+    def _inside(self) -> str:
+        return f" in {self._where}" if self._where else ""
 
-def plain_table(node: Table) -> dict[str, Any]:
-    """A mapping as Python has it, for what is itself a document: an Avro schema."""
-    return {key: _plain(value) for key, value in node.entries.items()}
+
+# -- keys of a class -------------------------------------------------------------------------------
+
+Read: TypeAlias = Callable[[Fields, str], Any]
+"""The value of a key; None: it is not there, or it is wrong, which is noted."""
 
 
-def _plain(node: Node) -> Any:
-    if isinstance(node, Table):
-        return plain_table(node)
-    if isinstance(node, Sequence):
-        return [_plain(item) for item in node.items]
-    match node.kind:
-        case "int":
-            return int(node.raw)
-        case "float":
-            return float(node.raw)
-        case "bool":
-            return node.raw.lower() in ("true", "yes", "on")
-        case "null":
+def key(read: Read, default: Any = MISSING, *, name: str = "") -> Any:
+    """A field of a dataclass that is a key of the file: under its own name, or another.
+
+    Without a default it must be there. A default that is a type makes an empty one.
+    """
+    about = {"read": read, "name": name}
+    if isinstance(default, type):
+        return field(default_factory=default, metadata=about)
+    return field(default=default, metadata=about)
+
+
+def plain(check: Callable[[str], str | None]) -> Read:
+    """Text without references; `check` says what is wrong with it."""
+
+    def read(given: Fields, name: str) -> str | None:
+        text = given.text(name)
+        if text is None:
             return None
-    return node.raw
+        if not text.is_plain:
+            given.wrong(name, "cannot come from the environment or a file")
+        problem = check(text.shown)
+        if problem is not None:
+            given.wrong(name, f"{text.shown!r}: {problem}")
+        return text.shown
+
+    return read
+
+
+def word(*allowed: str) -> Read:
+    return plain(lambda given: None if given in allowed else ", ".join(allowed))
+
+
+def part(form: type) -> Read:
+    """A mapping with the keys of another class."""
+
+    def read(given: Fields, name: str) -> Any:
+        inside = given.section(name)
+        found = None if inside is None else inside.read(form)
+        if inside is not None:
+            inside.close()
+        return found
+
+    return read
+
+
+def key_names(form: type) -> list[str]:
+    return [one.metadata["name"] or one.name for one in _declared(form)]
+
+
+def said(one: Any, *but: str) -> dict[str, Any]:
+    """What a part says beyond the defaults, by the names of its fields."""
+    values = {each.name: (getattr(one, each.name), each.default) for each in _declared(one)}
+    return {
+        name: value
+        for name, (value, default) in values.items()
+        if name not in but and value not in (default, {})
+    }
+
+
+def _declared(form: Any) -> "list[Field[Any]]":
+    return [one for one in fields(form) if "read" in one.metadata]
+
+
+def _is_required(one: "Field[Any]") -> bool:
+    return one.default is MISSING and one.default_factory is MISSING

@@ -1,14 +1,13 @@
-"""A pipeline's steps, made: the functions that `run`, `backfill` and `check --deep` call."""
+"""Executes the steps of a pipeline, for `run`, `backfill` and `check`."""
 
 import importlib
 import logging
-import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from suwi.env import local_env
-from suwi.spark.pipeline.spec import VIEW, Pipeline, RegistrySpec
+from suwi.spark.pipeline.nodes import said
+from suwi.spark.pipeline.spec import Pipeline, RegistrySpec
 from suwi.spark.pipeline.steps import Call, Steps, Variation, steps_of
 from suwi.spark.pipeline.text import Text
 
@@ -22,11 +21,11 @@ _NO_SESSION = "SESSION_OR_CONTEXT_NOT_EXISTS"
 
 
 class BadFunction(Exception):
-    """The function that a pipeline names cannot be had."""
+    """The pipeline's function cannot be imported."""
 
 
 class NotAStream(ValueError):
-    """What a pipeline makes of its records does not come from them."""
+    """The result of a pipeline does not depend on its records."""
 
 
 class Program(NamedTuple):
@@ -37,7 +36,7 @@ class Program(NamedTuple):
 
 
 def load_program(pipeline: Pipeline, variation: Variation | None = None) -> Program:
-    """Where a session runs already: modules that declare UDFs want one. Raises `BadFunction`."""
+    """Needs a running session, because modules may declare UDFs. Raises `BadFunction`."""
     check_function(pipeline)
     steps = steps_of(pipeline, variation)
     is_batch = variation is not None and variation.is_batch
@@ -56,7 +55,8 @@ def load_program(pipeline: Pipeline, variation: Variation | None = None) -> Prog
         good, bad = build(spark)
         queries: list[StreamingQuery | None] = []
         try:
-            queries.append(_make(steps.sink, good))
+            is_used = pipeline.is_joint and pipeline.dead_letters is not None and bad is not None
+            queries.append(_make(steps.sink, good, **({"bad": bad} if is_used else {})))
             if steps.dead_letter is not None:
                 queries.append(_make(steps.dead_letter, bad))
         except BaseException:
@@ -78,38 +78,53 @@ def stop_all(queries: "Iterable[StreamingQuery]") -> None:
 def _build(
     pipeline: Pipeline, steps: Steps, spark: "SparkSession"
 ) -> "tuple[DataFrame, DataFrame | None]":
-    good, bad = _make(steps.read, spark), None
-    if steps.decode is not None:
-        good, bad = _make(steps.decode, good)
-    for call in steps.transform:
-        good = getattr(good, call.function)(*map(resolve, call.arguments))
+    inputs, bad = {}, None
+    for name, one in steps.inputs.items():
+        good = _make(one.read, spark)
+        if one.decode is not None:
+            good = _make(one.decode, good)
+        if one.gives_bad:
+            good, wrong = good
+            bad = wrong if bad is None else bad.unionByName(wrong, allowMissingColumns=True)
+        for call in one.transform:
+            good = getattr(good, call.function)(*map(resolve, call.arguments))
+        inputs[name] = good
+    good = inputs[next(iter(inputs))]
     for name, table in steps.tables.items():
         _make(table, spark).createOrReplaceTempView(name)
     if pipeline.sql is not None:
-        good.createOrReplaceTempView(VIEW)
+        for name, rows in inputs.items():
+            rows.createOrReplaceTempView(name)
         good = spark.sql(resolve(pipeline.sql))
     elif pipeline.python is not None:
         module = importlib.import_module(pipeline.python.module)
-        good = getattr(module, pipeline.python.name)(good)
+        function = getattr(module, pipeline.python.name)
+        good = function(good) if len(inputs) == 1 else function(**inputs)
+    if steps.expect is not None:
+        good = _make(steps.expect, good)
     return good, bad
 
 
-def _make(call: Call, first: Any) -> Any:
+def _make(call: Call, *first: Any, **more: Any) -> Any:
     import suwi.spark
 
     function = getattr(suwi.spark, call.function)
     arguments = map(resolve, call.arguments)
-    return function(first, *arguments, **{name: resolve(v) for name, v in call.named.items()})
+    named = {name: resolve(value) for name, value in call.named.items()}
+    return function(*first, *arguments, **more, **named)
 
 
 def resolve(value: Any) -> Any:
-    """A value with what its references stand for. Raises `Unresolved`."""
+    """A value with its references resolved. Raises `Unresolved`."""
     match value:
         case Text():
-            return value.resolve(os.environ, local_env().disk)
-        case RegistrySpec(url, more):
-            from suwi.spark.decoders.registry import Registry
+            return value.value
+        case Call():
+            return _make(value)
+        case RegistrySpec(url):
+            from suwi.decoders.registry import Registry
 
+            more = said(value, "url")
             return Registry(resolve(url), **resolve(more)) if more else resolve(url)
         case tuple():
             items = tuple(resolve(item) for item in value)
@@ -120,7 +135,7 @@ def resolve(value: Any) -> Any:
 
 
 def check_function(pipeline: Pipeline, *, has_session: bool = True) -> None:
-    """Without a session it cannot be told of every module. Raises `BadFunction`."""
+    """Without a session, modules that need one are not checked. Raises `BadFunction`."""
     if pipeline.folder not in sys.path:
         sys.path.insert(0, pipeline.folder)
     function = pipeline.python

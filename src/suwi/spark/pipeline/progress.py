@@ -1,4 +1,4 @@
-"""How a query is doing: what its batches did, and how far it is behind, told as a consumer group.
+"""Progress of a query: what its batches did, its lag, and its offsets for a consumer group.
 
 `Watch.look` takes Spark's reports since the last look, and `line` is what a person sees.
 `Lag.reached` takes the offsets that a finished batch ended at and commits them, `behind` asks the
@@ -10,6 +10,7 @@ without groups, or that are away, are noted once.
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,8 +18,9 @@ from suwi.client.group_offsets import commit_offsets
 from suwi.client.offsets import LATEST, list_offsets
 from suwi.env import Clock
 from suwi.model.errors import BrokerError, UnknownTopicOrPartition, UnsupportedVersion
-from suwi.spark.offsets import Offsets, from_json
+from suwi.spark.offsets import NOT_TOPICS, Offsets, from_json
 from suwi.spark.options import read_connection
+from suwi.spark.rules import OBSERVED
 from suwi.spark.session import Session
 
 log = logging.getLogger(__name__)
@@ -27,7 +29,7 @@ _PATIENCE_MS = "5000"
 
 
 class Lag:
-    """One query's; used from one thread at a time."""
+    """The lag of one query. Not thread-safe."""
 
     def __init__(
         self, options: Mapping[str, str], group: str | None, *, committed_only: bool = False
@@ -35,18 +37,18 @@ class Lag:
         """`options` are those of the source; raises `BadOption`."""
         connection = read_connection({"kafka.default.api.timeout.ms": _PATIENCE_MS, **options})
         self._session = Session(connection)
-        self._group = group
+        self.group = group
         self._committed_only = committed_only
         self._is_told = False
         self.offsets: Offsets = {}
         """Where the last batch ended."""
         self.committed: Offsets = {}
-        """What the group was told."""
+        """What was committed for the group."""
 
     def reached(self, end: Mapping[str, Any]) -> None:
         """A batch is done, and ended here."""
         self.offsets = from_json(end)
-        if self._group is None or self.offsets == self.committed:
+        if self.group is None or self.offsets == self.committed:
             return
         changed = {
             partition: offset
@@ -54,12 +56,12 @@ class Lag:
             if self.committed.get(partition) != offset
         }
         try:
-            self._session.run(commit_offsets(self._session.cluster, self._group, changed))
+            self._session.run(commit_offsets(self._session.cluster, self.group, changed))
             self.committed = dict(self.offsets)
             self._is_told = False
         except UnsupportedVersion:
             log.info("no consumer groups here: progress is not committed")
-            self._group = None
+            self.group = None
         except Exception as error:
             self._tell("progress could not be committed", error)
 
@@ -92,7 +94,7 @@ class Lag:
         is_ours = not isinstance(error, BrokerError | OSError)
         if not self._is_told:
             self._is_told = True
-            log.warning(what, extra={"group": self._group, "why": str(error)}, exc_info=is_ours)
+            log.warning(what, extra={"group": self.group, "why": str(error)}, exc_info=is_ours)
 
 
 def report_of(progress: Any) -> dict[str, Any]:
@@ -102,13 +104,22 @@ def report_of(progress: Any) -> dict[str, Any]:
 
 
 def end_of_batch(progress: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Where a batch of a query ended, as Spark's report of it says; None for other sources."""
-    sources = progress.get("sources") or []
-    if len(sources) != 1 or not sources[0].get("endOffset"):
-        return None
-    end = sources[0]["endOffset"]
-    found = json.loads(end) if isinstance(end, str) else end
-    return found if isinstance(found, dict) else None
+    """Where a batch of a query ended in the topics that it reads, as Spark's report of it says;
+    None for other sources."""
+    found: dict[str, Any] = {}
+    for source in progress.get("sources") or []:
+        end = source.get("endOffset")
+        if not end:
+            return None
+        read = json.loads(end) if isinstance(end, str) else end
+        if not isinstance(read, dict):
+            return None
+        if "version" in read:
+            continue  # That of a table.
+        if found.keys() & read.keys() - NOT_TOPICS:
+            return None  # Which of them would be committed?
+        found |= read
+    return found or None
 
 
 _THOUSAND = 1000
@@ -118,10 +129,12 @@ class Watch:
     def __init__(self, name: str, clock: Clock, about: str = "") -> None:
         self.name = name
         self.about = about
-        """From where to where."""
+        """Source and sink, for people."""
         self.rows = 0
         self.late_rows = 0
         """Rows that came after the watermark had passed them, and were dropped."""
+        self.broken: Counter[str] = Counter()
+        """How many rows broke each rule."""
         self.batches = 0
         self.batch = -1
         """The number of the last batch that is done."""
@@ -133,7 +146,10 @@ class Watch:
         """Where it ended."""
         self.lag: Mapping[str, int] | None = None
         """Records that are left to read, by partition."""
+        self.failure = ""
+        """Why the query had to be started again; empty once a batch is done."""
         self._clock = clock
+        self._resumes_ms: int | None = None
         self._seen = ""
         self._begun_ms = clock.now_ms()
         self._batches_before = 0
@@ -154,8 +170,14 @@ class Watch:
             return None
         return max(0, self._clock.now_ms() - self.done_ms) / _THOUSAND
 
+    def failed(self, reason: str, pause_s: float) -> None:
+        """The query is started again after a pause."""
+        self.failure = reason
+        self._resumes_ms = self._clock.now_ms() + round(pause_s * _THOUSAND)
+
     def restarted(self) -> None:
-        """The query runs anew, and its reports begin again."""
+        """The query was started again, and its reports begin anew."""
+        self._resumes_ms = None
         self._seen = ""
         self._begun_ms = self._clock.now_ms()
         self._batches_before = self.batches
@@ -176,25 +198,32 @@ class Watch:
         if "addBatch" not in report["durationMs"]:
             self.rows_per_s = 0.0  # It found nothing to do.
             return
+        self.failure = ""
         self.batch = report["batchId"]
         self.batches += 1
         self.rows += report["numInputRows"]
         operators = report.get("stateOperators") or []
         self.late_rows += sum(each.get("numRowsDroppedByWatermark", 0) for each in operators)
+        self.broken.update((report.get("observedMetrics") or {}).get(OBSERVED) or {})
         self.batch_ms = report["durationMs"]["triggerExecution"]
         self.rows_per_s = report["numInputRows"] * _THOUSAND / max(1, self.batch_ms)
 
     def line(self) -> str:
-        """What is going on, for people."""
+        """The progress line."""
         title = f"{self.name}: {self.about}, " if self.about else f"{self.name}: "
+        if self._resumes_ms is not None:
+            left_s = max(0, self._resumes_ms - self._clock.now_ms() + _THOUSAND - 1) // _THOUSAND
+            return f"{title}waiting {left_s} s before the next start, after: {self.failure}"
         lag = "" if self.lag_total is None else f"lag {self.lag_total:,}, "
+        failed = f", last failure: {self.failure}" if self.failure else ""
+        begun_s = (self._clock.now_ms() - self._begun_ms) // _THOUSAND
         if self.batches == 0:
-            begun_s = (self._clock.now_ms() - self._begun_ms) // _THOUSAND
-            if self.done_ms is not None:
+            if self.done_ms is not None and not self.failure:
                 return f"{title}{lag}waiting for records"
-            return f"{title}{lag}first batch under way for {begun_s} s"
+            return f"{title}{lag}first batch under way for {begun_s} s{failed}"
         late = f"{self.late_rows:,} dropped as late, " if self.late_rows else ""
+        late += "".join(f"{n:,} break {rule}, " for rule, n in self.broken.items() if n)
         return (
             f"{title}batch {self.batch}, {self.rows:,} rows, {self.rows_per_s:,.0f} rows/s, "
-            f"{lag}{late}last batch {self.batch_ms / _THOUSAND:.1f} s"
+            f"{lag}{late}last batch {self.batch_ms / _THOUSAND:.1f} s{failed}"
         )

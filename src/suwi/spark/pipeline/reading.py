@@ -1,57 +1,59 @@
 """From a pipeline file to a `Pipeline`, or to everything that is wrong with it.
 
 `read_pipeline` is the entrance. It looks at the file alone: no Spark, no network, and the
-environment and secret files only to see that what is named is there.
+environment and secret files only to see that what is named is there. What each key may say stands
+in `spec.py`; here is what keys say together.
 """
 
 import os.path
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import yaml
+from yaml import MappingNode, Node, ScalarNode
+
 from suwi.env import Env, local_env
-from suwi.spark.decoders.time_bounds import is_interval
+from suwi.spark.output_batches import DEAD_LETTERS
 from suwi.spark.pipeline.checks import Checker
 from suwi.spark.pipeline.nodes import (
     BadPipeline,
     Fields,
     Problems,
-    Scalar,
-    Table,
+    is_kind,
+    key_names,
+    line_of,
     load,
-    plain_table,
+    part,
 )
 from suwi.spark.pipeline.spec import (
+    LETTERS,
+    NAME,
+    SINKS,
     VIEW,
     Decode,
     DeltaSpec,
-    Function,
+    IcebergSpec,
+    Input,
+    OutputSpec,
     ParquetSpec,
     Pipeline,
-    RegistrySpec,
+    Rule,
     Sink,
     Source,
     TableSource,
     TopicSource,
     TopicSpec,
-    Watermark,
 )
 from suwi.spark.pipeline.text import Text, parse_text
 
 KINDS = ("json", "string", "raw", "avro", "protobuf")
-_SINKS = ("delta", "topic", "parquet")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
-_FUNCTION = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
-_SINK_KEYS = """
-    mode partition_by merge_schema keys order_by delete_when target_file_size compression
-    compact_every_s storage_options servers options
-"""
 _SOMEWHERE = "127.0.0.1:9092"
-_MODES = {"delta": ("append", "update", "complete"), "topic": ("append", "update")}
-_NOTHING = Text((), 0)
+_LOG_IN = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
+_NO_DECODE = "the rows of a table are columns already: leave it out"
 _NO_DEAD_LETTERS = (
     "'dead_letters' is missing: the topic for records that cannot be decoded, or drop"
 )
+_SENT_AGAIN = "with mode complete every batch would send its rows again: drop or fail"
 
 
 def read_pipeline(
@@ -71,7 +73,7 @@ def read_pipeline(
     checker = Checker(problems, os.environ if environ is None else environ, env)
     folder = os.path.dirname(os.path.abspath(path))
     pipeline = _Reader(Fields(root, problems), problems, checker, folder).pipeline()
-    if problems.found or pipeline is None:
+    if problems.found:
         raise BadPipeline(path, problems.found)
     return pipeline
 
@@ -82,347 +84,302 @@ class _Reader:
         self._problems = problems
         self._checker = checker
         self._folder = folder
+        self._is_joint = top.has("outputs")
 
-    def pipeline(self) -> Pipeline | None:
-        """None where a part is missing without which the rest makes no sense."""
-        top = self._top
-        name = self._name()
-        source = self._source()
-        is_table = isinstance(source, TableSource)
-        decode = None if is_table else self._decode()
-        if is_table:
-            for one in ("decode", "dead_letters"):
-                top.node(one)
-                if top.has(one):
-                    top.wrong(one, "the rows of a table are columns already: leave it out")
-        watermark = self._watermark()
-        deduplicate = top.texts("deduplicate")
-        if deduplicate and not top.has("watermark"):
-            top.wrong("deduplicate", "needs a watermark, or it would remember for ever")
-        tables = self._tables()
-        sql, function = top.text("sql"), self._function()
-        if top.has("sql") and top.has("python"):
-            top.wrong("python", "either sql or python, not both")
-        sink = self._sink(source)
-        dead_letters = None if is_table else self._dead_letters(source, decode)
-        checkpoint = top.text("checkpoint", required=True)
-        trigger = self._trigger()
-        group = self._group(name, source)
-        spark = top.mapping("spark")
+    def pipeline(self) -> Pipeline:
+        """Parts of it are missing if something is wrong."""
+        top, checker = self._top, self._checker
+        said = top.values(Pipeline)
+        inputs = self._inputs()
+        sources = [one.source for one in inputs.values() if one is not None]
+        # Topics are written to the cluster of the first topic that is read.
+        sources.sort(key=lambda one: isinstance(one, TableSource))
+        source = sources[0] if sources else None
+        outputs = self._outputs(source, said.get("mode", "append"))
+        rules = self._expect()
+        dead_letters = self._dead_letters(inputs, source, rules)
+        group = self._group(said.get("name", "pipeline"), source)
         top.close()
-        parts = (source, decode, watermark, deduplicate, sink, dead_letters, checkpoint, group)
-        self._check(source, decode, sql, sink, dead_letters, spark)
-        self._checker.references((*parts, tables, sql, spark))
-        if source is None or (decode is None and not is_table) or sink is None:
-            return None
-        return Pipeline(
-            name,
-            source,
-            decode,
-            sink,
-            checkpoint or _NOTHING,
-            watermark=watermark,
-            deduplicate=deduplicate,
-            tables=tables,
-            sql=sql,
-            python=function,
+        # Each part separately, so that a mistake in one does not hide another.
+        checker.sql(said.get("sql"))
+        for name, output in outputs.items():
+            if output is not None:
+                checker.options(f"outputs.{name}" if self._is_joint else "sink", output.sink)
+        checker.options("dead_letters", dead_letters)
+        checker.spark(said.get("spark", {}))
+        checker.references((said, outputs, dead_letters, group, rules))
+        pipeline = Pipeline(
+            **{"name": "", "checkpoint": Text((), 0), **said},
+            inputs={name: one for name, one in inputs.items() if one is not None},
+            outputs={name: one for name, one in outputs.items() if one is not None},
+            is_joint=self._is_joint,
+            expect=rules,
             dead_letters=dead_letters,
-            trigger=trigger,
             group=group,
-            spark=spark,
             folder=self._folder,
         )
+        self._check_together(pipeline)
+        return pipeline
 
-    def _check(
-        self,
-        source: Source | None,
-        decode: Decode | None,
-        sql: Text | None,
-        sink: Sink | None,
-        dead_letters: TopicSpec | None,
-        spark: dict[str, Text],
-    ) -> None:
-        """Each part by itself: a mistake in one does not hide those of the others."""
-        if source is not None:
-            self._checker.source(source)
-        if decode is not None:
-            self._checker.decode(decode)
-        if sql is not None:
-            self._checker.sql(sql)
-        self._checker.sink("sink", sink)
-        self._checker.sink("dead_letters", dead_letters)
-        self._checker.spark(spark)
-
-    def _name(self) -> str:
-        found = self._top.text("name", required=True)
-        if found is None:
-            return "pipeline"
-        name = self._plain(self._top, "name", found)
-        if not _NAME.fullmatch(name):
-            self._top.wrong("name", f"{name!r}: letters, digits, '.', '_' and '-' only")
-        return name
-
-    def _source(self) -> Source | None:
-        fields = self._section("source")
-        if fields is None:
-            return None
-        if fields.has("delta"):
-            return self._table(fields)
-        servers = fields.text("servers", required=True)
-        topics, pattern = fields.texts("topics"), fields.text("pattern")
-        options = fields.mapping("options")
-        chosen = [name for name in ("topics", "pattern") if fields.has(name)]
-        chosen += [name for name in options if name.lower() == "assign"]
-        if len(chosen) != 1:
-            which = (
-                " and ".join(chosen) + " exclude each other" if chosen else "no topics are named"
-            )
-            self._problems.add(fields.line, f"source: {which}: give topics, pattern or delta")
-        start = fields.text("from")
-        fields.close()
-        if servers is None:
-            servers = Text((_SOMEWHERE,), fields.line)  # Said above; the rest is still looked at.
-        return TopicSource(servers, topics, pattern, start, options, fields.line)
-
-    def _table(self, fields: Fields) -> TableSource | None:
-        path, start = fields.text("delta"), fields.text("from")
-        options, storage = fields.mapping("options"), fields.mapping("storage_options")
-        columns, where = fields.texts("columns"), fields.text("where")
-        if columns:
-            parts = [part for one in columns for part in (",", *one.parts)]
-            options["columns"] = Text(tuple(parts[1:]), columns[0].line)
-        if where is not None:
-            options["where"] = where
-        fields.close()
-        return None if path is None else TableSource(path, start, options, storage, fields.line)
-
-    def _decode(self) -> Decode | None:
+    def _check_together(self, pipeline: Pipeline) -> None:
         top = self._top
-        if not top.has("decode"):
-            top.node("decode")
-            self._problems.add(1, f"'decode' is missing: {', '.join(KINDS)}")
-            return None
-        node = top.node("decode")
-        if isinstance(node, Scalar):
-            if node.raw in ("string", "raw"):
-                return Decode(node.raw, line=node.line)
-            hint = ": give its schema" if node.raw in KINDS else f": {', '.join(KINDS)}"
-            top.wrong("decode", f"{node.raw!r}{hint}")
-            return None
-        fields = top.section("decode") if isinstance(node, Table) else None
-        if fields is None:
-            top.wrong("decode", f"say what the values are: {', '.join(KINDS)}")
-            return None
-        return self._decode_fields(fields)
+        if len(pipeline.inputs) > 1 and not top.has("sql") and not top.has("python"):
+            top.wrong("inputs", "give sql or python: what becomes of several inputs")
+        if top.has("sql") and top.has("python"):
+            top.wrong("python", "either sql or python, not both")
+        for name in pipeline.tables:
+            if not name.isidentifier() or name in pipeline.inputs:
+                taken = " or ".join(pipeline.inputs)
+                top.wrong("tables", f"{name!r}: a name for the SQL, and not {taken}")
+        if pipeline.tables and not top.has("sql"):
+            top.wrong("tables", "are for the sql")
+        sinks = list(pipeline.sinks.values())
+        if pipeline.expect and any(isinstance(sink, ParquetSpec) for sink in sinks):
+            top.wrong("expect", "is for sinks of delta, iceberg and topic")
+        if pipeline.create_topics and not any(isinstance(sink, TopicSpec) for sink in sinks):
+            top.wrong("create_topics", "is for a sink or dead_letters with a topic")
+        resends = any(isinstance(sink, DeltaSpec) and sink.mode == "complete" for sink in sinks)
+        for name, rule in pipeline.expect.items():
+            if rule.action == "dead_letters" and (pipeline.dead_letters is None or resends):
+                why = _SENT_AGAIN if resends else "there is no topic for dead_letters"
+                self._problems.add(rule.condition.line, f"expect.{name}: {why}")
 
-    def _decode_fields(self, fields: Fields) -> Decode | None:
+    # -- inputs ----------------------------------------------------------------------------------
+
+    def _inputs(self) -> dict[str, Input | None]:
+        """By name; None: it cannot be used."""
+        top = self._top
+        if not top.has("inputs"):
+            top.node("inputs")
+            return {VIEW: self._input(self._section("source"), top, "source")}
+        if not self._is_joint:
+            top.wrong("inputs", "go with outputs")
+        for name in ("source", "decode", "watermark", "deduplicate"):
+            top.node(name)
+            if top.has(name):
+                both = "either source or inputs, not both"
+                top.wrong(name, both if name == "source" else "each of the inputs has its own")
+        found: dict[str, Input | None] = {}
+        for name, fields in self._named("inputs", str.isidentifier, "a name for the SQL"):
+            found[name] = self._input(fields, fields, f"inputs.{name}") if fields else None
+        return found
+
+    def _input(self, fields: Fields | None, around: Fields, where: str) -> Input | None:
+        """`around` has what is said about the records: the file, or the input itself."""
+        source = None if fields is None else self._source(fields, where)
+        if isinstance(source, TableSource):
+            decode = None
+            if around.node("decode") is not None:
+                around.wrong("decode", _NO_DECODE)
+        else:
+            decode = self._decode(around, source)
+        steps = around.values(Input)
+        if steps["deduplicate"] and not around.has("watermark"):
+            around.wrong("deduplicate", "needs a watermark, or it would remember for ever")
+        if fields is not None:
+            fields.close()
+        self._checker.options(where, source)
+        self._checker.decode("" if around is self._top else f"{where}.", decode)
+        self._checker.references((source, decode, steps))
+        if source is None or (decode is None and isinstance(source, TopicSource)):
+            return None
+        return Input(source, decode, **steps)
+
+    def _source(self, fields: Fields, where: str) -> Source | None:
+        if fields.has("delta"):
+            return fields.read(TableSource, line=fields.line)
+        said = fields.values(TopicSource)
+        chosen = [name for name in ("topics", "pattern") if fields.has(name)]
+        chosen += [name for name in said["options"] if name.lower() == "assign"]
+        if len(chosen) != 1:
+            which = _not_one(chosen, "no topics are named")
+            self._problems.add(fields.line, f"{where}: {which}: give topics, pattern or delta")
+        said.setdefault("servers", Text((_SOMEWHERE,), fields.line))  # The rest is looked at.
+        return TopicSource(**said, line=fields.line)
+
+    def _decode(self, top: Fields, source: Source | None) -> Decode | None:
+        listed = ", ".join(KINDS)
+        node = top.node("decode")
+        if node is None:
+            if not top.has("decode"):
+                line = 1 if top is self._top else top.line
+                self._problems.add(line, f"'decode' is missing: {listed}")
+        elif isinstance(node, MappingNode):
+            fields = top.section("decode")
+            assert fields is not None
+            return self._decode_fields(fields, source)
+        elif not isinstance(node, ScalarNode):
+            top.wrong("decode", f"say what the values are: {listed}")
+        elif node.value in ("string", "raw"):
+            return Decode(str(node.value), line=line_of(node))
+        else:
+            hint = "give its schema" if node.value in KINDS else listed
+            top.wrong("decode", f"{node.value!r}: {hint}")
+        return None
+
+    def _decode_fields(self, fields: Fields, source: Source | None) -> Decode | None:
         chosen = [kind for kind in KINDS if fields.has(kind)]
         nodes = {kind: fields.node(kind) for kind in KINDS}
-        descriptor, subject = fields.text("descriptor"), fields.text("subject")
-        registry = self._registry(fields)
-        header = fields.flag("confluent_header") if fields.has("confluent_header") else None
-        if header is None:
-            fields.node("confluent_header")
-        nulls = self._word(fields, "nulls", ("bad", "keep", "drop"))
-        lenient, future = fields.flag("lenient"), fields.text("max_future")
-        if future is not None and not is_interval(future.shown):
-            fields.wrong("max_future", f"{future.shown!r}: an interval, like '1 day'")
+        said = fields.values(Decode)
         fields.close()
         if len(chosen) != 1:
-            which = (
-                " and ".join(chosen) + " exclude each other" if chosen else "say what values are"
-            )
+            which = _not_one(chosen, "say what values are")
             self._problems.add(fields.line, f"decode: {which}: one of {', '.join(KINDS)}")
             return None
         (kind,) = chosen
         schema = self._schema(fields, kind, nodes[kind])
-        if schema is None and kind in ("avro", "protobuf") and (registry is None or not subject):
+        has_descriptor, has_registry = "descriptor" in said, "registry" in said
+        is_from_registry = schema is None or (kind == "protobuf" and not has_descriptor)
+        topics = source.topics if isinstance(source, TopicSource) else ()
+        if has_registry and is_from_registry and len(topics) == 1:
+            # Producers name it so, unless they are configured otherwise.
+            said.setdefault("subject", topics[0].plus("-value"))
+        has_subject = "subject" in said
+        if schema is None and kind in ("avro", "protobuf") and not (has_registry and has_subject):
             fields.wrong(kind, "true takes the schema from a registry: give registry and subject")
-        if kind == "protobuf" and schema is not None and descriptor is None and not subject:
+        if kind == "protobuf" and schema is not None and not has_descriptor and not has_subject:
             fields.wrong(kind, "give a descriptor, or a registry and subject that define it")
-        if lenient and kind != "json":
+        if said.get("lenient") and kind != "json":
             fields.wrong("lenient", "is for json")
-        return Decode(
-            kind,
-            schema,
-            descriptor,
-            registry,
-            subject,
-            header,
-            nulls or "bad",
-            lenient,
-            None if future is None else future.shown,
-            fields.line,
-        )
+        return Decode(kind, schema, **said, line=fields.line)
 
-    def _schema(self, fields: Fields, kind: str, node: Any) -> Text | dict[str, Any] | None:
-        if isinstance(node, Table) and kind == "avro":
-            return plain_table(node)
-        if not isinstance(node, Scalar):
-            if node is not None:
-                fields.wrong(kind, "a single value is expected")
+    def _schema(self, fields: Fields, kind: str, node: Node | None) -> Any:
+        """Text, or an Avro schema as Python has it; None: there is none, or it is wrong."""
+        if isinstance(node, MappingNode) and kind == "avro":
+            return yaml.SafeLoader("").construct_document(node)
+        if node is None:
             return None
-        if kind in ("string", "raw"):
-            if node.raw != "true":
+        if not isinstance(node, ScalarNode):
+            fields.wrong(kind, "a single value is expected")
+        elif kind in ("string", "raw"):
+            if node.value != "true":
                 fields.wrong(kind, "true, or leave it out")
-            return None
-        if node.kind == "bool":
-            if kind == "json" or node.raw != "true":
+        elif is_kind(node, "bool"):
+            if kind == "json" or node.value != "true":
                 fields.wrong(kind, "a schema is expected")
-            return None
-        try:
-            return parse_text(node.raw, node.line)
-        except ValueError as error:
-            fields.wrong(kind, str(error))
-            return None
+        else:
+            try:
+                return parse_text(str(node.value), line_of(node))
+            except ValueError as error:
+                fields.wrong(kind, str(error))
+        return None
 
-    def _registry(self, fields: Fields) -> RegistrySpec | None:
-        node = fields.node("registry")
-        if isinstance(node, Scalar):
-            url = fields.text("registry")
-            return None if url is None else RegistrySpec(url)
-        inside = fields.section("registry")
-        if inside is None:
-            return None
-        url = inside.text("url", required=True)
-        more = {name: inside.text(name) for name in ("user", "password", "token", "ca_file")}
-        inside.close()
-        given = {name: text for name, text in more.items() if text is not None}
-        return None if url is None else RegistrySpec(url, given)
+    # -- outputs ---------------------------------------------------------------------------------
 
-    def _watermark(self) -> Watermark | None:
-        fields = self._top.section("watermark")
-        if fields is None:
-            return None
-        column = fields.text("column", required=True)
-        delay = fields.text("delay", required=True)
-        if delay is not None and delay.is_plain and not is_interval(delay.shown):
-            fields.wrong("delay", f"{delay.shown!r}: like '10 minutes'")
-        fields.close()
-        return None if column is None or delay is None else Watermark(column, delay)
+    def _outputs(self, source: Source | None, mode: str) -> dict[str, OutputSpec | None]:
+        """By name; None: it cannot be used."""
+        top = self._top
+        if not self._is_joint:
+            top.node("outputs")
+            if top.has("mode"):
+                top.wrong("mode", "is for outputs; of a sink it is sink.mode")
+            fields = self._section("sink")
+            sink = None if fields is None else self._sink(fields, source, "sink")
+            return {"sink": None if sink is None else OutputSpec(sink)}
+        if top.node("sink") is not None:
+            top.wrong("sink", "either sink or outputs, not both")
+        found: dict[str, OutputSpec | None] = {}
+        hint = f"a name of letters, digits, '.', '_', '-', not {DEAD_LETTERS}"
+        for name, fields in self._named(
+            "outputs", lambda name: NAME.fullmatch(name) and name != DEAD_LETTERS, hint
+        ):
+            found[name] = self._output(fields, source, name, mode) if fields else None
+        return found
 
-    def _tables(self) -> dict[str, Text]:
-        tables = self._top.mapping("tables")
-        for name in tables:
-            if not name.isidentifier() or name == VIEW:
-                self._top.wrong("tables", f"{name!r}: a name for the SQL, and not {VIEW}")
-        if tables and not self._top.has("sql"):
-            self._top.wrong("tables", "are for the sql")
-        return tables
+    def _output(
+        self, fields: Fields, source: Source | None, name: str, mode: str
+    ) -> OutputSpec | None:
+        which = fields.values(OutputSpec)
+        for one, hint in (
+            ("parquet", "cannot be committed together with others: use delta"),
+            ("mode", "stands beside outputs"),
+            ("compact_every_s", "is for a sink"),
+        ):
+            if fields.has(one):
+                fields.wrong(one, hint)
+        sink = self._sink(fields, source, f"outputs.{name}")
+        if isinstance(sink, IcebergSpec) and mode == "update":
+            fields.wrong("iceberg", "mode update needs delta: Iceberg tables are only appended to")
+        if isinstance(sink, DeltaSpec) and mode == "update" and not sink.keys:
+            fields.wrong("delta", "mode update needs keys: rows that changed must be found")
+        return None if sink is None else OutputSpec(sink, **which)
 
-    def _function(self) -> Function | None:
-        text = self._top.text("python")
-        if text is None:
-            return None
-        found = _FUNCTION.fullmatch(self._plain(self._top, "python", text))
-        if found is None:
-            self._top.wrong("python", f"{text.shown!r}: as module:function")
-            return None
-        return Function(found[1], found[2], text.line)
-
-    def _sink(self, source: Source | None) -> Sink | None:
-        fields = self._section("sink")
-        if fields is None:
-            return None
-        chosen = [name for name in _SINKS if fields.has(name)]
+    def _sink(self, fields: Fields, source: Source | None, where: str) -> Sink | None:
+        chosen = [name for name in SINKS if fields.has(name)]
+        sink: Sink | None = None
         if len(chosen) != 1:
-            for name in (*_SINKS, *_SINK_KEYS.split()):
+            for name in (*SINKS, *(one for form in SINKS.values() for one in key_names(form))):
                 fields.node(name)
-            which = " and ".join(chosen) + " exclude each other" if chosen else "say where to"
-            self._problems.add(fields.line, f"sink: {which}: one of {', '.join(_SINKS)}")
-            fields.close()
-            return None
-        match chosen[0]:
-            case "delta":
-                sink: Sink | None = self._delta(fields)
-            case "topic":
-                sink = self._topic(fields, source)
-            case _:
-                path = fields.text("parquet")
-                by = fields.texts("partition_by")
-                sink = None if path is None else ParquetSpec(path, by, fields.line)
+            kinds = [name for name in SINKS if name != "parquet" or where == "sink"]
+            which = _not_one(chosen, "say where to")
+            self._problems.add(fields.line, f"{where}: {which}: one of {', '.join(kinds)}")
+        elif chosen == ["topic"]:
+            sink = self._topic(fields, source)
+        else:
+            sink = fields.read(SINKS[chosen[0]], line=fields.line)
         fields.close()
+        if isinstance(sink, DeltaSpec) and sink.mode == "update" and not sink.keys:
+            fields.wrong("mode", "update needs keys: rows that changed must be found in the table")
         return sink
 
-    def _delta(self, fields: Fields) -> DeltaSpec | None:
-        path = fields.text("delta")
-        mode = self._word(fields, "mode", _MODES["delta"])
-        by, merge = fields.texts("partition_by"), fields.flag("merge_schema")
-        keys = fields.texts("keys")
-        if mode == "update" and not keys:
-            fields.wrong("mode", "update needs keys: rows that changed must be found in the table")
-        names = ("order_by", "delete_when", "target_file_size", "compression")
-        more = {name: fields.text(name) for name in names}
-        every_s = self._seconds(fields, "compact_every_s")
-        storage = fields.mapping("storage_options")
-        if path is None:
-            return None
-        return DeltaSpec(
-            path,
-            mode or "append",
-            by,
-            merge,
-            keys,
-            {name: text for name, text in more.items() if text is not None},
-            every_s,
-            storage,
-            fields.line,
-        )
+    def _topic(self, fields: Fields, source: Source | None) -> TopicSpec:
+        """In the source's cluster, with its log-in, unless another is named."""
+        said = fields.values(TopicSpec)
+        if "topic" in said and said["topic"].shown == "*":
+            del said["topic"]
+        if "servers" not in said:
+            said["servers"] = Text((_SOMEWHERE,), fields.line)
+            if isinstance(source, TableSource):
+                self._problems.add(fields.line, "'servers' is missing: the source is a table")
+            elif isinstance(source, TopicSource):
+                log_in = {n: t for n, t in source.options.items() if n.lower().startswith(_LOG_IN)}
+                said |= {"servers": source.servers, "options": {**log_in, **said["options"]}}
+        return TopicSpec(**said, line=fields.line)
 
-    def _topic(self, fields: Fields, source: Source | None) -> TopicSpec | None:
-        topic = fields.text("topic")
-        mode = self._word(fields, "mode", _MODES["topic"])
-        servers, options = self._cluster(fields, source)
-        if topic is not None and topic.shown == "*":
-            topic = None
-        return TopicSpec(topic, servers, mode or "append", options, fields.line)
-
-    def _dead_letters(self, source: Source | None, decode: Decode | None) -> TopicSpec | None:
-        top, is_raw = self._top, decode is not None and decode.kind == "raw"
+    def _dead_letters(
+        self, inputs: Mapping[str, Input | None], source: Source | None, rules: Mapping[str, Rule]
+    ) -> TopicSpec | None:
+        top, given = self._top, [one for one in inputs.values() if one is not None]
+        node, bad = top.node("dead_letters"), [one.decode for one in given if one.may_be_bad]
         if not top.has("dead_letters"):
-            top.node("dead_letters")
-            if decode is not None and not is_raw:
-                # Not by default: nothing shall be lost without a word.
-                self._problems.add(decode.line, _NO_DEAD_LETTERS)
+            if bad and bad[0] is not None:
+                # There is no default: records are dropped only if the file says so.
+                self._problems.add(bad[0].line, _NO_DEAD_LETTERS)
             return None
-        if is_raw:
-            top.wrong("dead_letters", "with raw every record is good")
-        node = top.node("dead_letters")
-        if isinstance(node, Scalar):
-            if node.raw != "drop":
-                top.wrong("dead_letters", f"{node.raw!r}: `topic: name`, or drop")
+        is_used = bad or self._is_joint or any(r.action == "dead_letters" for r in rules.values())
+        if given and not is_used:
+            is_raw = any(one.decode is not None for one in given)
+            top.wrong("dead_letters", "with raw every record is good" if is_raw else _NO_DECODE)
+            return None
+        if isinstance(node, ScalarNode):
+            if node.value != "drop":
+                top.wrong("dead_letters", f"{node.value!r}: `topic: name`, or drop")
             return None
         fields = top.section("dead_letters")
         if fields is None:
             return None
-        topic = fields.text("topic", required=True)
-        servers, options = self._cluster(fields, source)
+        found = self._topic(fields, source)
         fields.close()
-        return None if topic is None else TopicSpec(topic, servers, "append", options, fields.line)
+        if fields.has("mode"):
+            fields.wrong("mode", "is for a sink")
+        if found.topic is None:
+            fields.missing("topic")
+        return found
 
-    def _cluster(self, fields: Fields, source: Source | None) -> tuple[Text, dict[str, Text]]:
-        """Where to write to: the source's cluster, with its log-in, unless another is named."""
-        servers, options = fields.text("servers"), fields.mapping("options")
-        if servers is None and isinstance(source, TableSource):
-            self._problems.add(fields.line, "'servers' is missing: the source is a table")
-        if servers is None and isinstance(source, TopicSource):
-            shared = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
-            inherited = {
-                name: text
-                for name, text in source.options.items()
-                if name.lower().startswith(shared)
-            }
-            return source.servers, {**inherited, **options}
-        return servers or Text((_SOMEWHERE,), fields.line), options
-
-    def _trigger(self) -> str | None:
-        text = self._top.text("trigger")
-        if text is None:
-            return None
-        interval = self._plain(self._top, "trigger", text)
-        if not is_interval(interval):
-            self._top.wrong("trigger", f"{interval!r}: an interval, like '10 seconds'")
-        return interval
+    def _expect(self) -> dict[str, Rule]:
+        section, rules = self._top.section("expect"), {}
+        for name in [] if section is None else section.names:
+            assert section is not None
+            if not NAME.fullmatch(name):
+                section.wrong(name, LETTERS)
+            if isinstance(section.node(name), ScalarNode):
+                condition = section.text(name)
+                rule = None if condition is None else Rule(condition)
+            else:
+                rule = part(Rule)(section, name)
+            if rule is not None:
+                rules[name] = rule
+        return rules
 
     def _group(self, name: str, source: Source | None) -> Text | None:
         """What the file says; else the source's `kafka.group.id`; else the pipeline's name."""
@@ -432,8 +389,8 @@ class _Reader:
                 return None
             given = {key.lower(): text for key, text in source.options.items()}
             return given.get("kafka.group.id", Text((name,), 0))
-        if isinstance(node, Scalar) and node.kind == "bool":
-            if node.raw != "false":
+        if is_kind(node, "bool"):
+            if node.value != "false":
                 self._top.wrong("group", "a name, or false to commit no progress")
             return None
         return self._top.text("group")
@@ -441,31 +398,25 @@ class _Reader:
     # -- small things ----------------------------------------------------------------------------
 
     def _section(self, name: str) -> Fields | None:
-        if not self._top.has(name):
-            self._top.node(name)
-            self._problems.add(1, f"{name!r} is missing")
-            return None
-        return self._top.section(name)
+        if self._top.has(name):
+            return self._top.section(name)
+        self._top.node(name)
+        self._problems.add(1, f"{name!r} is missing")
+        return None
 
-    def _word(self, fields: Fields, name: str, allowed: tuple[str, ...]) -> str | None:
-        text = fields.text(name)
-        if text is None:
-            return None
-        if text.shown not in allowed:
-            fields.wrong(name, f"{text.shown!r}: {', '.join(allowed)}")
-            return None
-        return text.shown
+    def _named(
+        self, what: str, is_name: Callable[[str], Any], hint: str
+    ) -> Iterator[tuple[str, Fields | None]]:
+        """The parts of a section, which may not be empty."""
+        section = self._top.section(what)
+        if section is not None and not section.names:
+            self._top.wrong(what, "give at least one, by its name")
+        for name in [] if section is None else section.names:
+            assert section is not None
+            if not is_name(name):
+                section.wrong(name, hint)
+            yield name, section.section(name)
 
-    def _seconds(self, fields: Fields, name: str) -> int | None:
-        text = fields.text(name)
-        if text is None:
-            return None
-        if not text.shown.isdecimal() or int(text.shown) == 0:
-            fields.wrong(name, f"{text.shown!r}: a number of seconds")
-            return None
-        return int(text.shown)
 
-    def _plain(self, fields: Fields, name: str, text: Text) -> str:
-        if not text.is_plain:
-            fields.wrong(name, "cannot come from the environment or a file")
-        return text.shown
+def _not_one(chosen: list[str], if_none: str) -> str:
+    return " and ".join(chosen) + " exclude each other" if chosen else if_none

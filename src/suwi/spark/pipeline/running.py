@@ -7,18 +7,26 @@ returns. A Delta table gets a range once, whatever was killed: the write is name
 
 import asyncio
 import logging
-import os
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from suwi.client.pipeline_status import FAILED, RUNNING, STATUS_EVERY_S, STOPPED, WAITING
 from suwi.env import Env, local_env
 from suwi.spark.pipeline import failures as exit_codes
 from suwi.spark.pipeline.failures import Failure, Kind, failure_of
 from suwi.spark.pipeline.program import Program, check_function, load_program, stop_all
 from suwi.spark.pipeline.progress import Lag, Watch, report_of
-from suwi.spark.pipeline.spec import DeltaSpec, Pipeline, Sink, TableSource, sink_text, source_text
+from suwi.spark.pipeline.publishing import Publisher
+from suwi.spark.pipeline.spec import (
+    DeltaSpec,
+    Pipeline,
+    TopicSource,
+    sink_text,
+    sinks_text,
+    sources_text,
+)
 from suwi.spark.pipeline.steps import DEAD_LETTERS, Between, Variation
 
 if TYPE_CHECKING:
@@ -28,6 +36,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Say = Callable[[str], None]
+_ENDED = (exit_codes.DONE, exit_codes.INTERRUPTED)
+_BUSY_MAX = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,29 +48,38 @@ class RunSettings:
     pause_s_max: float = 60.0
     look_every_s: float = 0.5
     lag_every_s: float = 2.0
+    status_every_s: float = STATUS_EVERY_S
 
 
 class Attempts:
-    """Failures in a row, and how long to wait after each."""
+    """Failures in a row, and how long to wait after each.
+
+    A worker that Spark gave too little time to start does not count as one of the retries.
+    """
 
     def __init__(self, settings: RunSettings, say: Say) -> None:
         self._settings = settings
         self._say = say
+        self.final = ""
+        """Why there is no further attempt."""
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        self._failures = 0
+        self._failures = self._busy = 0
         self._next_pause_s = self._settings.pause_s_min
 
     def pause_s_after(self, failure: Failure) -> float | None:
-        """None: trying again does not help, or no longer. Either is told."""
-        self._failures += 1
+        """None: trying again does not help, or no longer; `final` says why."""
+        is_busy = failure.kind is Kind.BUSY
+        self._busy, self._failures = self._busy + is_busy, self._failures + (not is_busy)
         if failure.kind is Kind.DATA_LOST:
-            self._say(f"data lost: {failure.text}")
+            self.final = f"data lost: {failure.text}"
             return None
-        if failure.kind is Kind.LASTING or self._failures > self._settings.retries:
-            tried = f", {self._failures} times" if self._failures > 1 else ""
-            self._say(f"failed{tried}: {failure.text}")
+        is_last = self._failures > self._settings.retries or self._busy > _BUSY_MAX
+        if failure.kind is Kind.LASTING or is_last:
+            failures = self._failures + self._busy
+            tried = f", {failures} times" if failures > 1 else ""
+            self.final = f"failed{tried}: {failure.text}"
             return None
         pause_s = self._next_pause_s
         self._say(f"{failure.text}; starting again in {pause_s:g} s")
@@ -70,25 +89,22 @@ class Attempts:
 
 def lags_of(pipeline: Pipeline) -> list[Lag | None]:
     """For each of its queries one; None: it reads a table. Raises `BadOption`, `Unresolved`."""
-    if isinstance(pipeline.source, TableSource):
-        return [None]
-    disk = local_env().disk
-    texts = {"kafka.bootstrap.servers": pipeline.source.servers, **pipeline.source.options}
-    options = {name.lower(): text.resolve(os.environ, disk) for name, text in texts.items()}
+    topics = [one.source for one in pipeline.inputs.values() if isinstance(one.source, TopicSource)]
+    clusters = {source.servers.value for source in topics}
+    if len(clusters) != 1:
+        return [None]  # A group is one cluster's.
+    texts = {"kafka.bootstrap.servers": topics[0].servers, **topics[0].options}
+    options = {name.lower(): text.value for name, text in texts.items()}
     committed = options.get("kafka.isolation.level") == "read_committed"
-    group = None if pipeline.group is None else pipeline.group.resolve(os.environ, disk)
+    group = None if pipeline.group is None else pipeline.group.value
     groups = [group]
-    if pipeline.dead_letters is not None:
+    if pipeline.dead_letter_query:
         groups.append(group and f"{group}-{DEAD_LETTERS}")
     return [Lag(options, group, committed_only=committed) for group in groups]
 
 
-def _sinks(pipeline: Pipeline) -> list[Sink]:
-    return [pipeline.sink, *([pipeline.dead_letters] if pipeline.dead_letters else [])]
-
-
 class Runner:
-    """One run. `watches` may be read at any time, by metrics and by whoever shows progress."""
+    """One run. `watches` may be read at any time, for metrics and progress."""
 
     def __init__(
         self,
@@ -100,50 +116,60 @@ class Runner:
         *,
         say: Say = lambda text: None,
         show: Callable[[list[Watch]], None] = lambda watches: None,
+        publisher: Publisher | None = None,
         env: Env | None = None,
     ) -> None:
         self._program = program
         self._spark = spark
         self._lags = lags
+        self._publisher = publisher
         self._settings = settings or RunSettings()
         self._say = say
         self._show = show
         self._env = env or local_env()
-        names = [pipeline.name]
-        if pipeline.dead_letters is not None:
-            names.append(f"{pipeline.name}-{DEAD_LETTERS}")
-        abouts = [f"{source_text(pipeline)} → {sink_text(sink)}" for sink in _sinks(pipeline)]
+        sinks = {pipeline.name: sinks_text(pipeline)}
+        if pipeline.dead_letter_query:
+            names = (pipeline.name, f"{pipeline.name}-{DEAD_LETTERS}")
+            sinks = dict(zip(names, map(sink_text, pipeline.sinks.values()), strict=True))
         self.watches = [
-            Watch(name, self._env.clock, about) for name, about in zip(names, abouts, strict=True)
+            Watch(name, self._env.clock, f"{sources_text(pipeline)} → {sink}")
+            for name, sink in sinks.items()
         ]
         self.restarts = 0
-        self._stop: asyncio.Event | None = None
+        self.reason = ""
+        """Why the run failed: to be told last."""
+        self._stop = asyncio.Event()
         self._stopped_by = 0
         self._advanced = False
         """Whether the query that failed had done a batch since its last start."""
 
     def stop(self, by: int = 0) -> None:
-        """Let the run end soon; `by` is the signal that asked for it."""
+        """End the run soon; `by` is the signal that was received."""
         self._stopped_by = by
-        if self._stop is not None:
-            self._stop.set()
+        self._stop.set()
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stop.is_set()
 
     async def run(self) -> int:
         """The exit code."""
-        self._stop = asyncio.Event()
+        return await run_all([self])
+
+    async def run_and_close(self) -> int:
+        """As `run`, without listening to signals."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.stop, number)
         try:
-            return await self._run()
+            code = await self._run()
+            await self._publish(STOPPED if code in _ENDED else FAILED)
+            return code
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
-            for lag in filter(None, self._lags):
-                await loop.run_in_executor(None, lag.close)
+            used: list[Lag | Publisher | None] = [*self._lags, self._publisher]
+            for each in used:
+                if each is not None:
+                    await loop.run_in_executor(None, each.close)
 
     async def _run(self) -> int:
-        assert self._stop is not None
         attempts = Attempts(self._settings, self._say)
         while True:
             self._advanced = False
@@ -155,14 +181,28 @@ class Runner:
                 return exit_codes.DONE
             if self._advanced:
                 attempts.begin_anew()
+            if self._publisher is not None:
+                self._publisher.failed(failure.text)
             pause_s = attempts.pause_s_after(failure)
             if pause_s is None:
+                self.reason = attempts.final
                 return exit_codes.of(failure)
-            await self._pause(pause_s)
+            await self._publish(WAITING)
+            await self._back_off(failure, pause_s)
             self.restarts += 1
 
+    async def _back_off(self, failure: Failure, pause_s: float) -> None:
+        """Wait, and show for what."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + pause_s
+        for watch in self.watches:
+            watch.failed(failure.text, pause_s)
+        while (left_s := end_s - loop.time()) > 0 and not self._stop.is_set():
+            self._show(self.watches)
+            await self._pause(min(left_s, self._settings.look_every_s))
+
     async def _run_once(self) -> Failure | None:
-        """Start the queries and watch them until one fails, all are done, or somebody says stop."""
+        """Start the queries and watch them until one fails, all are done, or `stop` is called."""
         queries: list[StreamingQuery] = []
         try:
             queries = self._program.start(self._spark)
@@ -176,17 +216,19 @@ class Runner:
             stop_all(queries)
 
     async def _watch(self, queries: "list[StreamingQuery]") -> Failure | None:
-        assert self._stop is not None
         loop = asyncio.get_running_loop()
-        lag_due_s = loop.time()
+        lag_due_s = status_due_s = loop.time()
         while True:
-            # Asked for before the reports: what a query did before it ended is then among them.
+            # Before the reports are read, so that they include what a query did before it ended.
             is_running = [query.isActive for query in queries]
             is_new = [w.look(_reports(q)) for w, q in zip(self.watches, queries, strict=True)]
             if any(is_new) or loop.time() >= lag_due_s or not any(is_running):
                 await self._ask_lag()
                 lag_due_s = loop.time() + self._settings.lag_every_s
             self._show(self.watches)
+            if loop.time() >= status_due_s:
+                await self._publish(RUNNING)
+                status_due_s = loop.time() + self._settings.status_every_s
             for watch, query in zip(self.watches, queries, strict=True):
                 error = query.exception()
                 if error is not None:
@@ -206,8 +248,13 @@ class Runner:
                 await loop.run_in_executor(None, lag.reached, watch.end)
             watch.lag = await loop.run_in_executor(None, lag.behind)
 
+    async def _publish(self, state: str) -> None:
+        if self._publisher is not None:
+            loop = asyncio.get_running_loop()
+            queries = list(zip(self.watches, self._lags, strict=True))
+            await loop.run_in_executor(None, self._publisher.publish, state, queries, self.restarts)
+
     async def _pause(self, pause_s: float) -> None:
-        assert self._stop is not None
         try:
             async with asyncio.timeout(pause_s):
                 await self._stop.wait()
@@ -215,18 +262,44 @@ class Runner:
             pass
 
 
+async def run_all(runners: Sequence[Runner]) -> int:
+    """Run them beside each other until SIGINT or SIGTERM. If one fails the others are stopped, and
+    its exit code is returned."""
+    loop = asyncio.get_running_loop()
+
+    def stop_all_runs(by: int = 0) -> None:
+        for runner in runners:
+            runner.stop(by)
+
+    async def run(runner: Runner) -> int:
+        code = await runner.run_and_close()
+        if code not in _ENDED:
+            stop_all_runs()
+        return code
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop_all_runs, number)
+    try:
+        codes = await asyncio.gather(*map(run, runners))
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+    return max(codes, key=lambda code: (code not in _ENDED, code))
+
+
 def _reports(query: "StreamingQuery") -> list[Any]:
     return [report_of(progress) for progress in query.recentProgress]
 
 
 class NotForBatches(Exception):
-    """A part of a table's result would replace all of it."""
+    """The result of a part of the records would replace the whole table."""
 
 
 class Backfill:
     def __init__(self, pipeline: Pipeline, between: Between) -> None:
         """Raises `NotForBatches`, `BadFunction`."""
-        if isinstance(pipeline.sink, DeltaSpec) and pipeline.sink.mode == "complete":
+        sinks = pipeline.sinks.values()
+        if any(isinstance(one, DeltaSpec) and one.mode == "complete" for one in sinks):
             raise NotForBatches("with mode complete a part of the records cannot be filled in")
         check_function(pipeline, has_session=False)
         self._pipeline = pipeline
@@ -249,5 +322,6 @@ class Backfill:
                 failure = failure_of(error)
             pause_s = attempts.pause_s_after(failure)
             if pause_s is None:
+                say(attempts.final)
                 return exit_codes.of(failure)
             await asyncio.sleep(pause_s)

@@ -1,18 +1,26 @@
 """What a pipeline does, as calls of the functions of `suwi.spark`, in their order.
 
 `steps_of` makes them from a file's content; `script` writes them as Python, `program` makes them.
-`Variation` says how a run differs from the file: once, from the beginning, a range of time.
+`Variation` says how a run differs from the file: once, from the beginning, a range of time, a
+sample.
 Invariant: there is no other way from a file to a query, so what is shown is what happens.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from suwi.spark.pipeline.nodes import said
 from suwi.spark.pipeline.spec import (
     Decode,
     DeltaSpec,
+    IcebergSpec,
+    Input,
+    OutputSpec,
     Pipeline,
     RegistrySpec,
+    Sink,
+    Source,
     TableSource,
     TopicSource,
     TopicSpec,
@@ -21,9 +29,12 @@ from suwi.spark.pipeline.text import Text
 
 DEAD_LETTERS = "dead-letters"
 _DEFAULT_START = "earliest"
+_OF_STREAMS = ("startingversion", "maxfiles", "skipchange", "readchange")
 
-Value: TypeAlias = Text | RegistrySpec | str | int | bool | tuple[Any, ...] | dict[str, Any]
-"""Texts may hold references; dicts and tuples may hold texts."""
+Value: TypeAlias = (
+    "Text | RegistrySpec | Call | str | int | bool | tuple[Any, ...] | dict[str, Any]"
+)
+"""Texts may hold references; dicts and tuples may hold texts and calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +46,24 @@ class Between:
 
 
 @dataclass(frozen=True, slots=True)
+class Last:
+    """The last records of topics, or some rows of a table: a batch that writes nothing."""
+
+    records: int
+    starting: Mapping[str, str] = field(default_factory=dict)
+    """The offsets as JSON, of topics, by the name of the input."""
+
+
+@dataclass(frozen=True, slots=True)
 class Variation:
     once: bool = False
     from_beginning: bool = False
     between: Between | None = None
+    last: Last | None = None
 
     @property
     def is_batch(self) -> bool:
-        return self.between is not None
+        return self.between is not None or self.last is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,68 +75,133 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class InputSteps:
     read: Call
     decode: Call | None
     transform: tuple[Call, ...]
     """Methods of the DataFrame."""
+
+    @property
+    def gives_bad(self) -> bool:
+        """Whether there is a second DataFrame, of records that could not be decoded."""
+        return self.decode is not None and self.decode.function == "decode"
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    inputs: dict[str, InputSteps]
+    """By the name that the SQL has for them."""
     tables: dict[str, Call]
     """What else the SQL may select from, by name."""
+    expect: Call | None
     sink: Call
+    """Of several outputs, all of them and dead letters."""
     dead_letter: Call | None
 
 
 def steps_of(pipeline: Pipeline, variation: Variation | None = None) -> Steps:
     varied = variation or Variation()
-    dead = pipeline.dead_letters
-    name = f"{pipeline.name}-{DEAD_LETTERS}"
+    is_anew = pipeline.is_joint and not varied.is_batch
+    table: dict[str, Value] = {"streaming": False}
+    if is_anew:
+        table["each_batch"] = True
     return Steps(
-        _read(pipeline, varied),
-        None if pipeline.decode is None else _decode(pipeline.decode),
-        tuple(_transform(pipeline, varied)),
-        {
-            name: Call("read_delta", (path,), {"streaming": False})
-            for name, path in pipeline.tables.items()
-        },
-        _sink(pipeline, varied),
-        None
-        if dead is None
-        else Call(
-            "dead_letter",
-            _topic_arguments(dead),
-            {
-                "pipeline": pipeline.name,
-                **_topic_options(dead, varied),
-                **_query(pipeline, varied, name, f"/{DEAD_LETTERS}"),
-            },
-        ),
+        {name: _input(pipeline, name, varied) for name in pipeline.inputs},
+        {name: Call("read_delta", (path,), table) for name, path in pipeline.tables.items()},
+        _given_call("expect", {name: rule.condition for name, rule in pipeline.expect.items()}),
+        _outputs(pipeline, varied) if pipeline.is_joint else _sink(pipeline, varied),
+        _dead_letter(pipeline, varied),
     )
 
 
-def _read(pipeline: Pipeline, variation: Variation) -> Call:
-    source = pipeline.source
+def _input(pipeline: Pipeline, name: str, variation: Variation) -> InputSteps:
+    one = pipeline.inputs[name]
+    decode = None if one.decode is None else _decode(one.decode)
+    transform = tuple(_transform(one, variation))
+    is_plain = pipeline.sql is None and pipeline.python is None and not transform
+    is_wanted = pipeline.is_joint and pipeline.dead_letters is not None
+    if decode is not None and is_wanted and is_plain and variation.last is None:
+        # Nothing stands between, so that one pass finds good and bad records.
+        decode = Call("decode_together", (), {**decode.named, "pipeline": pipeline.name})
+    return InputSteps(_read(name, one.source, variation), decode, transform)
+
+
+def _dead_letter(pipeline: Pipeline, variation: Variation) -> Call | None:
+    dead = pipeline.dead_letters
+    if dead is None or not pipeline.dead_letter_query:
+        return None
+    _, arguments, named = _target(dead, variation)
+    query = _query(pipeline, variation, f"{pipeline.name}-{DEAD_LETTERS}", f"/{DEAD_LETTERS}")
+    return Call("dead_letter", arguments, {"pipeline": pipeline.name, **named, **query})
+
+
+def _outputs(pipeline: Pipeline, variation: Variation) -> Call:
+    outputs = {name: _output(one, variation) for name, one in pipeline.outputs.items()}
+    dead = pipeline.dead_letters
+    named: dict[str, Value] = {} if variation.is_batch else _given("tables", pipeline.tables)
+    if pipeline.mode != "append" and not variation.is_batch:
+        named["mode"] = pipeline.mode
+    if dead is not None:
+        named["dead_letters"] = _output(OutputSpec(dead), variation)
+    actions = {name: rule.action for name, rule in pipeline.expect.items()}
+    named |= {"pipeline": pipeline.name, **_given("rules", actions), **_txn(pipeline, variation)}
+    return Call(
+        "to_outputs", (outputs,), {**named, **_query(pipeline, variation, pipeline.name, "")}
+    )
+
+
+def _output(output: OutputSpec, variation: Variation) -> Call:
+    kind, arguments, named = _target(output.sink, variation)
+    return Call(f"{kind}_output", arguments, {**said(output), **named})
+
+
+def _target(sink: Sink, variation: Variation) -> tuple[str, tuple[Value, ...], dict[str, Value]]:
+    """The kind of a sink, and the arguments of functions that write to it."""
+    match sink:
+        case TopicSpec(topic, servers):
+            options: dict[str, Value] = dict(sink.options)
+            if variation.is_batch:
+                # Only a stream's batches have numbers by which a replay is known.
+                options = _without(options, ("transactionalidprefix",))
+            arguments = (servers,) if topic is None else (servers, topic)
+            return "topic", arguments, _given("options", options)
+        case DeltaSpec(path):
+            return "delta", (path,), said(sink, "path", "mode", "compact_every_s")
+        case IcebergSpec(table):
+            return "iceberg", (table,), said(sink, "table", "mode")
+    return "parquet", (sink.path,), _given("partition_by", sink.partition_by)
+
+
+def _read(name: str, source: Source, variation: Variation) -> Call:
     if isinstance(source, TableSource):
         named: dict[str, Value] = {}
-        if source.start is not None and not variation.from_beginning:
+        options: dict[str, Value] = dict(source.all_options)
+        if variation.is_batch:
+            options = _without(options, _OF_STREAMS)
+            named["streaming"] = False
+        elif source.start is not None and not variation.from_beginning:
             named["starting"] = source.start
-        more = _given("options", source.options) | _given("storage_options", source.storage_options)
+        more = _given("options", options) | _given("storage_options", source.storage_options)
         return Call("read_delta", (source.path,), named | more)
     arguments: tuple[Value, ...] = (source.servers,)
     if source.topics:
         arguments += (source.topics[0] if len(source.topics) == 1 else source.topics,)
     pattern = {} if source.pattern is None else {"pattern": source.pattern}
-    return Call("read_topics", arguments, {**pattern, **_from(source, variation)})
+    return Call("read_topics", arguments, {**pattern, **_from(name, source, variation)})
 
 
-def _from(source: TopicSource, variation: Variation) -> dict[str, Value]:
+def _from(name: str, source: TopicSource, variation: Variation) -> dict[str, Value]:
     """Where to begin, and the options."""
     options: dict[str, Value] = dict(source.options)
-    between = variation.between
-    if between is not None:
+    between, last = variation.between, variation.last
+    if variation.is_batch:
         options = _without(options, ("starting", "ending", "maxoffsets", "minoffsets"))
+    if last is not None:
+        return {"streaming": False, "starting": last.starting[name], **_given("options", options)}
+    if between is not None:
         options["startingTimestamp"] = str(between.start_ms)
         options["endingTimestamp"] = str(between.end_ms)
-        # A partition that has nothing so new has nothing to read.
+        # A partition without a record of that age has nothing to read.
         options["startingOffsetsByTimestampStrategy"] = "latest"
         return {"streaming": False, "options": options}
     if variation.from_beginning:
@@ -127,76 +213,61 @@ def _from(source: TopicSource, variation: Variation) -> dict[str, Value]:
 
 
 def _decode(decode: Decode) -> Call:
-    named: dict[str, Value] = {decode.kind: True if decode.schema is None else decode.schema}
-    if decode.descriptor is not None:
-        named["descriptor"] = decode.descriptor
-    if decode.registry is not None:
-        named["registry"] = decode.registry
-    if decode.subject is not None:
-        named["subject"] = decode.subject
-    if decode.confluent_header is not None:
-        named["confluent_header"] = decode.confluent_header
-    if decode.nulls != "bad":
-        named["nulls"] = decode.nulls
-    if decode.lenient:
-        named["lenient"] = True
-    if decode.max_future is not None:
-        named["max_future"] = decode.max_future
-    return Call("decode", (), named)
+    kind = {decode.kind: True if decode.schema is None else decode.schema}
+    return Call("decode", (), {**kind, **said(decode)})
 
 
-def _transform(pipeline: Pipeline, variation: Variation) -> list[Call]:
+def _transform(one: Input, variation: Variation) -> list[Call]:
     calls = []
-    if pipeline.watermark is not None:
-        calls.append(Call("withWatermark", (pipeline.watermark.column, pipeline.watermark.delay)))
-    if pipeline.deduplicate:
-        # A batch has no watermark: there it is all rows that are compared.
+    if variation.last is not None and isinstance(one.source, TableSource):
+        calls.append(Call("limit", (variation.last.records,)))
+    if one.watermark is not None:
+        calls.append(Call("withWatermark", (one.watermark.column, one.watermark.delay)))
+    if one.deduplicate:
+        # A batch has no watermark: all rows are compared.
         is_batch = variation.is_batch
         method = "dropDuplicates" if is_batch else "dropDuplicatesWithinWatermark"
-        calls.append(Call(method, (pipeline.deduplicate,)))
+        calls.append(Call(method, (one.deduplicate,)))
     return calls
 
 
+def _given_call(function: str, argument: dict[str, Any]) -> Call | None:
+    return Call(function, (argument,)) if argument else None
+
+
+def _rules(pipeline: Pipeline) -> dict[str, Value]:
+    actions = {name: rule.action for name, rule in pipeline.expect.items()}
+    dead = pipeline.dead_letters
+    if dead is None or dead.topic is None or "dead_letters" not in actions.values():
+        return _given("rules", actions)
+    options = {**dead.options, "kafka.bootstrap.servers": dead.servers, "topic": dead.topic}
+    return {"rules": actions, "dead_letters": options}
+
+
 def _sink(pipeline: Pipeline, variation: Variation) -> Call:
-    sink = pipeline.sink
-    query = _query(pipeline, variation, pipeline.name, "")
-    if isinstance(sink, TopicSpec):
-        mode = {} if sink.mode == "append" or variation.is_batch else {"mode": sink.mode}
-        named = {**mode, **_topic_options(sink, variation), **query}
-        return Call("to_topic", _topic_arguments(sink), named)
-    by = _given("partition_by", sink.partition_by)
-    if not isinstance(sink, DeltaSpec):
-        return Call("to_parquet", (sink.path,), {**by, **query})
-    named = {}
-    if sink.mode != "append" and not (variation.is_batch and sink.mode == "update"):
-        named["mode"] = sink.mode
-    named |= by
-    if sink.merge_schema:
-        named["merge_schema"] = True
-    named |= {**_given("keys", sink.keys), **sink.more}
-    named |= _given("storage_options", sink.storage_options)
-    between = variation.between
-    if between is not None:
-        # The same range again writes nothing.
-        named["txn"] = (f"{pipeline.name}:{between.start_ms}-{between.end_ms}", 1)
-    elif sink.compact_every_s is not None:
+    (sink,) = (output.sink for output in pipeline.outputs.values())
+    kind, arguments, named = _target(sink, variation)
+    mode = getattr(sink, "mode", "append")
+    if mode != "append" and not (variation.is_batch and mode == "update"):
+        named = {"mode": mode, **named}
+    if isinstance(sink, DeltaSpec | IcebergSpec):
+        named |= _txn(pipeline, variation)
+    if isinstance(sink, DeltaSpec) and sink.compact_every_s is not None and not variation.between:
         named["compact_every_s"] = sink.compact_every_s
-    return Call("to_delta", (sink.path,), {**named, **query})
+    query = {**_rules(pipeline), **_query(pipeline, variation, pipeline.name, "")}
+    return Call(f"to_{kind}", arguments, {**named, **query})
 
 
-def _topic_arguments(sink: TopicSpec) -> tuple[Value, ...]:
-    return (sink.servers,) if sink.topic is None else (sink.servers, sink.topic)
-
-
-def _topic_options(sink: TopicSpec, variation: Variation) -> dict[str, Value]:
-    options: dict[str, Value] = dict(sink.options)
-    if variation.is_batch:  # Only a stream's batches have numbers by which a replay is known.
-        options = _without(options, ("transactionalidprefix",))
-    return _given("options", options)
+def _txn(pipeline: Pipeline, variation: Variation) -> dict[str, Value]:
+    """Of a range of time: the same range again writes nothing into a table."""
+    between = variation.between
+    if between is None:
+        return {}
+    return {"txn": (f"{pipeline.name}:{between.start_ms}-{between.end_ms}", 1)}
 
 
 def _query(pipeline: Pipeline, variation: Variation, name: str, below: str) -> dict[str, Value]:
-    """What a streaming query has, and a batch has not."""
+    """Arguments that only a streaming query has."""
     if variation.is_batch:
         return {}
     named: dict[str, Value] = {"checkpoint": pipeline.checkpoint.plus(below)}
@@ -208,7 +279,7 @@ def _query(pipeline: Pipeline, variation: Variation, name: str, below: str) -> d
 
 
 def _given(name: str, value: Any) -> dict[str, Value]:
-    """Nothing where there is nothing."""
+    """The argument, unless it is empty."""
     return {name: value} if value else {}
 
 

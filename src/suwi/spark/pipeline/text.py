@@ -6,8 +6,9 @@ plain `${`. What they stand for is looked up when the pipeline runs: `python` gi
 that does, so nothing that prints a pipeline can print a secret.
 """
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -19,22 +20,48 @@ _FILE = "file:"
 _OTHERWISE = ":-"
 
 
+class Unresolved(Exception):
+    """A reference cannot be resolved; the text names the reference, not its value."""
+
+
 @dataclass(frozen=True, slots=True)
-class Variable:
+class Reference:
+    """To a variable of the environment, or to a file."""
+
     name: str
     otherwise: str | None = None
+    is_file: bool = False
+
+    def __str__(self) -> str:
+        """As it stands in the file."""
+        kind = _FILE if self.is_file else ""
+        more = "" if self.otherwise is None else f"{_OTHERWISE}{self.otherwise}"
+        return f"${{{kind}{self.name}{more}}}"
+
+    def resolve(self, environ: Mapping[str, str], disk: Disk) -> str:
+        """Raises `Unresolved`."""
+        if not self.is_file:
+            value = environ.get(self.name, self.otherwise)
+            if value is None:
+                raise Unresolved(f"{self}: the variable {self.name} is not set")
+            return value
+        try:
+            return disk.read_bytes(self.name).decode().rstrip("\r\n")
+        except OSError as error:
+            raise Unresolved(f"{self}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise Unresolved(f"{self}: not text in UTF-8") from None
+
+    def python(self) -> str:
+        """A Python expression."""
+        if self.is_file:
+            return f"secret_file({literal(self.name)})"
+        if self.otherwise is None:
+            return f'os.environ["{self.name}"]'
+        return f'os.environ.get("{self.name}", {literal(self.otherwise)})'
 
 
-@dataclass(frozen=True, slots=True)
-class SecretFile:
-    path: str
-
-
-Part: TypeAlias = str | Variable | SecretFile
-
-
-class Unresolved(Exception):
-    """What a reference stands for is not there; the text names the reference only."""
+Part: TypeAlias = str | Reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +76,42 @@ class Text:
     @property
     def shown(self) -> str:
         """As it stands in the file: references, not what they stand for."""
-        return "".join(_shown(part) for part in self.parts)
+        return "".join(map(str, self.parts))
+
+    @property
+    def named(self) -> str:
+        """Of a topic or path, for people. A variable with a default is no secret."""
+        return "".join(
+            os.environ.get(part.name, part.otherwise)
+            if isinstance(part, Reference) and part.otherwise is not None
+            else str(part)
+            for part in self.parts
+        )
+
+    @property
+    def value(self) -> str:
+        """With the environment and files of this process. Raises `Unresolved`."""
+        return self.resolve(os.environ, local_env().disk)
 
     def resolve(self, environ: Mapping[str, str], disk: Disk) -> str:
         """Raises `Unresolved`."""
-        return "".join(_resolved(part, environ, disk) for part in self.parts)
+        return "".join(
+            part if isinstance(part, str) else part.resolve(environ, disk) for part in self.parts
+        )
 
     def plus(self, more: str) -> "Text":
         return Text(_joined([*self.parts, more]), self.line)
 
+    @staticmethod
+    def joined(texts: "Sequence[Text]") -> "Text":
+        """Several, separated by commas."""
+        parts = [part for text in texts for part in (",", *text.parts)]
+        return Text(_joined(parts[1:]), texts[0].line)
+
     def python(self) -> str:
         """A Python expression; it needs `os` and `secret_file` of this module."""
-        return " + ".join(_python(part) for part in self.parts) or '""'
+        said = (literal(one) if isinstance(one, str) else one.python() for one in self.parts)
+        return " + ".join(said) or '""'
 
 
 def parse_text(raw: str, line: int) -> Text:
@@ -90,57 +141,18 @@ def secret_file(path: str) -> str:
     return local_env().disk.read_bytes(path).decode().rstrip("\r\n")
 
 
-def _reference(inside: str) -> Variable | SecretFile:
+def _reference(inside: str) -> Reference:
     if inside.startswith(_FILE):
         path = inside.removeprefix(_FILE)
         if not path:
             raise ValueError("${file:} names no file")
-        return SecretFile(path)
+        return Reference(path, is_file=True)
     name, dash, otherwise = inside.partition(_OTHERWISE)
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"${{{inside}}} is neither ${{NAME}} nor ${{file:/path}}; write $${{ for a plain ${{"
         )
-    return Variable(name, otherwise if dash else None)
-
-
-def _shown(part: Part) -> str:
-    match part:
-        case Variable(name, None):
-            return f"${{{name}}}"
-        case Variable(name, otherwise):
-            return f"${{{name}{_OTHERWISE}{otherwise}}}"
-        case SecretFile(path):
-            return f"${{{_FILE}{path}}}"
-    return part
-
-
-def _resolved(part: Part, environ: Mapping[str, str], disk: Disk) -> str:
-    match part:
-        case Variable(name, otherwise):
-            value = environ.get(name, otherwise)
-            if value is None:
-                raise Unresolved(f"{_shown(part)}: the variable {name} is not set")
-            return value
-        case SecretFile(path):
-            try:
-                return disk.read_bytes(path).decode().rstrip("\r\n")
-            except OSError as error:
-                raise Unresolved(f"{_shown(part)}: {error.strerror}") from None
-            except UnicodeDecodeError:
-                raise Unresolved(f"{_shown(part)}: not text in UTF-8") from None
-    return part
-
-
-def _python(part: Part) -> str:
-    match part:
-        case Variable(name, None):
-            return f'os.environ["{name}"]'
-        case Variable(name, otherwise):
-            return f'os.environ.get("{name}", {literal(otherwise or "")})'
-        case SecretFile(path):
-            return f"secret_file({literal(path)})"
-    return literal(part)
+    return Reference(name, otherwise if dash else None)
 
 
 def literal(text: str) -> str:

@@ -1,0 +1,110 @@
+"""Faults of a cluster of this machine, by click on the page of a live partition.
+
+They are changes (`change.py`) that exist only in a console that was started with --faults: for each
+there is the command that does the same, and a line in the log. Those of processes are signals and
+links (`local_cluster/cluster.py`), those of `suwi serve --faults` go to that process.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from suwi.admin.failure import Failure
+from suwi.console.change import Count, Plan, PlanChange
+from suwi.console.clusters import ShownCluster, quoted
+from suwi.local_cluster.cluster import ClusterError
+from suwi.local_cluster.layout import broker_name
+from suwi.local_cluster.served_brokers import HOLD_S, Faults, ServedBrokers
+from suwi.local_cluster.zookeeper import CannotRun
+
+NOT_BREAKABLE = "this console breaks nothing; start it with --faults, on the machine of the cluster"
+_Act = Callable[[Any, int], None]
+_OF_BROKERS: dict[str, tuple[str, _Act]] = {
+    "fill-disk": ("the disk of {} is full", lambda to, id_: to.fill_disk(broker_name(id_))),
+    "free-disk": ("the disk of {} has room", lambda to, id_: to.free_disk(broker_name(id_))),
+    "isolate": ("{} is cut off", lambda to, id_: to.isolate(id_)),
+    "kill": ("killed {}", lambda to, id_: to.kill(broker_name(id_))),
+    "pause": ("paused {}", lambda to, id_: to.pause(broker_name(id_))),
+    "power-loss": ("{} has lost power", lambda to, id_: to.power_loss(broker_name(id_))),
+    "restart": ("{} serves", lambda to, id_: to.restart(broker_name(id_))),
+    "resume": ("resumed {}", lambda to, id_: to.resume(broker_name(id_))),
+    "slow": ("the links of {} are slow", lambda to, id_: to.slow(id_)),
+}
+"""What is true then of a broker, and what does it to `Faults`, by the id of the broker."""
+_OF_MACHINES = ("fill-disk", "free-disk", "hold", "power-loss")
+"""What processes of one machine cannot have each for itself."""
+
+
+class OfBroker(NamedTuple):
+    broker: Count
+
+
+class OfLink(NamedTuple):
+    broker: Count
+    other: Count
+    one_way: bool
+
+
+class OfLinks(NamedTuple):
+    links: str = "all"
+
+
+def _plan(
+    shown: ShownCluster, fault: str, done: str, act: Callable[[Any], None], *words: object
+) -> Plan:
+    assert shown.breakable is not None
+    faults, directory = shown.breakable
+    command = " ".join(["suwi cluster", fault, *map(str, words), "--data", quoted(directory)])
+    is_command = fault not in _OF_MACHINES
+    return Plan(command if is_command else "", partial(_apply, faults, fault, act), done)
+
+
+async def _apply(faults: Faults, fault: str, act: Callable[[Any], None]) -> None:
+    """In a thread: it waits until the fault has its effect."""
+    if fault in _OF_MACHINES and not isinstance(faults, ServedBrokers):
+        raise Failure("only brokers of `suwi serve --brokers N --faults` can have this")
+    try:
+        await asyncio.get_running_loop().run_in_executor(None, act, faults)
+    except (ClusterError, CannotRun) as error:
+        raise Failure(str(error)) from None
+
+
+def _of_broker(fault: str, done: str, act: _Act) -> PlanChange:
+    async def plan(shown: ShownCluster, asked: OfBroker) -> Plan:
+        name, broker = broker_name(asked.broker), asked.broker
+        return _plan(shown, fault, done.format(name), lambda to: act(to, broker), broker)
+
+    return plan
+
+
+async def cut(shown: ShownCluster, asked: OfLink) -> Plan:
+    pair = str(asked.broker), str(asked.other)
+    way = ["--one-way"] if asked.one_way else []
+    done = f"nothing arrives from {pair[0]} to {pair[1]}" + ("" if way else ", and none back")
+    return _plan(shown, "cut", done, lambda to: to.cut([pair], one_way=asked.one_way), *pair, *way)
+
+
+async def heal(shown: ShownCluster, asked: OfLinks) -> Plan:
+    return _plan(shown, "heal", "all links are restored", lambda to: to.heal())
+
+
+async def hold(shown: ShownCluster, asked: OfLinks) -> Plan:
+    done = f"replication is held, for {HOLD_S:g} s at most"
+    return _plan(shown, "hold", done, lambda to: to.hold())
+
+
+def faults_for(shown: ShownCluster) -> list[str]:
+    """The names of those that can be caused; none without --faults."""
+    if shown.breakable is None:
+        return []
+    is_served = isinstance(shown.breakable.faults, ServedBrokers)
+    return [name for name in FAULTS if is_served or name not in _OF_MACHINES]
+
+
+FAULTS: dict[str, PlanChange] = {
+    "cut": cut,
+    "heal": heal,
+    "hold": hold,
+    **{fault: _of_broker(fault, *each) for fault, each in _OF_BROKERS.items()},
+}

@@ -1,0 +1,239 @@
+"""One partition as it is replicated: what its brokers note, ten times a second, as events of the
+lab. The front end draws them as `suwi lab serve` draws a recording, and can keep them as one.
+
+`follow_live` is the stream. It watches the partition on every broker that has a replica; the
+watches end 5 s after it does. A broker that does not answer does not hold up the others. The stream
+ends when the topic is deleted, also if there is another of its name by then: a page begins anew.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from suwi.client.cluster import TopicInfo
+from suwi.client.cluster_status import describe_events
+from suwi.client.connection import ConnectionLost
+from suwi.client.own_apis import PartitionWatch, Watched
+from suwi.client.versioned_connection import VersionedConnection
+from suwi.console.clusters import ShownCluster
+from suwi.console.page import Problem, Query
+from suwi.env.tasks import cancel_and_wait, loop_s
+from suwi.lab import events
+from suwi.lab.event_text import event_text
+from suwi.lab.events import Event, fields_of, head_of
+from suwi.lab.live_recorder import LiveRecorder
+from suwi.lab.play_page import words_of
+from suwi.model.errors import LeaderNotAvailable, UnknownTopicOrPartition
+from suwi.model.ids import NodeId, PartitionIndex, TopicPartition
+
+_PERIOD_S = 0.1
+_SILENT_S = 1.0
+"""A broker that has not answered for so long is shown as one that does not."""
+_RETRY_S = 0.5
+_METADATA_S = 2.0
+_QUIET_S = 1.0
+_LONG_MS = 1000
+"""Who waits for less is not worth a line."""
+_CLOSED_MAX = 3
+NOT_SUWIS = (
+    "Only Suwi's brokers note what their replicas do; these closed the connection, as those of "
+    "Apache Kafka do when they are asked for what Kafka's protocol does not have."
+)
+LISTED = (events.Election, events.InSync, events.Truncation, events.Loss, events.Fault)
+"""Of these there are few enough to be read."""
+
+
+class LiveBegin(NamedTuple):
+    head: Mapping[str, Any]
+    """The first line of a recording."""
+    words: Mapping[str, str]
+    """Those that the drawing needs, in the language that was asked for."""
+    partition: str
+    command: str
+
+
+class LiveEvent(NamedTuple):
+    fields: Mapping[str, Any]
+    """A line of a recording."""
+    text: str
+    """What happened; empty of events that are only drawn."""
+
+
+class WaitingProducer(NamedTuple):
+    """One that has waited for long."""
+
+    client: str
+    sends: int
+    waited_ms: int
+    left_ms: int
+    """Until its request times out."""
+
+
+class LiveStep(NamedTuple):
+    begin: LiveBegin | None
+    """At the beginning of the stream, which has the whole state."""
+    events: Sequence[LiveEvent]
+    is_complete: bool
+    """False: some fetches and produces were left off."""
+    waiting: Sequence[WaitingProducer]
+    """The one whose request times out next comes first."""
+
+
+class _Broker:
+    """Asks one broker, again and again, with a connection of its own."""
+
+    def __init__(self, shown: ShownCluster, node: NodeId, partition: TopicPartition) -> None:
+        self._shown = shown
+        self._node = node
+        self._watch = PartitionWatch(partition)
+        self._link: VersionedConnection | None = None
+        self._asking: asyncio.Task[Watched] | None = None
+        self._asks_from_s = 0.0
+        self._answered_s = loop_s()
+        self.closed = 0
+        """How often the broker has closed the connection."""
+        self.has_answered = False
+
+    def ask(self) -> Iterable[asyncio.Task[Watched]]:
+        """The request that is under way, if it is time for one."""
+        if self._asking is None and loop_s() >= self._asks_from_s:
+            self._asking = asyncio.ensure_future(self._read())  # owner: `follow_live`
+        return () if self._asking is None else (self._asking,)
+
+    async def _read(self) -> Watched:
+        if self._link is None or not self._link.is_open:
+            self._link = await self._shown.client.open_link(self._node)
+        return await self._watch.read(self._link)
+
+    def take(self) -> tuple[Watched | None, ...]:
+        """The answer if there is one, None if the broker does not answer. Raises BrokerError if it
+        refuses."""
+        if self._asking is not None and self._asking.done():
+            asked, self._asking = self._asking, None
+            try:
+                told = asked.result()
+                self._answered_s, self.has_answered = loop_s(), True
+                return (told,)
+            except LeaderNotAvailable:
+                pass  # The cluster does not know its address.
+            except ConnectionLost:
+                self.closed += 1
+            except OSError:
+                pass
+            self._asks_from_s = loop_s() + _RETRY_S
+            return (None,)
+        return (None,) if loop_s() - self._answered_s > _SILENT_S else ()
+
+    def end(self) -> Iterable[asyncio.Task[Watched]]:
+        """Returns what must be waited for."""
+        if self._link is not None:
+            self._link.abort()
+        return () if self._asking is None else (self._asking,)
+
+
+async def follow_live(shown: ShownCluster, query: Query) -> AsyncGenerator[tuple[str, Any], None]:
+    topic, index = query.text("topic"), query.number("partition", 0)
+    language = query.choice("language", "en", "ko")
+    tp = TopicPartition(topic, PartitionIndex(index))
+    info = await shown.client.topic(topic, fresh=True)
+    if index >= len(info.partitions):
+        raise UnknownTopicOrPartition(f"{tp} does not exist")
+    brokers: dict[NodeId, _Broker] = {}
+    ending: list[asyncio.Task[Watched]] = []
+    recorder, cluster = LiveRecorder(str(tp)), _Cluster(shown, info)
+    yield "live", LiveStep(_begin(shown, tp, language), [], True, [])
+    began_s = told_s = loop_s()
+    waiting: list[WaitingProducer] = []
+    try:
+        while True:
+            next_s = loop_s() + _PERIOD_S
+            cluster.refresh_if_due()
+            if cluster.info.id != info.id:
+                return
+            assigned = cluster.info.partition(index).replicas
+            for node in assigned:
+                if node not in brokers:
+                    brokers[node] = _Broker(shown, node, tp)
+            asking = [task for broker in brokers.values() for task in broker.ask()]
+            if asking:
+                await asyncio.wait(asking, timeout=_PERIOD_S)
+            told = {int(node): one for node, broker in brokers.items() for one in broker.take()}
+            if _are_others(brokers.values()):
+                yield "problem", Problem("unsupported", NOT_SUWIS)
+                return
+            new = recorder.add(loop_s() - began_s, told, losses=cluster.losses, assigned=assigned)
+            for node in brokers.keys() - {*assigned}:
+                if not recorder.has_replica(node):
+                    ending += brokers.pop(node).end()
+            is_complete = all(one is None or one.is_complete for one in told.values())
+            before, waiting = waiting, _waiting(told.values(), waiting)
+            if new or not is_complete or waiting != before:
+                told_s = loop_s()
+                shown_events = [_shown(one, language) for one in new]
+                yield "live", LiveStep(None, shown_events, is_complete, waiting)
+            elif loop_s() - told_s > _QUIET_S:
+                told_s = loop_s()
+                yield "", None  # a comment notices who has gone
+            await asyncio.sleep(max(0.0, next_s - loop_s()))
+    finally:
+        # At once: a stream whose browser has gone may be cancelled again while it waits.
+        ending += [task for broker in brokers.values() for task in broker.end()]
+        await cancel_and_wait(*ending, cluster.refreshing)
+
+
+def _begin(shown: ShownCluster, tp: TopicPartition, language: str) -> LiveBegin:
+    head = head_of(f"{tp} of {shown.name}", len(shown.client.brokers))
+    command = shown.command("topics describe", tp.topic, options=["--replicas", "--follow"])
+    return LiveBegin(head, words_of(language), str(tp), command)
+
+
+class _Cluster:
+    """What is asked for less often: replicas and addresses, losses."""
+
+    def __init__(self, shown: ShownCluster, info: TopicInfo) -> None:
+        self._shown = shown
+        self.info = info
+        self.losses: Sequence[Mapping[str, Any]] = ()
+        self.refreshing: asyncio.Task[None] | None = None
+        self._due_s = 0.0
+
+    def refresh_if_due(self) -> None:
+        """Raises what the topic's description does: it may be deleted."""
+        if self.refreshing is not None and self.refreshing.done():
+            self.refreshing.result()
+            self.refreshing = None
+        if self.refreshing is None and loop_s() >= self._due_s:
+            self._due_s = loop_s() + _METADATA_S
+            self.refreshing = asyncio.ensure_future(self._refresh())  # owner: `follow_live`
+
+    async def _refresh(self) -> None:
+        client = self._shown.client
+        try:
+            self.info = await client.topic(self.info.name, fresh=True)
+            self.losses = [e for e in await describe_events(client) if "partition" in e["facts"]]
+        except OSError:
+            pass  # It is asked again, and the brokers say themselves that they do not answer.
+
+
+def _waiting(told: Iterable[Watched | None], known: list[WaitingProducer]) -> list[WaitingProducer]:
+    """As the leader says; it stays if no leader has answered in this round."""
+    leaders = [one for one in told if one and one.state and one.state["role"] == "leader"]
+    if not leaders:
+        return known
+    leader = max(leaders, key=lambda one: (one.state or {})["leader_epoch"])
+    found = [WaitingProducer(**each) for each in leader.waiting]
+    long = [each for each in found if each.waited_ms >= _LONG_MS]
+    return sorted(long, key=lambda each: each.left_ms)
+
+
+def _are_others(brokers: Collection[_Broker]) -> bool:
+    """Whether they are not Suwi's. Those of Suwi close a connection when they stop."""
+    return not any(broker.has_answered for broker in brokers) and any(
+        broker.closed >= _CLOSED_MAX for broker in brokers
+    )
+
+
+def _shown(event: Event, language: str) -> LiveEvent:
+    fields = fields_of(event)
+    is_listed = isinstance(event, LISTED) or "is_removed" in fields
+    return LiveEvent(fields, event_text(event, language) if is_listed else "")

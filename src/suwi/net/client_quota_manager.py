@@ -1,0 +1,363 @@
+"""Client quotas at work: what clients use, and how long they are throttled for it (KIP-219).
+
+`ClientQuotaManager.of` gives each request of a client that has quotas a `RequestQuota`, and
+`RequestQuota.run` handles the request. The reply is sent at once, with the throttle time; then the
+connection is muted. Brokers have no quotas.
+Invariants: a request of a client without quotas costs one look-up, and none at all if there are no
+quotas in the cluster; what is used counts before the reply is ready, so that nobody avoids it by
+closing the connection or by many requests at once; no debt is forgotten before it is made up for.
+"""
+
+import asyncio
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
+
+from suwi.env import FileRegion
+from suwi.env.tasks import loop_s
+from suwi.env.token_bucket import TokenBucket
+from suwi.model.errors import BrokerError, RequestTimedOut, ThrottlingQuotaExceeded
+from suwi.net.answers import Answer, Exclusive, Later, NoReply, Outcome, Promise, Reply, as_promise
+from suwi.net.connection import ClientIdentity, Connection
+from suwi.security.client_quotas import (
+    CLIENT_KEYS,
+    CONNECTION_CREATION_RATE,
+    CONTROLLER_MUTATION_RATE,
+    IP,
+    NO_QUOTAS,
+    ClientQuotaIndex,
+    Entity,
+)
+from suwi.wire.throttle_time import position, with_throttle_time
+from suwi.wire.versions import ApiKey
+
+_BURST_S: Final = 1.0
+_MUTATIONS_BURST_S: Final = 11.0
+"""As Kafka's: controller.quota.window.num times controller.quota.window.size.seconds."""
+_REQUEST_THROTTLE_S_MAX: Final = 1.0
+"""As Kafka's: quota.window.size.seconds."""
+_THROTTLE_S_MAX: Final = 60.0
+"""No client waits longer for what one request has used, and nobody's debt is larger: a stranger may
+have used the same client id."""
+_REMEMBERED_MAX: Final = 10_000
+_LOOKED_AT: Final = 100
+_CLIENT_ID_CHARACTERS_MAX: Final = 255
+"""Longer ones that begin alike share their quotas: so many are remembered."""
+BEFORE_LOG_IN: Final = frozenset(
+    {
+        ApiKey.API_VERSIONS,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.PEER_CHALLENGE,
+        ApiKey.PEER_PROOF,
+    }
+)
+"""Requests of clients that may not be known yet; they would all be the user ANONYMOUS."""
+
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+_READY: Final = (Reply, NoReply)  # not unions, which are built on each call
+_LATER: Final = (Later, Exclusive)
+
+_T = TypeVar("_T")
+
+
+class ClientBuckets(NamedTuple):
+    """The quotas of one client, in the order of `CLIENT_KEYS`. Some clients may share one."""
+
+    produce: TokenBucket | None
+    fetch: TokenBucket | None
+    request: TokenBucket | None
+    mutation: TokenBucket | None
+
+
+class _Others(NamedTuple):
+    """Clients choose their ids. Those for which there is no room share a quota."""
+
+    rate: float
+    burst_s: float
+
+
+class QuotaUsage(NamedTuple):
+    """What the clients that share a quota use of it."""
+
+    entity: Entity
+    key: str
+    limit: float
+    used: float
+    """Per second, of late."""
+    throttle_s: float
+    """How long they are throttled from now on."""
+
+
+class ClientQuotaManager:
+    def __init__(self) -> None:
+        self.is_set = False
+        """Whether any client has a quota."""
+        self._index = NO_QUOTAS
+        self._clients: dict[tuple[str, str], ClientBuckets | None] = {}
+        self._buckets: dict[Hashable, TokenBucket] = {}
+        self._evicted: WeakValueDictionary[Hashable, TokenBucket] = WeakValueDictionary()
+        """Those that requests still use."""
+
+    def apply(self, index: ClientQuotaIndex) -> None:
+        """The quotas from now on. What clients have used is not forgotten."""
+        if index is not self._index:
+            self._index = index
+            self._clients.clear()
+            self.is_set = not index.keys_in_use.isdisjoint(CLIENT_KEYS)
+
+    def of(
+        self,
+        client: ClientIdentity,
+        client_id: str | None,
+        connection: Connection,
+        api: tuple[int, int],
+        request_bytes: int = 0,
+    ) -> "RequestQuota | None":
+        """For a request of this client, with its API key and version. None: it has no quotas."""
+        if client.is_peer or api[0] in BEFORE_LOG_IN:
+            return None
+        if client_id is None or len(client_id) > _CLIENT_ID_CHARACTERS_MAX:
+            client_id = (client_id or "")[:_CLIENT_ID_CHARACTERS_MAX]
+        name = client.principal.name, client_id
+        try:
+            quotas = self._clients[name]
+        except KeyError:
+            if len(self._clients) >= _REMEMBERED_MAX:
+                self._clients.clear()
+            quotas = self._clients[name] = self._find(*name)
+        return None if quotas is None else RequestQuota(quotas, connection, api, request_bytes)
+
+    def refuses_connection(self, address: str) -> bool:
+        """Count a new connection from an address, and say whether they are too many."""
+        rate = self._index.connection_rate(address)
+        if rate is None:
+            return False
+        bucket, now_s = self._bucket(address, rate, _BURST_S), loop_s()
+        if bucket.wait_s(now_s) > 0:
+            return True
+        bucket.record(1, now_s)
+        return False
+
+    def usages(self) -> Iterator[QuotaUsage]:
+        """Of all that have used something of a quota that applies to them now."""
+        now_s = loop_s()
+        for name, bucket in list(self._buckets.items()):
+            if isinstance(name, _Others):
+                continue
+            entity: Entity = ((IP, str(name)),)
+            key = CONNECTION_CREATION_RATE
+            if isinstance(name, tuple):
+                key, entity = name
+            limit = self._index.shared_limit(key, entity)
+            if limit is not None:
+                throttle_s = min(bucket.wait_s(now_s), _THROTTLE_S_MAX)
+                yield QuotaUsage(entity, key, limit, bucket.used(now_s), throttle_s)
+
+    def _find(self, user: str, client_id: str) -> ClientBuckets | None:
+        found = []
+        for key in CLIENT_KEYS:
+            limit = self._index.limit(key, user, client_id)
+            burst_s = _MUTATIONS_BURST_S if key == CONTROLLER_MUTATION_RATE else _BURST_S
+            found.append(limit and self._bucket((key, limit.shared_by), limit.rate, burst_s))
+        return ClientBuckets(*found) if any(found) else None
+
+    def _bucket(self, key: Hashable, rate: float, burst_s: float) -> TokenBucket:
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            if len(self._buckets) >= _REMEMBERED_MAX and not self._make_room():
+                key = _Others(rate, burst_s)
+            bucket = self._buckets.get(key) or self._evicted.get(key)
+            if bucket is None:
+                bucket = TokenBucket(rate, burst_s, _THROTTLE_S_MAX)
+            self._buckets[key] = bucket
+        bucket.rate = rate
+        return bucket
+
+    def _make_room(self) -> bool:
+        """Forget some that are as new ones. False if none of these is."""
+        now_s = loop_s()
+        for key in list(islice(self._buckets, _LOOKED_AT)):
+            bucket = self._buckets.pop(key)
+            if bucket.is_full(now_s):
+                self._evicted[key] = bucket
+            else:
+                self._buckets[key] = bucket  # now behind the others
+        if len(self._buckets) >= _REMEMBERED_MAX:
+            return False
+        self._clients.clear()
+        return True
+
+
+class RequestQuota:
+    """What one request uses of its client's quotas."""
+
+    __slots__ = ("_api", "_connection", "_quotas", "_request_bytes", "_spent", "throttle_ms")
+
+    def __init__(
+        self,
+        quotas: ClientBuckets,
+        connection: Connection,
+        api: tuple[int, int],
+        request_bytes: int,
+    ) -> None:
+        self.throttle_ms = 0
+        self._quotas = quotas
+        self._connection = connection
+        self._api = api
+        self._request_bytes = request_bytes
+        self._spent = 0.0  # of the quota of request time
+
+    # -- for handlers ----------------------------------------------------------------------------
+
+    @property
+    def fetch_bytes_max(self) -> float:
+        """A fetch has not more than this, unless its first batch is larger."""
+        fetch = self._quotas.fetch
+        return math.inf if fetch is None else max(1.0, fetch.rate * fetch.burst_s)
+
+    def throttles_fetch(self, size_bytes: int) -> bool:
+        """Whether a fetch is to be answered without records; otherwise they are counted."""
+        fetch, now_s = self._quotas.fetch, loop_s()
+        if fetch is None:
+            return False
+        if size_bytes and (wait_s := fetch.wait_s(now_s)) > 0:
+            self._throttle(wait_s)
+            return True
+        fetch.record(size_bytes, now_s)
+        return False
+
+    @contextmanager
+    def mutating(self, partitions: int, *, is_strict: bool) -> Iterator[None]:
+        """Creates or deletes partitions. They count from the beginning, and not at all if nothing
+        is changed. Raises ThrottlingQuotaExceeded if that is not allowed now; a client that does
+        not know the error (not strict) is throttled for what it has done."""
+        mutation = self._quotas.mutation
+        if mutation is None:
+            yield
+            return
+        if is_strict and (wait_s := mutation.wait_s(loop_s())) > 0:
+            self._throttle(wait_s)
+            raise ThrottlingQuotaExceeded("The throttling quota has been exceeded.")
+        counted = mutation.record(max(0, partitions), loop_s())
+        try:
+            yield
+        except RequestTimedOut:
+            raise  # It may still be done.
+        except BrokerError:
+            mutation.record(-counted, loop_s())
+            raise
+        if not is_strict:
+            self._throttle(mutation.wait_s(loop_s()))
+
+    def _throttle(self, wait_s: float) -> None:
+        if wait_s > 0:
+            wait_ms = math.ceil(min(wait_s, _THROTTLE_S_MAX) * 1000)
+            self.throttle_ms = max(self.throttle_ms, wait_ms)
+
+    # -- for dispatch ----------------------------------------------------------------------------
+
+    def run(self, handle: Callable[[], Answer | Coroutine[Any, Any, Reply | NoReply]]) -> Answer:
+        """Handle the request, count what it uses, and throttle its client when it is complete."""
+        time_s = asyncio.get_running_loop().time
+        began_s = time_s()
+        is_produce = self._api[0] == _PRODUCE
+        if is_produce and self._quotas.produce is not None:
+            self._quotas.produce.record(self._request_bytes, began_s)
+        try:
+            answer = handle()
+        finally:
+            now_s = time_s()
+            self.add_time(now_s - began_s, now_s)
+        if is_produce and type(answer) is Later and type(answer.reply) is Promise:
+            if not self._wait_s(now_s):
+                return answer  # All is counted, and there is nothing to tell.
+        elif isinstance(answer, _READY):
+            return self._finished(answer, now_s)
+        if not isinstance(answer, _LATER):
+            answer = Exclusive(answer)
+        reply = answer.reply
+        if inspect.iscoroutine(reply):
+            reply = self.timed(reply)
+        promise = as_promise(asyncio.get_running_loop(), reply)
+        counted = Promise(promise.cancel)
+        promise.when_kept(lambda outcome: counted.keep(self._counted(outcome)))
+        answer.reply = counted
+        return answer
+
+    async def timed(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run a part of the handling that counts."""
+        return await _Timed(work, self)
+
+    def add_time(self, spent_s: float, now_s: float) -> None:
+        if self._quotas.request is not None:
+            self._spent += self._quotas.request.record(spent_s * 100, now_s)
+
+    def _wait_s(self, now_s: float, *, in_time: bool = True) -> float:
+        """How long the connection has to wait for what was used by now."""
+        produce, request, wait_s = self._quotas.produce, self._quotas.request, 0.0
+        if produce is not None and self._api[0] == _PRODUCE:
+            wait_s = produce.wait_s(now_s)
+        if request is not None and in_time:
+            wait_s = max(wait_s, min(request.wait_s(now_s), _REQUEST_THROTTLE_S_MAX))
+        return wait_s
+
+    def _counted(self, outcome: Outcome) -> Outcome:
+        return outcome if isinstance(outcome, Exception) else self._finished(outcome, loop_s())
+
+    def _finished(self, reply: Reply | NoReply, now_s: float) -> Reply | NoReply:
+        """Mute the connection if too much was used, and tell it in the reply."""
+        has_reply = isinstance(reply, Reply)
+        if not has_reply and self._quotas.request is not None:
+            self._quotas.request.record(-self._spent, now_s)  # As in Kafka, acks=0 takes no time.
+        self._throttle(self._wait_s(now_s, in_time=has_reply))
+        if self.throttle_ms == 0:
+            return reply
+        self._connection.mute(self.throttle_ms)
+        return stamped(reply, self._api, self.throttle_ms) if isinstance(reply, Reply) else reply
+
+
+def stamped(reply: Reply, api: tuple[int, int], throttle_ms: int) -> Reply:
+    """The reply with the throttle time, if its API and version have a place for it."""
+    at = position(*api) if reply.throttle_at is None else reply.throttle_at
+    if at is None or throttle_ms == 0:
+        return reply
+    first, *others = reply.chunks
+    assert not isinstance(first, FileRegion), "a response begins in memory"
+    return Reply([with_throttle_time(first, at, throttle_ms), *others], reply.release)
+
+
+class _Timed(Awaitable[_T]):
+    """Measures how long a coroutine runs, without the time for which it waits."""
+
+    def __init__(self, work: Coroutine[Any, Any, _T], quota: RequestQuota) -> None:
+        self._work = work
+        self._quota = quota
+
+    def __await__(self) -> Generator[Any, Any, _T]:
+        go_on: Callable[[Any], Any] = self._work.send
+        argument: Any = None
+        while True:
+            began_s = loop_s()
+            try:
+                waits_for = go_on(argument)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            finally:
+                now_s = loop_s()
+                self._quota.add_time(now_s - began_s, now_s)
+            try:
+                go_on, argument = self._work.send, (yield waits_for)
+            except BaseException as error:
+                go_on, argument = self._work.throw, error
+
+
+def mutating(
+    quota: RequestQuota | None, partitions: Callable[[], int], *, is_strict: bool
+) -> AbstractContextManager[None]:
+    """As `RequestQuota.mutating`, if there is one."""
+    return nullcontext() if quota is None else quota.mutating(partitions(), is_strict=is_strict)

@@ -1,0 +1,324 @@
+"""What happens in partitions that somebody watches, and truncations, which are always kept.
+
+A request takes a watch of one partition, the next ones renew it (`PartitionWatches.renew`) and read
+what was noted since (`read`). While a partition is watched its follower notes its fetches, and its
+leader what producers send and are answered, as events of the lab's schema (docs/lab.md). Of other
+partitions `Partition.watched_by` is None, and that is all it costs them.
+Invariants: a watch ends 5 s after its last request. Of each kind and sender there are at most 20
+events a second: what comes faster is added up in one event, which is told when it is complete.
+Serial numbers of events only grow, also when the broker restarts.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+from kio.schema.errors import ErrorCode
+
+from suwi.env import Clock
+from suwi.model.errors import BrokerError, ThrottlingQuotaExceeded
+from suwi.model.ids import NodeId, Offset, TopicPartition
+from suwi.replica.loss import LostRange
+from suwi.replica.replica_log import ReplicaLog
+from suwi.wire.fetch_request import FetchPartition
+from suwi.wire.fetch_response import FetchedPartition
+
+WATCHES_MAX: Final = 10
+WATCH_S: Final = 5.0
+SLOT_S: Final = 0.05
+"""For so long events of one kind and sender are added up in one."""
+EVENTS_MAX: Final = 2_000
+"""Of one watch: more than it notes between two requests."""
+TRUNCATIONS_KEPT: Final = 1_000
+CLIENTS_MAX: Final = 8
+OTHER_CLIENTS: Final = "other clients"
+_CLIENT_CHARS_MAX: Final = 100
+_WAITING_MAX: Final = 10_000
+_ACKS: Final = {-1: "all", 0: "0", 1: "1"}
+
+Noted: TypeAlias = dict[str, Any]
+"""An event: its serial number, when it began by the clock of the loop, and its fields."""
+
+
+class _Waiting(NamedTuple):
+    client: str
+    number: int
+    sent_s: float
+    ends_s: float
+
+
+class Watchable(Protocol):
+    """A partition."""
+
+    replica_log: ReplicaLog
+    watched_by: "PartitionWatch | None"
+
+
+class PartitionWatch:
+    def __init__(self, replica_log: ReplicaLog, next_serial: Callable[[], int]) -> None:
+        self._replica_log = replica_log
+        self._next_serial = next_serial
+        self.ends_s = 0.0
+        self.events: deque[Noted] = deque(maxlen=EVENTS_MAX)
+        self.left_off = -1
+        """The serial number of the last event for which there was no room."""
+        self._open: dict[tuple[object, ...], Noted] = {}
+        """The last event of each kind and sender, to which the next is added if it comes soon."""
+        self._asked: tuple[object, ...] = ()
+        self._watermark = -1
+        self._sends = 0
+        self._clients: set[str] = set()
+        self._waiting: dict[Offset, _Waiting] = {}
+        """Sends without an answer, by the first offset of the batch."""
+
+    # -- as a follower -------------------------------------------------------------------------
+
+    def fetch(self, leader: NodeId, asked: FetchPartition) -> None:
+        """This replica fetches. One like the last is left out."""
+        wanted = leader, asked.current_leader_epoch, asked.fetch_offset
+        if wanted != self._asked:
+            self._asked = wanted
+            self._note(
+                ("fetch",),
+                kind="fetch",
+                epoch=asked.current_leader_epoch,
+                offset=asked.fetch_offset,
+                leader=leader,
+            )
+
+    def fetch_answer(
+        self, leader: NodeId, asked: FetchPartition, fetched: FetchedPartition, size_bytes: int
+    ) -> None:
+        """What it got. An answer without news is left out."""
+        watermark, diverging = fetched.high_watermark, fetched.diverging_epoch
+        is_new = watermark != self._watermark
+        if not (is_new or size_bytes or fetched.error_code or diverging is not None):
+            return
+        self._watermark = watermark
+        error = ErrorCode(fetched.error_code).name if fetched.error_code else None
+        self._note(
+            ("fetch-answer", error, diverging),
+            {"size_bytes": size_bytes},
+            kind="fetch-answer",
+            epoch=asked.current_leader_epoch,
+            offset=asked.fetch_offset,
+            leader=leader,
+            high_watermark=watermark,
+            error=error,
+            diverging=diverging,
+        )
+
+    # -- as the leader -------------------------------------------------------------------------
+
+    def sent(
+        self, client: str | None, acks: int, first: Offset, end: Offset, wait_ms: int | None
+    ) -> None:
+        """A producer's batch was appended. `wait_ms`: `answered` follows, at the latest then."""
+        name, number = self._sender(client)
+        self._note_send(name, number, acks, {"records": end - first}, offset=first)
+        if wait_ms is None:
+            self._note_result(name, number, first if acks else None, end, None)
+        elif len(self._waiting) < _WAITING_MAX:
+            now_s = asyncio.get_running_loop().time()
+            self._waiting[first] = _Waiting(name, number, now_s, now_s + wait_ms / 1000)
+
+    def answered(self, first: Offset, end: Offset, error: BrokerError | None) -> None:
+        """A batch that waited is committed, or is not."""
+        waiting = self._waiting.pop(first, None)
+        if waiting is not None:  # It was sent before the watch began otherwise.
+            self._note_result(waiting.client, waiting.number, first, end, error)
+
+    def waiting(self) -> list[dict[str, Any]]:
+        """Of each client that waits for answers: for how many, how long the oldest has taken, and
+        when the first request times out."""
+        found: dict[str, list[_Waiting]] = {}
+        for send in self._waiting.values():
+            found.setdefault(send.client, []).append(send)
+        now_s = asyncio.get_running_loop().time()
+        return [
+            {
+                "client": client,
+                "sends": len(sends),
+                "waited_ms": round(1000 * (now_s - min(each.sent_s for each in sends))),
+                "left_ms": max(0, round(1000 * (min(each.ends_s for each in sends) - now_s))),
+            }
+            for client, sends in found.items()
+        ]
+
+    def refused(self, client: str | None, acks: int, error: Exception) -> None:
+        """A producer's batch was not appended."""
+        name, number = self._sender(client)
+        self._note_send(name, number, acks, {})
+        self._note_result(name, number, None, None, error)
+
+    def _sender(self, client: str | None) -> tuple[str, int]:
+        self._sends += 1
+        name = (client or "producer")[:_CLIENT_CHARS_MAX]
+        if name not in self._clients:
+            if len(self._clients) == CLIENTS_MAX:
+                return OTHER_CLIENTS, self._sends
+            self._clients.add(name)
+        return name, self._sends
+
+    def _note_send(
+        self,
+        client: str,
+        number: int,
+        acks: int,
+        sums: Mapping[str, int],
+        offset: Offset | None = None,
+    ) -> None:
+        epoch = self._replica_log.leader_epoch
+        self._note(
+            ("send", client, acks, offset is None),
+            sums,
+            kind="send",
+            epoch=epoch,
+            offset=offset,
+            client=client,
+            number=number,
+            acks=_ACKS.get(acks, str(acks)),
+        )
+
+    def _note_result(
+        self,
+        client: str,
+        number: int,
+        offset: Offset | None,
+        end: Offset | None,
+        error: Exception | None,
+    ) -> None:
+        known = error if isinstance(error, BrokerError) else BrokerError()
+        code = None if error is None else known.code.name.upper()
+        self._note(
+            ("send-result", client, code, offset is None),
+            kind="send-result",
+            epoch=self._replica_log.leader_epoch,
+            offset=None if code else offset,
+            end=end,
+            client=client,
+            number=number,
+            error=code,
+        )
+
+    # -- both ----------------------------------------------------------------------------------
+
+    def _note(
+        self, key: tuple[object, ...], sums: Mapping[str, int] | None = None, **fields: Any
+    ) -> None:
+        now_s = asyncio.get_running_loop().time()
+        event = self._open.get(key)
+        if event is not None and now_s - event["noted_s"] < SLOT_S:
+            event.update(fields)
+            event["times"] += 1
+            for name, more in (sums or {}).items():
+                event[name] = event.get(name, 0) + more
+            return
+        event = {"serial": self._next_serial(), "noted_s": now_s, "times": 1, **fields}
+        event |= {"broker": self._replica_log.context.node_id, **(sums or {})}
+        self._open[key] = event
+        if len(self.events) == EVENTS_MAX:
+            self.left_off = self.events[0]["serial"]
+        self.events.append(event)
+
+
+class PartitionWatches:
+    """The watches of a broker, and the last truncations of its replicas."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._serial = clock.now_ms()
+        """Of the last event. It begins with the time, so that no earlier process had more."""
+        self._watched: dict[TopicPartition, Watchable] = {}
+        self._truncations: deque[Noted] = deque(maxlen=TRUNCATIONS_KEPT)
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def renew(self, partition: Watchable) -> None:
+        """For another 5 s. Raises ThrottlingQuotaExceeded if too many others are watched."""
+        tp, watch, loop = partition.replica_log.partition, partition.watched_by, _loop()
+        if watch is None:
+            if tp not in self._watched and len(self._watched) >= WATCHES_MAX:
+                raise ThrottlingQuotaExceeded(
+                    f"{WATCHES_MAX} partitions are watched on this broker, which is the maximum; "
+                    f"a watch ends {WATCH_S:g} s after it was last renewed"
+                )
+            self._end(tp)  # That of an earlier replica of this name.
+            watch = partition.watched_by = PartitionWatch(partition.replica_log, self._next_serial)
+            self._watched[tp] = partition
+        watch.ends_s = loop.time() + WATCH_S
+        if self._sweep is None:
+            self._sweep = loop.call_at(watch.ends_s, self._end_expired)
+
+    def read(self, tp: TopicPartition, after: int) -> tuple[Iterator[Noted], int, bool]:
+        """What was noted of a partition after the event of that number, in order; the number of the
+        last event, for the next call; and whether nothing was left off for want of room."""
+        now_s = _loop().time()
+        partition = self._watched.get(tp)
+        watch = None if partition is None else partition.watched_by
+        noted: Iterable[Noted] = () if watch is None else watch.events
+        open_ = (event["serial"] for event in noted if now_s - event["noted_s"] < SLOT_S)
+        last = next(open_, self._serial + 1) - 1
+        if after > self._serial:
+            after = 0  # The clock was set back before this broker started.
+        kept = (event for event in self._truncations if _is_of(event, tp, partition))
+        found = [event for event in (*noted, *kept) if after < event["serial"] <= last]
+        found.sort(key=lambda event: event["serial"])
+        is_complete = watch is None or watch.left_off <= after
+        return (_told(event, now_s) for event in found), last, is_complete
+
+    def truncated(self, replica_log: ReplicaLog, end: Offset, removed: Iterable[LostRange]) -> None:
+        """A replica's log ends at `end` now, without the records that are removed."""
+        self._truncations.append(
+            {
+                "serial": self._next_serial(),
+                "noted_s": _loop().time(),
+                "kind": "truncation",
+                "partition": str(replica_log.partition),
+                "topic_id": replica_log.topic_id,
+                "broker": replica_log.context.node_id,
+                "epoch": replica_log.leader_epoch,
+                "offset": end,
+                "removed": [(each.first, each.end - 1, each.epoch) for each in removed],
+            }
+        )
+
+    def close(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for tp in list(self._watched):
+            self._end(tp)
+
+    def _next_serial(self) -> int:
+        self._serial += 1
+        return self._serial
+
+    def _end_expired(self) -> None:
+        loop, ends = _loop(), []
+        for tp, partition in list(self._watched.items()):
+            watch = partition.watched_by
+            if watch is None or watch.ends_s <= loop.time():
+                self._end(tp)
+            else:
+                ends.append(watch.ends_s)
+        self._sweep = loop.call_at(min(ends), self._end_expired) if ends else None
+
+    def _end(self, tp: TopicPartition) -> None:
+        ended = self._watched.pop(tp, None)
+        if ended is not None:
+            ended.watched_by = None
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+def _is_of(truncation: Noted, tp: TopicPartition, partition: Watchable | None) -> bool:
+    """A topic that was deleted may have had the same name."""
+    is_other = partition and partition.replica_log.topic_id != truncation["topic_id"]
+    return truncation["partition"] == str(tp) and not is_other
+
+
+def _told(event: Noted, now_s: float) -> Noted:
+    hidden = ("noted_s", "topic_id")
+    fields = {name: v for name, v in event.items() if v is not None and name not in hidden}
+    return {**fields, "ago_ms": round(1000 * (now_s - event["noted_s"]))}

@@ -1,0 +1,1 @@
+"""`format("suwi-iceberg")`: Iceberg tables through pyiceberg."""

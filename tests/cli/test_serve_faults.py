@@ -1,0 +1,169 @@
+"""`suwi serve --brokers 3 --faults`: brokers of one process are broken by commands of another."""
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from suwi.local_cluster.cluster import ClusterError
+from suwi.local_cluster.served_brokers import FILE, ServedBrokers
+from tests.broker_process import BrokerProcess
+from tests.cli.support import Suwi
+from tests.testing.clients import until
+
+PATIENCE_S = 120
+
+
+@contextmanager
+def serving(data: Path, *options: object) -> "Iterator[tuple[subprocess.Popen[bytes], Suwi]]":
+    """The process, and commands for its brokers."""
+    command = ("serve", "--brokers", 3, "--faults", "--listen", "127.0.0.1:0", "--data", data)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with Suwi("").start(*command, *options, **pipes) as process:
+        try:
+            yield process, Suwi(addresses_of(process))
+        finally:
+            process.kill()
+
+
+def addresses_of(process: "subprocess.Popen[bytes]") -> str:
+    """As the process prints them."""
+    assert process.stdout is not None
+    seen = b""
+    while (found := re.search(rb"serve at (\S+), (\S+), (\S+)\n", seen)) is None:
+        line = process.stdout.readline()
+        assert line, seen
+        seen += line
+    return b",".join(found.groups()).decode()
+
+
+def alive(suwi: Suwi) -> list[int]:
+    done = suwi.run("status", "--json")
+    brokers = json.loads(done.stdout)["brokers"] if done.stdout else []
+    return [broker["node"] for broker in brokers if broker["state"] == "running"]
+
+
+def test_brokers_of_one_process_are_killed_paused_and_cut_off_by_commands(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with serving(data) as (process, suwi):
+        suwi.ok("topics", "create", "orders", "--replication-factor", 3)
+        assert (data / FILE).stat().st_mode & 0o077 == 0
+
+        def cluster(*words: object) -> str:
+            return Suwi("").ok("cluster", *words, "--data", data)
+
+        def in_sync() -> set[int]:
+            (topic,) = suwi.json("topics", "describe", "orders")
+            return set(topic["partitions"][0]["isr"])
+
+        assert cluster("kill", 3) == "broker-3 killed\n"
+        until(lambda: in_sync() == {1, 2})
+        assert cluster("restart", 3) == "broker-3 serves\n"
+        until(lambda: in_sync() == {1, 2, 3})
+        cluster("pause", 2)
+        until(lambda: in_sync() == {1, 3})
+        cluster("resume", 2)
+        until(lambda: in_sync() == {1, 2, 3})
+        cluster("cut", 1, 3)
+        cluster("slow", 2)
+        cluster("heal")
+        failed = Suwi("").run("cluster", "kill", 7, "--data", data)
+        assert b"there is no broker 7: they are 1 to 3" in failed.stderr
+        assert failed.returncode == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+    assert not (data / FILE).exists()
+    assert not ServedBrokers(str(data)).is_there
+    with serving(data) as (_, suwi):  # the data are still there
+        assert suwi.json("topics", "list")[0]["topic"] == "orders"
+
+
+def test_who_has_not_read_the_file_breaks_nothing(tmp_path: Path) -> None:
+    with serving(tmp_path) as (_, suwi):
+        told = json.loads((tmp_path / FILE).read_text())
+        other = tmp_path / "other"
+        other.mkdir()
+        (other / FILE).write_text(json.dumps({**told, "token": "another"}))
+        with pytest.raises(ClusterError, match="the token is wrong"):
+            ServedBrokers(str(other)).kill("1")
+        assert suwi.run("topics", "list").returncode == 0
+
+
+def test_replication_is_held_until_it_is_healed(tmp_path: Path) -> None:
+    with serving(tmp_path, "--set", "replica.lag.time.max.ms=120000") as (_, suwi):
+        suwi.ok("topics", "create", "orders", "--replication-factor", 3)
+        assert suwi.run("produce", "orders", stdin=b"before\n").returncode == 0
+        brokers = ServedBrokers(str(tmp_path))
+        brokers.hold()
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with suwi.start("produce", "orders", **pipes) as producing:
+            assert producing.stdin is not None
+            producing.stdin.write(b"held\n")
+            producing.stdin.close()
+
+            def ends() -> dict[int, int]:
+                (partition,) = suwi.json("topics", "describe", "orders", "--replicas")
+                return {each["node"]: each["log_end"] for each in partition["replicas"]}
+
+            until(lambda: sorted(ends().values()) == [1, 1, 2], ends)
+            assert producing.poll() is None
+            brokers.heal()
+            assert producing.wait(PATIENCE_S) == 0
+        until(lambda: sorted(ends().values()) == [2, 2, 2], ends)
+
+
+def test_links_of_the_lab_are_slow_for_your_own_client() -> None:
+    command = ("lab", "serve", "--link-delay", "200ms")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with Suwi("").start(*command, **pipes) as process:
+        try:
+            suwi = Suwi(addresses_of(process))
+            create = ("topics", "create", "orders", "--replication-factor", 3, "--if-not-exists")
+            until(lambda: suwi(*create).exit_code == 0, lambda: suwi(*create).output)
+            assert suwi.run("produce", "orders", stdin=b"x\n").returncode == 0
+            assert suwi.ok("consume", "orders", "--from-beginning", "--count", 1) == "x\n"
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 0
+
+
+@pytest.mark.parametrize("delay", ["0ms", "fast", "6s", "-1ms"])
+def test_a_delay_that_makes_no_sense_is_refused(delay: str) -> None:
+    done = Suwi("").run("lab", "serve", f"--link-delay={delay}")
+    assert done.returncode == 2
+    assert b"give a time up to 5s" in done.stderr
+
+
+def test_data_of_a_single_broker_and_data_in_use_are_refused(tmp_path: Path) -> None:
+    one, three = tmp_path / "one", tmp_path / "three"
+    with BrokerProcess(one):
+        pass
+    faults = ("serve", "--brokers", 3, "--faults", "--listen", "127.0.0.1:0", "--data")
+    refused = Suwi("").run(*faults, one)
+    assert b"holds the data of a single broker" in refused.stderr
+    with serving(three):
+        refused = Suwi("").run(*faults, three)
+        assert b"is in use by another broker" in refused.stderr
+        assert refused.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ((), "--brokers 3"),
+        (("--brokers", 3, "--metrics-port", 0), "--metrics-port"),
+        (("--brokers", 3, "--listen", "0.0.0.0:9092", "--insecure"), "127.0.0.1"),
+        (("--brokers", 3, "--data", "a,b"), "one data directory"),
+    ],
+)
+def test_faults_are_for_several_brokers_on_loopback(
+    tmp_path: Path, options: tuple[object, ...], reason: str
+) -> None:
+    done = Suwi("").run("serve", "--faults", *options)
+    assert done.returncode == 1
+    assert reason in done.stderr.decode()
