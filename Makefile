@@ -27,15 +27,15 @@ format: setup ## let ruff format the code and order its imports
 
 # Six at a time on two cores: tests wait for brokers, clients and time limits as long as they compute.
 test: setup ## the tests, several at a time, then those of Spark; HYPOTHESIS_PROFILE=thorough for many more examples
-	@$(BIN)/python -m pytest -n 6 --dist worksteal --ignore=tests/spark --ignore=tests/browser -m "not slow"
-	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/spark -m "not slow"
+	@tools/run_tests.sh $(BIN)/python -n 6 --dist worksteal --ignore=tests/spark --ignore=tests/browser -m "not slow"
+	@tools/run_tests.sh $(BIN)/python -n 2 --dist worksteal tests/spark -m "not slow"
 
 test-browser: setup ## the console in a real browser: Debian's chromium, or CHROMIUM=/path/to/it; skipped without
 	@tools/test_browser.sh
 
 test-long: setup ## the slow tests: many seeds, mutants, the demo, kills around Spark
-	@$(BIN)/python -m pytest -n 2 --ignore=tests/spark --ignore=tests/browser -m slow
-	@$(BIN)/python -m pytest tests/spark -m slow
+	@tools/run_tests.sh $(BIN)/python -n 2 --ignore=tests/spark --ignore=tests/browser -m slow
+	@tools/run_tests.sh $(BIN)/python tests/spark -m slow
 
 test-newest: ## the tests without Spark with the newest installed Python, in .venv-newest; NEWEST=/path/to/python
 	@tools/test_newest.sh

@@ -15,5 +15,5 @@ if ! command -v "${CHROMIUM:-chromium}" >/dev/null; then
 elif [ ! -e src/suwi/console/static/index.html ]; then
     echo "SKIPPED the tests in a browser: the pages of the console are not built (see make setup)."
 else
-    .venv/bin/python -m pytest tests/browser
+    tools/run_tests.sh .venv/bin/python tests/browser
 fi

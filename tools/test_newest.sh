@@ -32,6 +32,6 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     echo "$wanted" >"$stamp"
 fi
 echo "Testing with $(.venv-newest/bin/python --version)."
-exec .venv-newest/bin/python -m pytest -n 6 --dist worksteal -m "not slow" --ignore=tests/spark \
+exec tools/run_tests.sh .venv-newest/bin/python -n 6 --dist worksteal -m "not slow" --ignore=tests/spark \
     --ignore=tests/browser \
     --ignore=tests/sim/test_clusters.py --ignore=tests/sim/test_mutants.py "$@"
