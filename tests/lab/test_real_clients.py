@@ -375,7 +375,7 @@ def test_the_interval_alone_commits_nothing(shared: Cluster) -> None:
     found: list[object] = []
 
     def has_all() -> bool:
-        # One long poll: the join of a short one may be cut off between its two answers, see `subscribe`.
+        # One long poll: `subscribe` says what becomes of a join that a short one cuts in two.
         found.extend(returned(real, timeout_ms=60_000))
         return len(found) >= 4
 
