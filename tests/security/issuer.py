@@ -38,6 +38,10 @@ class SigningKey:
         return {**public, "kid": self.id, "use": "sig"}
 
 
+LIFETIME_S = 36_000.0
+"""Longer than any run of the tests: some tokens are made when their module is imported."""
+
+
 class Issuer:
     def __init__(self, *keys: SigningKey) -> None:
         self.keys = list(keys) or [SigningKey("first")]
@@ -49,7 +53,9 @@ class Issuer:
     def publish(self, path: Path) -> None:
         path.write_bytes(self.jwks)
 
-    def claims(self, user: str = "alice", lifetime_s: float = 600, **more: Any) -> dict[str, Any]:
+    def claims(
+        self, user: str = "alice", lifetime_s: float = LIFETIME_S, **more: Any
+    ) -> dict[str, Any]:
         """As a token for the broker has them; None leaves one out."""
         now_s = time.time()
         claims = {
@@ -63,7 +69,7 @@ class Issuer:
         }
         return {name: value for name, value in claims.items() if value is not None}
 
-    def token(self, user: str = "alice", lifetime_s: float = 600, **more: Any) -> str:
+    def token(self, user: str = "alice", lifetime_s: float = LIFETIME_S, **more: Any) -> str:
         return self.sign(self.claims(user, lifetime_s, **more))
 
     def sign(
