@@ -16,6 +16,8 @@ from socket import create_connection
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 WHEELS = Path(sys.prefix) / "wheels"  # kept by `make setup`, so this needs no network
 

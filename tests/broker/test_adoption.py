@@ -88,6 +88,7 @@ def foreign_directory(tmp_path: Path, *offsets: int) -> Path:
     return data
 
 
+@pytest.mark.slow
 def test_new_producers_do_not_get_producer_ids_of_the_adopted_logs(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         write(broker.address, "orders", "a", "b", "c")

@@ -129,6 +129,7 @@ def test_offsets_of_very_many_partitions_are_answered_in_time(
     assert_cheap(broker, attack, 300 * MIB)
 
 
+@pytest.mark.slow
 @needs_proc
 def test_batches_for_very_many_partitions_of_a_long_name_are_refused_with_short_texts(
     broker: BrokerProcess,
@@ -142,6 +143,7 @@ def test_batches_for_very_many_partitions_of_a_long_name_are_refused_with_short_
     assert_cheap(broker, attack, 300 * MIB)
 
 
+@pytest.mark.slow
 @needs_proc
 def test_alterations_of_very_many_resources_are_answered_in_time(broker: BrokerProcess) -> None:
     def attack() -> None:

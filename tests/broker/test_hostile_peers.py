@@ -353,6 +353,7 @@ def _is_answered(peer: socket.socket) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_idle_connections_are_closed_and_busy_ones_are_not(
     tmp_path: Path,
 ) -> None:
@@ -376,6 +377,7 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(
             assert read_reply(waiting)[0] == 9
 
 
+@pytest.mark.slow
 @needs_proc
 def test_connections_cannot_use_up_the_open_files_that_logs_need(tmp_path: Path) -> None:
     def few_files() -> None:

@@ -53,6 +53,7 @@ def test_a_directory_that_is_not_a_partition_is_refused(offline: Suwi, orders: P
     assert "not a partition" in offline.refusal(*repair(orders))
 
 
+@pytest.mark.slow
 def test_a_partition_with_an_unreadable_topic_id_is_kept_offline_until_it_is_repaired(
     tmp_path: Path,
 ) -> None:

@@ -48,6 +48,7 @@ def alive(suwi: Suwi) -> list[int]:
     return [broker["node"] for broker in brokers if broker["state"] == "running"]
 
 
+@pytest.mark.slow
 def test_brokers_of_one_process_are_killed_paused_and_cut_off_by_commands(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with serving(data) as (process, suwi):

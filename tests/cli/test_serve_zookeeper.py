@@ -240,6 +240,7 @@ def test_a_broker_killed_and_started_again_takes_over_its_registration_at_once(
 # -- ZooKeeper is away (hazard Z6) -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_while_zookeeper_is_down_writers_and_groups_go_on_and_nothing_changes(
     tmp_path: Path, zookeeper: ZookeeperProcess
 ) -> None:
@@ -411,6 +412,7 @@ def test_a_broker_refuses_an_ensemble_that_was_restored_from_an_older_copy(
         assert "was restored from an older copy. Restore newer data" in broker.refused_start()
 
 
+@pytest.mark.slow
 def test_a_running_broker_stops_when_its_ensemble_has_lost_its_data(
     tmp_path: Path, zookeeper: ZookeeperProcess
 ) -> None:

@@ -124,6 +124,7 @@ def test_long_checks_show_their_progress(
     assert " of " in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_missing_transaction_index_is_found_and_its_remedy_works(
     suwi: Suwi, tmp_path: Path
 ) -> None:

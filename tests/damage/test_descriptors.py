@@ -63,6 +63,7 @@ def test_refused_connections_are_one_line_and_a_problem(tmp_path: Path) -> None:
         assert "connections refused: too many connections" in problem
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [256, 120])
 def test_many_unsynced_segments_after_a_kill_leave_descriptors_for_connections(
     tmp_path: Path, limit: int

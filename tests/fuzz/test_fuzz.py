@@ -53,6 +53,7 @@ def test_the_cases_reach_every_api_version_well_formed_and_broken() -> None:
     assert broken >= wanted
 
 
+@pytest.mark.slow
 def test_a_broker_under_attack_serves_an_honest_client(tmp_path: Path) -> None:
     async def work(run: Run) -> Report:
         return await run.fuzz(SECONDS, cases_min=30)
@@ -92,6 +93,7 @@ def test_what_alarms_is_found_in_a_log_with_the_peer_that_caused_it(tmp_path: Pa
     assert not broker.alarms()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs Linux's /proc")
 def test_a_broker_that_grows_too_large_is_a_finding_that_can_be_replayed(tmp_path: Path) -> None:
     async def work(run: Run) -> Report:

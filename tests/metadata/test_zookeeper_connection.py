@@ -246,6 +246,7 @@ async def _answers(store: ZookeeperStore) -> bool:
 # -- packets (hazard Z12) --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.zookeeper
 @pytest.mark.parametrize("count", [5_000, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_thousands_of_topics_with_long_names_are_listed_in_small_packets(

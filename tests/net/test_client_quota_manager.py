@@ -385,6 +385,7 @@ def test_what_is_remembered_of_client_ids_is_bounded() -> None:
     in_simulation(check)
 
 
+@pytest.mark.slow
 def test_many_client_ids_do_not_make_a_debt_forgotten() -> None:
     async def check(connection: Connection) -> None:
         index = NO_QUOTAS.replaced(

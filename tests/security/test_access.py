@@ -983,6 +983,7 @@ def test_an_unknown_filter_is_refused(root: RawClient) -> None:
     assert answer.filter_results[0].error_code == 42
 
 
+@pytest.mark.slow
 def test_ten_thousand_rules_are_one_request_and_survive_a_restart(
     broker: GuardedBroker, root: RawClient
 ) -> None:

@@ -172,6 +172,7 @@ def test_no_acknowledged_record_is_lost_or_stored_twice(client_class: type[LongR
     run(client_class, FAULTS)
 
 
+@pytest.mark.slow
 def test_no_acknowledged_record_is_lost_when_brokers_lose_power_one_after_another() -> None:
     """One replica of at least two each time, which min.insync.replicas=2 tolerates."""
     run(LongConfluent, [power_loss] * 3, **{"min.insync.replicas": 2})

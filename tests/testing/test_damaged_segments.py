@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from suwi.testing import Cluster
@@ -104,6 +105,7 @@ def test_one_broker_notices_a_missing_segment_when_the_log_is_opened() -> None:
         assert consume(cluster.bootstrap_servers, end, len(VALUES)) == VALUES[end:]
 
 
+@pytest.mark.slow
 def test_three_brokers_replace_a_damaged_follower_and_a_damaged_leader() -> None:
     with Cluster(brokers=3, settings=SETTINGS) as cluster:
         fill(cluster)

@@ -135,6 +135,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # Two runs of pytest with their clusters, on a machine that others use.
 def test_two_concurrent_runs_are_independent(project: Path) -> None:
     """As with workers of pytest-xdist, which are processes."""

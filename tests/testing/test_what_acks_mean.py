@@ -110,6 +110,7 @@ def test_with_min_insync_replicas_2_a_leader_alone_in_the_isr_refuses_records() 
         assert read(cluster.bootstrap_servers, TOPIC, 2) == ["a", "d"]
 
 
+@pytest.mark.slow
 def test_records_appended_before_an_isr_shrink_are_not_acknowledged() -> None:
     """They were appended while two replicas were in sync, and one of them did not get them."""
     settings = {"replica.lag.time.max.ms": 4000}
