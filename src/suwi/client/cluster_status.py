@@ -20,6 +20,7 @@ from suwi.client.connection import ConnectionLost
 from suwi.client.errors import reason
 from suwi.client.group_lag import Lag, find_lags
 from suwi.client.groups import ListedGroup, committed_offsets, list_groups
+from suwi.client.versioned_connection import VersionedConnection
 from suwi.client.zookeeper_servers import ServerStatus, ask_servers, parse_connect
 from suwi.env import Clock
 from suwi.model.errors import BrokerError
@@ -223,9 +224,14 @@ async def describe_events(cluster: Cluster) -> list[dict[str, Any]]:
     # A connection of its own: a broker that is not Suwi's closes it.
     link = await cluster.open_any_link()
     try:
-        return list((await link.call_json(ApiKey.DESCRIBE_EVENTS, {}))["events"])
+        return await read_events(link)
     finally:
         link.abort()
+
+
+async def read_events(link: VersionedConnection) -> list[dict[str, Any]]:
+    """The same by a connection of the caller's own."""
+    return list((await link.call_json(ApiKey.DESCRIBE_EVENTS, {}))["events"])
 
 
 async def _adding(

@@ -1,5 +1,5 @@
-"""One partition as it is replicated: what its brokers note, ten times a second, as events of the
-lab. The front end draws them as `suwi lab serve` draws a recording, and can keep them as one.
+"""One partition as it is replicated: what its brokers note, up to ten times a second, as events
+of the lab. The front end draws them as `suwi lab serve` draws a recording, and can keep them.
 
 `follow_live` is the stream. It watches the partition on every broker that has a replica; the
 watches end 5 s after it does. A broker that does not answer does not hold up the others. The stream
@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Seque
 from typing import Any, NamedTuple
 
 from suwi.client.cluster import TopicInfo
-from suwi.client.cluster_status import describe_events
+from suwi.client.cluster_status import read_events
 from suwi.client.connection import ConnectionLost
 from suwi.client.own_apis import PartitionWatch, Watched
 from suwi.client.versioned_connection import VersionedConnection
@@ -27,6 +27,9 @@ from suwi.model.errors import LeaderNotAvailable, UnknownTopicOrPartition
 from suwi.model.ids import NodeId, PartitionIndex, TopicPartition
 
 _PERIOD_S = 0.1
+_BUSY_PERIOD_S = 0.25
+"""Of a partition so busy that its events are added up: a request costs a broker more than what is
+told, and more pictures in a second show no more."""
 _SILENT_S = 1.0
 """A broker that has not answered for so long is shown as one that does not."""
 _RETRY_S = 0.5
@@ -86,7 +89,7 @@ class _Broker:
         self._shown = shown
         self._node = node
         self._watch = PartitionWatch(partition)
-        self._link: VersionedConnection | None = None
+        self.link: VersionedConnection | None = None
         self._asking: asyncio.Task[Watched] | None = None
         self._asks_from_s = 0.0
         self._answered_s = loop_s()
@@ -101,9 +104,9 @@ class _Broker:
         return () if self._asking is None else (self._asking,)
 
     async def _read(self) -> Watched:
-        if self._link is None or not self._link.is_open:
-            self._link = await self._shown.client.open_link(self._node)
-        return await self._watch.read(self._link)
+        if self.link is None or not self.link.is_open:
+            self.link = await self._shown.client.open_link(self._node)
+        return await self._watch.read(self.link)
 
     def take(self) -> tuple[Watched | None, ...]:
         """The answer if there is one, None if the broker does not answer. Raises BrokerError if it
@@ -126,8 +129,8 @@ class _Broker:
 
     def end(self) -> Iterable[asyncio.Task[Watched]]:
         """Returns what must be waited for."""
-        if self._link is not None:
-            self._link.abort()
+        if self.link is not None:
+            self.link.abort()
         return () if self._asking is None else (self._asking,)
 
 
@@ -140,13 +143,14 @@ async def follow_live(shown: ShownCluster, query: Query) -> AsyncGenerator[tuple
         raise UnknownTopicOrPartition(f"{tp} does not exist")
     brokers: dict[NodeId, _Broker] = {}
     ending: list[asyncio.Task[Watched]] = []
-    recorder, cluster = LiveRecorder(str(tp)), _Cluster(shown, info)
+    recorder, cluster = LiveRecorder(str(tp)), _Cluster(shown, info, brokers)
     yield "live", LiveStep(_begin(shown, tp, language), [], True, [])
     began_s = told_s = loop_s()
     waiting: list[WaitingProducer] = []
+    is_busy = False
     try:
         while True:
-            next_s = loop_s() + _PERIOD_S
+            next_s = loop_s() + (_BUSY_PERIOD_S if is_busy else _PERIOD_S)
             cluster.refresh_if_due()
             if cluster.info.id != info.id:
                 return
@@ -165,6 +169,8 @@ async def follow_live(shown: ShownCluster, query: Query) -> AsyncGenerator[tuple
             for node in brokers.keys() - {*assigned}:
                 if not recorder.has_replica(node):
                     ending += brokers.pop(node).end()
+            if told:
+                is_busy = any(_is_busy(one) for one in told.values())
             is_complete = all(one is None or one.is_complete for one in told.values())
             before, waiting = waiting, _waiting(told.values(), waiting)
             if new or not is_complete or waiting != before:
@@ -190,8 +196,11 @@ def _begin(shown: ShownCluster, tp: TopicPartition, language: str) -> LiveBegin:
 class _Cluster:
     """What is asked for less often: replicas and addresses, losses."""
 
-    def __init__(self, shown: ShownCluster, info: TopicInfo) -> None:
+    def __init__(
+        self, shown: ShownCluster, info: TopicInfo, brokers: Mapping[NodeId, _Broker]
+    ) -> None:
         self._shown = shown
+        self._brokers = brokers
         self.info = info
         self.losses: Sequence[Mapping[str, Any]] = ()
         self.refreshing: asyncio.Task[None] | None = None
@@ -210,7 +219,14 @@ class _Cluster:
         client = self._shown.client
         try:
             self.info = await client.topic(self.info.name, fresh=True)
-            self.losses = [e for e in await describe_events(client) if "partition" in e["facts"]]
+            links = [
+                each.link for each in self._brokers.values() if each.link and each.link.is_open
+            ]
+            if links:  # Any of them: one may be cut off from the others, and not know.
+                recorded = await read_events(links[client.random.below(len(links))])
+                self.losses = [event for event in recorded if "partition" in event["facts"]]
+            else:
+                self._due_s = loop_s() + _RETRY_S
         except OSError:
             pass  # It is asked again, and the brokers say themselves that they do not answer.
 
@@ -224,6 +240,10 @@ def _waiting(told: Iterable[Watched | None], known: list[WaitingProducer]) -> li
     found = [WaitingProducer(**each) for each in leader.waiting]
     long = [each for each in found if each.waited_ms >= _LONG_MS]
     return sorted(long, key=lambda each: each.left_ms)
+
+
+def _is_busy(told: Watched | None) -> bool:
+    return told is not None and any(event.get("times", 1) > 1 for event in told.events)
 
 
 def _are_others(brokers: Collection[_Broker]) -> bool:

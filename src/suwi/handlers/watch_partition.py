@@ -11,6 +11,7 @@ are noted no longer.
 """
 
 import asyncio
+from itertools import chain, islice
 from typing import Any, Final
 
 from suwi.env import Clock
@@ -26,6 +27,8 @@ from suwi.replica.replica_manager import ReplicaManager
 
 _SEGMENTS_MAX: Final = 20
 _PRODUCERS_MAX: Final = 8
+_FEW: Final = 50
+"""Fewer events are encoded at once, without a task."""
 
 
 class WatchPartition:
@@ -66,8 +69,12 @@ class WatchPartition:
             "controller": (image.controller_epoch, image.controller),
         }
         changes = (_fields(event, now_ms) for event in history)
+        first = list(islice(events, _FEW))
+        if len(first) < _FEW and len(history) < _FEW:
+            return json_reply({**told, "events": first, "history": [*changes]})
         # In slices: who has not asked before is told some thousands of both.
-        return Exclusive(long_json_reply({"events": events, "history": changes}, **told))
+        arrays = {"events": chain(first, events), "history": changes}
+        return Exclusive(long_json_reply(arrays, **told))
 
     def _state(self, partition: Partition) -> dict[str, Any]:
         now_s = asyncio.get_running_loop().time()

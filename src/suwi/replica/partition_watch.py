@@ -11,7 +11,8 @@ Serial numbers of events only grow, also when the broker restarts.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from kio.schema.errors import ErrorCode
@@ -36,6 +37,16 @@ OTHER_CLIENTS: Final = "other clients"
 _CLIENT_CHARS_MAX: Final = 100
 _WAITING_MAX: Final = 10_000
 _ACKS: Final = {-1: "all", 0: "0", 1: "1"}
+_UNKNOWN: Final = BrokerError()
+
+_SAME: Final[dict[str, tuple[str, ...]]] = {
+    "fetch": (),
+    "fetch-answer": ("error", "diverging"),
+    "send": ("client", "acks", "has_offset"),
+    "send-result": ("client", "error", "has_offset"),
+}
+"""The fields of each kind that are equal in all that is added up in one event."""
+_HIDDEN: Final = ("noted_s", "topic_id", "has_offset")
 
 Noted: TypeAlias = dict[str, Any]
 """An event: its serial number, when it began by the clock of the loop, and its fields."""
@@ -79,13 +90,10 @@ class PartitionWatch:
         wanted = leader, asked.current_leader_epoch, asked.fetch_offset
         if wanted != self._asked:
             self._asked = wanted
-            self._note(
-                ("fetch",),
-                kind="fetch",
-                epoch=asked.current_leader_epoch,
-                offset=asked.fetch_offset,
-                leader=leader,
-            )
+            event = self._note("fetch")
+            event["epoch"] = asked.current_leader_epoch
+            event["offset"] = asked.fetch_offset
+            event["leader"] = leader
 
     def fetch_answer(
         self, leader: NodeId, asked: FetchPartition, fetched: FetchedPartition, size_bytes: int
@@ -97,17 +105,12 @@ class PartitionWatch:
             return
         self._watermark = watermark
         error = ErrorCode(fetched.error_code).name if fetched.error_code else None
-        self._note(
-            ("fetch-answer", error, diverging),
-            {"size_bytes": size_bytes},
-            kind="fetch-answer",
-            epoch=asked.current_leader_epoch,
-            offset=asked.fetch_offset,
-            leader=leader,
-            high_watermark=watermark,
-            error=error,
-            diverging=diverging,
-        )
+        event = self._note("fetch-answer", error, diverging)
+        event["epoch"] = asked.current_leader_epoch
+        event["offset"] = asked.fetch_offset
+        event["leader"] = leader
+        event["high_watermark"] = watermark
+        event["size_bytes"] = event.get("size_bytes", 0) + size_bytes
 
     # -- as the leader -------------------------------------------------------------------------
 
@@ -116,7 +119,8 @@ class PartitionWatch:
     ) -> None:
         """A producer's batch was appended. `wait_ms`: `answered` follows, at the latest then."""
         name, number = self._sender(client)
-        self._note_send(name, number, acks, {"records": end - first}, offset=first)
+        event = self._note_send(name, number, acks, first)
+        event["records"] = event.get("records", 0) + end - first
         if wait_ms is None:
             self._note_result(name, number, first if acks else None, end, None)
         elif len(self._waiting) < _WAITING_MAX:
@@ -149,7 +153,7 @@ class PartitionWatch:
     def refused(self, client: str | None, acks: int, error: Exception) -> None:
         """A producer's batch was not appended."""
         name, number = self._sender(client)
-        self._note_send(name, number, acks, {})
+        self._note_send(name, number, acks, None)
         self._note_result(name, number, None, None, error)
 
     def _sender(self, client: str | None) -> tuple[str, int]:
@@ -161,25 +165,12 @@ class PartitionWatch:
             self._clients.add(name)
         return name, self._sends
 
-    def _note_send(
-        self,
-        client: str,
-        number: int,
-        acks: int,
-        sums: Mapping[str, int],
-        offset: Offset | None = None,
-    ) -> None:
-        epoch = self._replica_log.leader_epoch
-        self._note(
-            ("send", client, acks, offset is None),
-            sums,
-            kind="send",
-            epoch=epoch,
-            offset=offset,
-            client=client,
-            number=number,
-            acks=_ACKS.get(acks, str(acks)),
-        )
+    def _note_send(self, client: str, number: int, acks: int, offset: Offset | None) -> Noted:
+        event = self._note("send", client, _ACKS.get(acks, str(acks)), offset is not None)
+        event["epoch"] = self._replica_log.leader_epoch
+        event["offset"] = offset
+        event["number"] = number
+        return event
 
     def _note_result(
         self,
@@ -189,38 +180,32 @@ class PartitionWatch:
         end: Offset | None,
         error: Exception | None,
     ) -> None:
-        known = error if isinstance(error, BrokerError) else BrokerError()
+        known = error if isinstance(error, BrokerError) else _UNKNOWN
         code = None if error is None else known.code.name.upper()
-        self._note(
-            ("send-result", client, code, offset is None),
-            kind="send-result",
-            epoch=self._replica_log.leader_epoch,
-            offset=None if code else offset,
-            end=end,
-            client=client,
-            number=number,
-            error=code,
-        )
+        event = self._note("send-result", client, code, offset is not None)
+        event["epoch"] = self._replica_log.leader_epoch
+        event["offset"] = None if code else offset
+        event["end"] = end
+        event["number"] = number
 
     # -- both ----------------------------------------------------------------------------------
 
-    def _note(
-        self, key: tuple[object, ...], sums: Mapping[str, int] | None = None, **fields: Any
-    ) -> None:
+    def _note(self, *key: Any) -> Noted:
+        """The event of this kind and its `_SAME` fields to which what happens now is added: for
+        every batch and fetch, so nothing is made that is not told."""
         now_s = asyncio.get_running_loop().time()
         event = self._open.get(key)
-        if event is not None and now_s - event["noted_s"] < SLOT_S:
-            event.update(fields)
-            event["times"] += 1
-            for name, more in (sums or {}).items():
-                event[name] = event.get(name, 0) + more
-            return
-        event = {"serial": self._next_serial(), "noted_s": now_s, "times": 1, **fields}
-        event |= {"broker": self._replica_log.context.node_id, **(sums or {})}
-        self._open[key] = event
-        if len(self.events) == EVENTS_MAX:
-            self.left_off = self.events[0]["serial"]
-        self.events.append(event)
+        if event is None or now_s - event["noted_s"] >= SLOT_S:
+            kind = key[0]
+            event = {"serial": self._next_serial(), "noted_s": now_s, "kind": kind, "times": 0}
+            event["broker"] = self._replica_log.context.node_id
+            event.update(zip(_SAME[kind], key[1:], strict=True))
+            self._open[key] = event
+            if len(self.events) == EVENTS_MAX:
+                self.left_off = self.events[0]["serial"]
+            self.events.append(event)
+        event["times"] += 1
+        return event
 
 
 class PartitionWatches:
@@ -255,13 +240,16 @@ class PartitionWatches:
         now_s = _loop().time()
         partition = self._watched.get(tp)
         watch = None if partition is None else partition.watched_by
-        noted: Iterable[Noted] = () if watch is None else watch.events
-        open_ = (event["serial"] for event in noted if now_s - event["noted_s"] < SLOT_S)
-        last = next(open_, self._serial + 1) - 1
+        noted: deque[Noted] = deque() if watch is None else watch.events
+        last = self._serial
+        for event in reversed(noted):
+            if now_s - event["noted_s"] >= SLOT_S:
+                break
+            last = event["serial"] - 1
         if after > self._serial:
             after = 0  # The clock was set back before this broker started.
-        kept = (event for event in self._truncations if _is_of(event, tp, partition))
-        found = [event for event in (*noted, *kept) if after < event["serial"] <= last]
+        kept = [event for event in _newer(self._truncations, after) if _is_of(event, tp, partition)]
+        found = [event for event in (*_newer(noted, after), *kept) if event["serial"] <= last]
         found.sort(key=lambda event: event["serial"])
         is_complete = watch is None or watch.left_off <= after
         return (_told(event, now_s) for event in found), last, is_complete
@@ -318,7 +306,11 @@ def _is_of(truncation: Noted, tp: TopicPartition, partition: Watchable | None) -
     return truncation["partition"] == str(tp) and not is_other
 
 
+def _newer(noted: deque[Noted], after: int) -> Iterator[Noted]:
+    """The last first: a reader who asks ten times a second has read all before."""
+    return takewhile(lambda event: event["serial"] > after, reversed(noted))
+
+
 def _told(event: Noted, now_s: float) -> Noted:
-    hidden = ("noted_s", "topic_id")
-    fields = {name: v for name, v in event.items() if v is not None and name not in hidden}
+    fields = {name: v for name, v in event.items() if v is not None and name not in _HIDDEN}
     return {**fields, "ago_ms": round(1000 * (now_s - event["noted_s"]))}
