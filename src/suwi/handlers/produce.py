@@ -63,7 +63,7 @@ from suwi.net.buffer_pool import KeptBytes
 from suwi.net.dispatch import Request
 from suwi.net.fair_turns import SliceTurns
 from suwi.net.large_requests import items_of
-from suwi.records.batch import TRANSACTIONAL_BIT, BatchHeader, read_header
+from suwi.records.batch import FLAGS_AT, TRANSACTIONAL_BIT, BatchHeader, read_header
 from suwi.replica.log_validator import (
     ValidationRules,
     convert,
@@ -108,6 +108,8 @@ PIECE_BYTES = 4 * 1024 * 1024
 """A few milliseconds for the checksums and for writing them."""
 _NO_TRANSACTION: Final = VerificationGuard(-1, -1, -1, is_implicit=False)
 """In place of a guard: the request has no transactional id."""
+_WRITE: Final = Operation.WRITE  # to look up a member of an enumeration is slow
+_TOPIC: Final = ResourceType.TOPIC
 _NO_TRANSACTIONAL_ID: Final = "a transactional batch without a transactional id"
 
 
@@ -224,10 +226,8 @@ class Produce:
                 if known is None:
                     continue  # UNKNOWN_TOPIC_ID
                 name = known.name
-            if refused is None:
-                batch.denied = refusal(
-                    request, Operation.WRITE, ResourceType.TOPIC, name, batch.topic
-                )
+            if refused is None and not request.may(_WRITE, _TOPIC, name):
+                batch.denied = refusal(request, _WRITE, _TOPIC, name, batch.topic)
 
     def _must_wait(self, batches: list[Batch], version: int, transactional_id: str | None) -> bool:
         """Look up the partitions. Returns whether a batch must wait before its append."""
@@ -692,8 +692,11 @@ class ProduceVerification:
 
 
 def _is_transactional(batch: Batch) -> bool:
+    records = batch.records or b""
+    if len(records) <= FLAGS_AT or not records[FLAGS_AT] & TRANSACTIONAL_BIT:
+        return False  # as most are: their headers are read once, for the append
     try:
-        return read_header(batch.records or b"").is_transactional
+        return read_header(records).is_transactional
     except BrokerError:
         return False  # The append gets the same error and refuses the batch.
 

@@ -70,14 +70,11 @@ class AclIndex:
         hosts: int = 0,
     ) -> None:
         """`hosts`: how many of the rules are for some hosts only."""
+        self.names_hosts = hosts > 0
+        """Whether a decision depends on the host."""
         self._rules = rules or {}
         self._prefixes = prefixes or {}
         self._hosts = hosts
-
-    @property
-    def names_hosts(self) -> bool:
-        """Whether a decision depends on the host."""
-        return self._hosts > 0
 
     def __iter__(self) -> Iterator[AclBinding]:
         for by_principal in self._rules.values():
@@ -278,7 +275,7 @@ class Authorizer:
     ) -> bool:
         """Whether the principal may do it. Without a name: to at least one resource of its kind."""
         acls = self._acls()
-        if acls is not self._decided_with or len(self._decided) >= _REMEMBERED_MAX:
+        if acls is not self._decided_with:
             self._decided_with = acls
             self._decided.clear()
         key = principal, host if acls.names_hosts else "", operation, kind, name
@@ -290,6 +287,8 @@ class Authorizer:
                 decided = self.decide(
                     principal, host, operation, kind, _ANY_NAME
                 ).is_allowed or acls.allows_any(str(principal), host, operation, kind)
+            if len(self._decided) >= _REMEMBERED_MAX:
+                self._decided.clear()
             if name is None or len(name) <= _NAME_MAX:
                 self._decided[key] = decided
         return decided
