@@ -77,6 +77,7 @@ from suwi.replica.partition_transactions import NOT_VERIFIED, VerificationGuard
 from suwi.replica.replica_log import wait_until_ready
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.security.acls import Operation, ResourceType
+from suwi.security.authorizer import Authorizer
 from suwi.transaction.transaction_verifier import TransactionVerifier
 from suwi.wire.errors import MalformedRequest
 from suwi.wire.leaders import CurrentLeader
@@ -108,8 +109,8 @@ PIECE_BYTES = 4 * 1024 * 1024
 """A few milliseconds for the checksums and for writing them."""
 _NO_TRANSACTION: Final = VerificationGuard(-1, -1, -1, is_implicit=False)
 """In place of a guard: the request has no transactional id."""
-_WRITE: Final = Operation.WRITE  # to look up a member of an enumeration is slow
-_TOPIC: Final = ResourceType.TOPIC
+_REMEMBERED_TOPICS_MAX: Final = 100
+"""Of each connection."""
 _NO_TRANSACTIONAL_ID: Final = "a transactional batch without a transactional id"
 
 
@@ -192,7 +193,7 @@ class Produce:
             transactional_id, acks, timeout_ms, asked_topics = asked
             topics, batches = _batches_of(asked_topics)
         if request.authorizer is not None:
-            self._authorize(request, batches, transactional_id)
+            self._authorize(request, request.authorizer, batches, transactional_id)
         if len(body) > PIECE_BYTES or self._must_wait(batches, version, transactional_id):
             return self._answer_in_pieces(request)
         waiting = self._append(batches, acks, timeout_ms, request)
@@ -209,9 +210,14 @@ class Produce:
     # -- before the append ---------------------------------------------------------------------
 
     def _authorize(
-        self, request: Request, batches: list[Batch], transactional_id: str | None
+        self,
+        request: Request,
+        authorizer: Authorizer,
+        batches: list[Batch],
+        transactional_id: str | None,
     ) -> None:
         """Note which batches the client may not write."""
+        rules, writes_to = authorizer.acls().number, request.connection.writes_to
         refused: BrokerError | None = None
         if any(map(_is_transactional, batches)):
             if transactional_id is not None:
@@ -221,13 +227,21 @@ class Produce:
         for batch in batches:
             batch.denied = refused
             name = batch.topic
+            if refused is None and writes_to.get(name) == rules:
+                continue  # Most clients write to the same topics again and again.
             if isinstance(name, UUID):
                 known = self._replicas.image.topics_by_id.get(name)
                 if known is None:
                     continue  # UNKNOWN_TOPIC_ID
                 name = known.name
-            if refused is None and not request.may(_WRITE, _TOPIC, name):
-                batch.denied = refusal(request, _WRITE, _TOPIC, name, batch.topic)
+            if refused is None:
+                batch.denied = refusal(
+                    request, Operation.WRITE, ResourceType.TOPIC, name, batch.topic
+                )
+                if batch.denied is None and name in self._replicas.image.topics:
+                    if len(writes_to) >= _REMEMBERED_TOPICS_MAX:
+                        writes_to.clear()
+                    writes_to[batch.topic] = rules
 
     def _must_wait(self, batches: list[Batch], version: int, transactional_id: str | None) -> bool:
         """Look up the partitions. Returns whether a batch must wait before its append."""
@@ -466,7 +480,7 @@ class Produce:
                     await slices.next()
                 sizes, batches = _batches_of(topics)
                 if request.authorizer is not None:
-                    self._authorize(request, batches, transactional_id)
+                    self._authorize(request, request.authorizer, batches, transactional_id)
                 await self._wait(batches, version, timeout_ms, verification)
                 waiting = self._append(batches, acks, timeout_ms, request)
                 if acks == _ACKS_NONE:

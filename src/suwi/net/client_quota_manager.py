@@ -212,10 +212,11 @@ class RequestQuota:
 
     def throttles_fetch(self, size_bytes: int) -> bool:
         """Whether a fetch is to be answered without records; otherwise they are counted."""
-        fetch, now_s = self._quotas.fetch, self._connection.time_s()
+        fetch = self._quotas.fetch
         if fetch is None:
             return False
-        if size_bytes and (wait_s := fetch.wait_s(now_s)) > 0:
+        now_s = self._connection.time_s()
+        if size_bytes and fetch.left < 0 and (wait_s := fetch.wait_s(now_s)) > 0:
             self._throttle(wait_s)
             return True
         fetch.record(size_bytes, now_s)

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
+from uuid import UUID
 
 from suwi.env.hang_up import has_hung_up
 from suwi.net.answers import (
@@ -73,8 +74,8 @@ class Connection(asyncio.BufferedProtocol):
         "_exclusive", "_flush_planned", "_limits", "_loop", "_opened_at", "_order", "_output",
         "_peer_closed", "_reader", "_reading", "_registry", "_serving", "_stopping", "_transport",
         "_turns", "_unmuting", "_unsent_budget", "_unsent_bytes", "began_s", "buffer_pool",
-        "client",
-        "peer_challenge", "peer_host", "peer_port", "sasl", "slices", "time_s",
+        "client", "peer_challenge", "peer_host", "peer_port", "sasl", "slices", "time_s",
+        "writes_to",
     )  # fmt: skip
 
     def __init__(
@@ -95,6 +96,8 @@ class Connection(asyncio.BufferedProtocol):
             None  # for a broker that has not proved its identity yet
         )
         self.sasl: SaslSession | None = None  # on SASL listeners, from the first request on
+        self.writes_to: dict[str | UUID, int] = {}
+        """Topics that its client may write to, with the number of the rules that allow it."""
         self._loop = loop
         self.time_s = loop.time  # to find the running loop, as `loop_s` does, is a system call
         self._dispatch = dispatch
@@ -386,6 +389,7 @@ class Connection(asyncio.BufferedProtocol):
     def authenticated(self, principal: Principal, *, is_peer: bool = False) -> None:
         """The peer has authenticated: serve its requests from now on."""
         self.client = self.client._replace(principal=principal, is_peer=is_peer)
+        self.writes_to.clear()
         self._limits = self._limits.authenticated or self._limits
         self._reader.frame_bytes_max = self._limits.request_bytes_max
 
