@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from suwi.model.errors import InvalidPartitions, RequestTimedOut, ThrottlingQuotaExceeded
 from suwi.net.answers import NO_REPLY, Answer, Exclusive, Later, Reply
-from suwi.net.client_quota_manager import ClientQuotaManager
+from suwi.net.client_quota_manager import ClientQuotaManager, RequestQuota
 from suwi.net.connection import ClientIdentity, Connection
 from suwi.net.dispatch import Dispatcher, Request
 from suwi.security.client_quotas import (
@@ -103,13 +103,13 @@ def test_no_throttle_time_is_longer_than_a_minute(rate: float) -> None:
 
 def test_requests_before_a_log_in_have_no_quota_and_long_ids_are_not_remembered_whole() -> None:
     manager = quotas(**{REQUEST_PERCENTAGE: 1.0})
-    client, connection = ClientIdentity("L"), cast(Any, None)
-    assert manager.of(client, "me", connection, (ApiKey.HEARTBEAT, 4)) is not None
+    client = ClientIdentity("L")
+    assert manager.of(client, "me", ApiKey.HEARTBEAT) is not None
     for api in (ApiKey.API_VERSIONS, ApiKey.SASL_AUTHENTICATE, ApiKey.PEER_CHALLENGE):
-        assert manager.of(client, "me", connection, (api, 0)) is None
+        assert manager.of(client, "me", api) is None
     for number in range(3):
-        manager.of(client, "x" * 30_000 + str(number), connection, (ApiKey.HEARTBEAT, 4))
-    assert sum(len(client_id) for _, client_id in manager._clients) < 300
+        manager.of(client, "x" * 30_000 + str(number), ApiKey.HEARTBEAT)
+    assert sum(len(client_id or "") for _, client_id in manager._clients) < 300
 
 
 def test_acks_0_mutes_without_a_reply() -> None:
@@ -238,7 +238,8 @@ def test_peers_and_other_clients_have_no_quota() -> None:
 
 
 def request_quota(manager: ClientQuotaManager, connection: Connection, client_id: str) -> Any:
-    return manager.of(connection.client, client_id, connection, (ApiKey.FETCH, 12))
+    quotas = manager.of(connection.client, client_id, ApiKey.FETCH)
+    return None if quotas is None else RequestQuota(quotas, connection, (ApiKey.FETCH, 12))
 
 
 def in_simulation(check: Callable[[Connection], Any]) -> None:

@@ -885,6 +885,20 @@ def encode(fields: Mapping[str, Any]) -> bytes:
     return bytes(encode_request(ApiKey.FETCH, 12, fields))
 
 
+def test_a_producer_loses_its_right_at_once_and_gets_it_back(
+    root: RawClient, alice: RawClient
+) -> None:
+    name = f"write-{next(_numbers)}"
+    root.create_topic(name)
+    for _ in range(2):
+        create_rules(root, [topic(WRITE, name).rule()])
+        assert [alice.produce(name, BATCH).error for _ in range(2)] == [0, 0]
+        create_rules(root, [topic(WRITE, name).rule(deny=True)])
+        assert alice.produce(name, BATCH).error == TOPIC_REFUSED
+        delete_rules(root)
+        assert alice.produce(name, BATCH).error == TOPIC_REFUSED
+
+
 def test_a_refused_batch_with_acks_0_closes_the_connection(
     root: RawClient, alice: RawClient
 ) -> None:

@@ -22,7 +22,8 @@ class TokenBucket:
     """So many seconds' worth is saved."""
     debt_s_max: float = float("inf")
     """More than so many seconds' worth is not waited for."""
-    _left: float = float("inf")
+    left: float = float("inf")
+    """At the last use: less than nothing if that must be waited for."""
     _at_s: float = float("-inf")
     _used: float = 0.0
     _recent: float = 0.0
@@ -30,10 +31,10 @@ class TokenBucket:
 
     def wait_s(self, now_s: float) -> float:
         """How long until more may be used; 0 if it may be now."""
-        if self._left >= 0:
+        if self.left >= 0:
             return 0.0
         self._refill(now_s)
-        return max(0.0, -self._left / self.rate)
+        return max(0.0, -self.left / self.rate)
 
     def used(self, now_s: float) -> float:
         """How much was used per second of late, what is older counting less."""
@@ -46,21 +47,21 @@ class TokenBucket:
             self._used, self._recent, self._recorded_s = self.used(now_s), 0.0, now_s
             self._refill(now_s)
         self._recent += amount
-        if (left := self._left - amount) >= 0:
-            self._left = left
+        if (left := self.left - amount) >= 0:
+            self.left = left
             return amount
         self._refill(now_s)
-        before = self._left
-        self._left = max(before - amount, -self.debt_s_max * self.rate)
-        return before - self._left
+        before = self.left
+        self.left = max(before - amount, -self.debt_s_max * self.rate)
+        return before - self.left
 
     def is_full(self, now_s: float) -> bool:
         """Whether it is as a new one: what was used is made up for."""
         self._refill(now_s)
-        return self._left >= self.burst_s * self.rate
+        return self.left >= self.burst_s * self.rate
 
     def _refill(self, now_s: float) -> None:
         most = self.burst_s * self.rate
-        left = self._left + (now_s - self._at_s) * self.rate
-        self._left = most if left > most else left
+        left = self.left + (now_s - self._at_s) * self.rate
+        self.left = most if left > most else left
         self._at_s = now_s

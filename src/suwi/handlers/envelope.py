@@ -59,7 +59,7 @@ class Envelope:
             request.connection,
             client,
             request.authorizer,
-            self._quotas.of(client, client_id, request.connection, (api_key, version)),
+            self._quotas.of(client, client_id, api_key),
         )
 
     async def _serve(self, inner: Request, request: Request) -> Reply:

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -56,6 +56,7 @@ from suwi.wire.fetch_response import (
 )
 from suwi.wire.leaders import CurrentLeader
 
+_READ: Final = Operation.READ  # to look up a member of an enumeration is slow
 _FOLLOWER_FETCHING_FROM = 11
 _ZSTD_FROM = 10
 # Below v10 every batch header is scanned for zstd before the records are sent.
@@ -249,7 +250,7 @@ class Job:
         if self.request is not None:
             # Each time, also when a delayed fetch reads again.
             topic = key[0] if isinstance(key[0], str) else self.source.replicas.topic_name(key[0])
-            check_topic(self.request, Operation.READ, topic)
+            check_topic(self.request, _READ, topic)
         leader_only = self.asked.replica_id >= 0 or self.version < _FOLLOWER_FETCHING_FROM
         return self.source.partition_of(key, leader_only=leader_only)
 

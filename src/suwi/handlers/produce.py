@@ -63,7 +63,7 @@ from suwi.net.buffer_pool import KeptBytes
 from suwi.net.dispatch import Request
 from suwi.net.fair_turns import SliceTurns
 from suwi.net.large_requests import items_of
-from suwi.records.batch import TRANSACTIONAL_BIT, BatchHeader, read_header
+from suwi.records.batch import FLAGS_AT, TRANSACTIONAL_BIT, BatchHeader, read_header
 from suwi.replica.log_validator import (
     ValidationRules,
     convert,
@@ -77,6 +77,7 @@ from suwi.replica.partition_transactions import NOT_VERIFIED, VerificationGuard
 from suwi.replica.replica_log import wait_until_ready
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.security.acls import Operation, ResourceType
+from suwi.security.authorizer import Authorizer
 from suwi.transaction.transaction_verifier import TransactionVerifier
 from suwi.wire.errors import MalformedRequest
 from suwi.wire.leaders import CurrentLeader
@@ -108,6 +109,8 @@ PIECE_BYTES = 4 * 1024 * 1024
 """A few milliseconds for the checksums and for writing them."""
 _NO_TRANSACTION: Final = VerificationGuard(-1, -1, -1, is_implicit=False)
 """In place of a guard: the request has no transactional id."""
+_REMEMBERED_TOPICS_MAX: Final = 100
+"""Of each connection."""
 _NO_TRANSACTIONAL_ID: Final = "a transactional batch without a transactional id"
 
 
@@ -190,7 +193,7 @@ class Produce:
             transactional_id, acks, timeout_ms, asked_topics = asked
             topics, batches = _batches_of(asked_topics)
         if request.authorizer is not None:
-            self._authorize(request, batches, transactional_id)
+            self._authorize(request, request.authorizer, batches, transactional_id)
         if len(body) > PIECE_BYTES or self._must_wait(batches, version, transactional_id):
             return self._answer_in_pieces(request)
         waiting = self._append(batches, acks, timeout_ms, request)
@@ -207,9 +210,14 @@ class Produce:
     # -- before the append ---------------------------------------------------------------------
 
     def _authorize(
-        self, request: Request, batches: list[Batch], transactional_id: str | None
+        self,
+        request: Request,
+        authorizer: Authorizer,
+        batches: list[Batch],
+        transactional_id: str | None,
     ) -> None:
         """Note which batches the client may not write."""
+        rules, writes_to = authorizer.acls().number, request.connection.writes_to
         refused: BrokerError | None = None
         if any(map(_is_transactional, batches)):
             if transactional_id is not None:
@@ -219,6 +227,8 @@ class Produce:
         for batch in batches:
             batch.denied = refused
             name = batch.topic
+            if refused is None and writes_to.get(name) == rules:
+                continue  # Most clients write to the same topics again and again.
             if isinstance(name, UUID):
                 known = self._replicas.image.topics_by_id.get(name)
                 if known is None:
@@ -228,6 +238,10 @@ class Produce:
                 batch.denied = refusal(
                     request, Operation.WRITE, ResourceType.TOPIC, name, batch.topic
                 )
+                if batch.denied is None and name in self._replicas.image.topics:
+                    if len(writes_to) >= _REMEMBERED_TOPICS_MAX:
+                        writes_to.clear()
+                    writes_to[batch.topic] = rules
 
     def _must_wait(self, batches: list[Batch], version: int, transactional_id: str | None) -> bool:
         """Look up the partitions. Returns whether a batch must wait before its append."""
@@ -466,7 +480,7 @@ class Produce:
                     await slices.next()
                 sizes, batches = _batches_of(topics)
                 if request.authorizer is not None:
-                    self._authorize(request, batches, transactional_id)
+                    self._authorize(request, request.authorizer, batches, transactional_id)
                 await self._wait(batches, version, timeout_ms, verification)
                 waiting = self._append(batches, acks, timeout_ms, request)
                 if acks == _ACKS_NONE:
@@ -692,8 +706,11 @@ class ProduceVerification:
 
 
 def _is_transactional(batch: Batch) -> bool:
+    records = batch.records or b""
+    if len(records) <= FLAGS_AT or not records[FLAGS_AT] & TRANSACTIONAL_BIT:
+        return False  # as most are: their headers are read once, for the append
     try:
-        return read_header(batch.records or b"").is_transactional
+        return read_header(records).is_transactional
     except BrokerError:
         return False  # The append gets the same error and refuses the batch.
 

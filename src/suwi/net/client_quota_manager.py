@@ -1,8 +1,8 @@
 """Client quotas at work: what clients use, and how long they are throttled for it (KIP-219).
 
-`ClientQuotaManager.of` gives each request of a client that has quotas a `RequestQuota`, and
-`RequestQuota.run` handles the request. The reply is sent at once, with the throttle time; then the
-connection is muted. Brokers have no quotas.
+`ClientQuotaManager.of` gives the quotas of a client. Dispatch counts what a request uses of them,
+and `RequestQuota` throttles: the reply is sent at once, with the throttle time; then the connection
+is muted. Brokers have no quotas. Most requests stay within theirs and need no `RequestQuota`.
 Invariants: a request of a client without quotas costs one look-up, and none at all if there are no
 quotas in the cluster; what is used counts before the reply is ready, so that nobody avoids it by
 closing the connection or by many requests at once; no debt is forgotten before it is made up for.
@@ -58,7 +58,7 @@ BEFORE_LOG_IN: Final = frozenset(
 )
 """Requests of clients that may not be known yet; they would all be the user ANONYMOUS."""
 
-_PRODUCE: Final = int(ApiKey.PRODUCE)
+PRODUCE: Final = int(ApiKey.PRODUCE)
 _READY: Final = (Reply, NoReply)  # not unions, which are built on each call
 _LATER: Final = (Later, Exclusive)
 
@@ -98,7 +98,7 @@ class ClientQuotaManager:
         self.is_set = False
         """Whether any client has a quota."""
         self._index = NO_QUOTAS
-        self._clients: dict[tuple[str, str], ClientBuckets | None] = {}
+        self._clients: dict[tuple[str, str | None], ClientBuckets | None] = {}
         self._buckets: dict[Hashable, TokenBucket] = {}
         self._evicted: WeakValueDictionary[Hashable, TokenBucket] = WeakValueDictionary()
         """Those that requests still use."""
@@ -111,26 +111,15 @@ class ClientQuotaManager:
             self.is_set = not index.keys_in_use.isdisjoint(CLIENT_KEYS)
 
     def of(
-        self,
-        client: ClientIdentity,
-        client_id: str | None,
-        connection: Connection,
-        api: tuple[int, int],
-        request_bytes: int = 0,
-    ) -> "RequestQuota | None":
-        """For a request of this client, with its API key and version. None: it has no quotas."""
-        if client.is_peer or api[0] in BEFORE_LOG_IN:
+        self, client: ClientIdentity, client_id: str | None, api_key: int
+    ) -> ClientBuckets | None:
+        """For a request of this client. None: it has no quotas."""
+        if client.is_peer or api_key in BEFORE_LOG_IN:
             return None
-        if client_id is None or len(client_id) > _CLIENT_ID_CHARACTERS_MAX:
-            client_id = (client_id or "")[:_CLIENT_ID_CHARACTERS_MAX]
-        name = client.principal.name, client_id
         try:
-            quotas = self._clients[name]
+            return self._clients[client.principal.name, client_id]
         except KeyError:
-            if len(self._clients) >= _REMEMBERED_MAX:
-                self._clients.clear()
-            quotas = self._clients[name] = self._find(*name)
-        return None if quotas is None else RequestQuota(quotas, connection, api, request_bytes)
+            return self._remember(client.principal.name, client_id or "")
 
     def refuses_connection(self, address: str) -> bool:
         """Count a new connection from an address, and say whether they are too many."""
@@ -157,6 +146,14 @@ class ClientQuotaManager:
             if limit is not None:
                 throttle_s = min(bucket.wait_s(now_s), _THROTTLE_S_MAX)
                 yield QuotaUsage(entity, key, limit, bucket.used(now_s), throttle_s)
+
+    def _remember(self, user: str, client_id: str) -> ClientBuckets | None:
+        name = user, client_id[:_CLIENT_ID_CHARACTERS_MAX]
+        if name not in self._clients:
+            if len(self._clients) >= _REMEMBERED_MAX:
+                self._clients.clear()
+            self._clients[name] = self._find(*name)
+        return self._clients[name]
 
     def _find(self, user: str, client_id: str) -> ClientBuckets | None:
         found = []
@@ -196,20 +193,13 @@ class ClientQuotaManager:
 class RequestQuota:
     """What one request uses of its client's quotas."""
 
-    __slots__ = ("_api", "_connection", "_quotas", "_request_bytes", "_spent", "throttle_ms")
+    __slots__ = ("_api", "_connection", "_quotas", "_spent", "throttle_ms")
 
-    def __init__(
-        self,
-        quotas: ClientBuckets,
-        connection: Connection,
-        api: tuple[int, int],
-        request_bytes: int,
-    ) -> None:
+    def __init__(self, quotas: ClientBuckets, connection: Connection, api: tuple[int, int]) -> None:
         self.throttle_ms = 0
         self._quotas = quotas
         self._connection = connection
         self._api = api
-        self._request_bytes = request_bytes
         self._spent = 0.0  # of the quota of request time
 
     # -- for handlers ----------------------------------------------------------------------------
@@ -222,10 +212,11 @@ class RequestQuota:
 
     def throttles_fetch(self, size_bytes: int) -> bool:
         """Whether a fetch is to be answered without records; otherwise they are counted."""
-        fetch, now_s = self._quotas.fetch, loop_s()
+        fetch = self._quotas.fetch
         if fetch is None:
             return False
-        if size_bytes and (wait_s := fetch.wait_s(now_s)) > 0:
+        now_s = self._connection.time_s()
+        if size_bytes and fetch.left < 0 and (wait_s := fetch.wait_s(now_s)) > 0:
             self._throttle(wait_s)
             return True
         fetch.record(size_bytes, now_s)
@@ -261,22 +252,13 @@ class RequestQuota:
 
     # -- for dispatch ----------------------------------------------------------------------------
 
-    def run(self, handle: Callable[[], Answer | Coroutine[Any, Any, Reply | NoReply]]) -> Answer:
-        """Handle the request, count what it uses, and throttle its client when it is complete."""
-        time_s = asyncio.get_running_loop().time
-        began_s = time_s()
-        is_produce = self._api[0] == _PRODUCE
-        if is_produce and self._quotas.produce is not None:
-            self._quotas.produce.record(self._request_bytes, began_s)
-        try:
-            answer = handle()
-        finally:
-            now_s = time_s()
-            self.add_time(now_s - began_s, now_s)
-        if is_produce and type(answer) is Later and type(answer.reply) is Promise:
-            if not self._wait_s(now_s):
-                return answer  # All is counted, and there is nothing to tell.
-        elif isinstance(answer, _READY):
+    def settle(
+        self, answer: Answer | Coroutine[Any, Any, Reply | NoReply], spent: float, now_s: float
+    ) -> Answer:
+        """Throttle the client when its request is complete. `spent`: what counted of the quota of
+        request time by now; the rest is counted here."""
+        self._spent += spent
+        if isinstance(answer, _READY):
             return self._finished(answer, now_s)
         if not isinstance(answer, _LATER):
             answer = Exclusive(answer)
@@ -300,14 +282,18 @@ class RequestQuota:
     def _wait_s(self, now_s: float, *, in_time: bool = True) -> float:
         """How long the connection has to wait for what was used by now."""
         produce, request, wait_s = self._quotas.produce, self._quotas.request, 0.0
-        if produce is not None and self._api[0] == _PRODUCE:
+        if produce is not None and self._api[0] == PRODUCE:
             wait_s = produce.wait_s(now_s)
         if request is not None and in_time:
             wait_s = max(wait_s, min(request.wait_s(now_s), _REQUEST_THROTTLE_S_MAX))
         return wait_s
 
     def _counted(self, outcome: Outcome) -> Outcome:
-        return outcome if isinstance(outcome, Exception) else self._finished(outcome, loop_s())
+        return (
+            outcome
+            if isinstance(outcome, Exception)
+            else self._finished(outcome, self._connection.time_s())
+        )
 
     def _finished(self, reply: Reply | NoReply, now_s: float) -> Reply | NoReply:
         """Mute the connection if too much was used, and tell it in the reply."""

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
+from uuid import UUID
 
 from suwi.env.hang_up import has_hung_up
 from suwi.net.answers import (
@@ -72,8 +73,9 @@ class Connection(asyncio.BufferedProtocol):
         "_active_at", "_awaits_turn", "_blocked", "_closing", "_dispatch",
         "_exclusive", "_flush_planned", "_limits", "_loop", "_opened_at", "_order", "_output",
         "_peer_closed", "_reader", "_reading", "_registry", "_serving", "_stopping", "_transport",
-        "_turns", "_unmuting", "_unsent_budget", "_unsent_bytes", "buffer_pool", "client",
-        "peer_challenge", "peer_host", "peer_port", "sasl", "slices",
+        "_turns", "_unmuting", "_unsent_budget", "_unsent_bytes", "began_s", "buffer_pool",
+        "client", "peer_challenge", "peer_host", "peer_port", "sasl", "slices", "time_s",
+        "writes_to",
     )  # fmt: skip
 
     def __init__(
@@ -94,7 +96,10 @@ class Connection(asyncio.BufferedProtocol):
             None  # for a broker that has not proved its identity yet
         )
         self.sasl: SaslSession | None = None  # on SASL listeners, from the first request on
+        self.writes_to: dict[str | UUID, int] = {}
+        """Topics that its client may write to, with the number of the rules that allow it."""
         self._loop = loop
+        self.time_s = loop.time  # to find the running loop, as `loop_s` does, is a system call
         self._dispatch = dispatch
         self._limits = limits
         self.buffer_pool = buffer_pool
@@ -107,7 +112,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(buffer_pool, self, limits.request_bytes_max)
         self._order = ReplyOrder()
         self._unsent_bytes = 0  # as last reported to the budget
-        self._opened_at = self._active_at = loop.time()
+        self._opened_at = self._active_at = self.began_s = loop.time()
         self._reading = True
         self._serving = False
         self._blocked = False  # no further request may start
@@ -157,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._reader.get_buffer(self._blocked)
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._active_at = self._loop.time()
+        self._active_at = self.began_s = self._loop.time()
         if self._reader.received(nbytes):
             self._serve_received()
         elif self._reader.lacks_memory:
@@ -201,7 +206,8 @@ class Connection(asyncio.BufferedProtocol):
                 if served:
                     if served == 1:
                         served_max, ends_at = self._turns.limits(self._active_at)
-                    if served >= served_max or self._loop.time() >= ends_at:
+                    self.began_s = self._loop.time()
+                    if served >= served_max or self.began_s >= ends_at:
                         reader.put_back(frame)
                         self._end_turn()
                         break
@@ -245,7 +251,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._reading and not self._peer_closed and has_hung_up(self._transport):
             self._peer_closed = True
             self._dispatch = _without_reply(self._dispatch)
-        self._active_at = self._loop.time()
+        self._active_at = self.began_s = self._loop.time()
         self._serve_received()
 
     def memory_available(self) -> None:
@@ -383,6 +389,7 @@ class Connection(asyncio.BufferedProtocol):
     def authenticated(self, principal: Principal, *, is_peer: bool = False) -> None:
         """The peer has authenticated: serve its requests from now on."""
         self.client = self.client._replace(principal=principal, is_peer=is_peer)
+        self.writes_to.clear()
         self._limits = self._limits.authenticated or self._limits
         self._reader.frame_bytes_max = self._limits.request_bytes_max
 

@@ -16,9 +16,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from suwi.net.answers import Answer, CloseConnection, Exclusive, Later, NoReply, Reply
+from suwi.net.answers import (
+    Answer,
+    CloseConnection,
+    Exclusive,
+    Later,
+    NoReply,
+    Promise,
+    Reply,
+)
 from suwi.net.buffer_pool import KeptBytes
-from suwi.net.client_quota_manager import ClientQuotaManager, RequestQuota
+from suwi.net.client_quota_manager import (
+    PRODUCE,
+    ClientBuckets,
+    ClientQuotaManager,
+    RequestQuota,
+)
 from suwi.net.connection import ClientIdentity, Connection
 from suwi.net.large_requests import items_of
 from suwi.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -62,7 +75,16 @@ class Request:
     connection: Connection
     client: ClientIdentity
     authorizer: Authorizer | None = None  # None: every client may do everything
-    quota: RequestQuota | None = None  # None: its client has no quotas
+    quotas: ClientBuckets | None = None  # None: its client has no quotas
+    used_quota: RequestQuota | None = None  # None: nothing has asked for `quota` yet
+
+    @property
+    def quota(self) -> RequestQuota | None:
+        """What it uses of its client's quotas; None if there are none."""
+        if self.used_quota is None and self.quotas is not None:
+            api = self.api_key, self.version
+            self.used_quota = RequestQuota(self.quotas, self.connection, api)
+        return self.used_quota
 
     def may(self, operation: Operation, kind: ResourceType, name: str | None) -> bool:
         """Whether its client may do this; see `Authorizer.may`. Brokers may do everything."""
@@ -135,7 +157,8 @@ class Dispatcher:
             return self._refuse_version(api_key, version, correlation_id)
         handler, parsed_bytes_max, in_slices, end_of_header = route
         is_large = in_slices and len(frame) > LARGE_BYTES
-        message = None
+        message = quotas = None
+        client = connection.client
         try:
             if parsed_bytes_max is not None:
                 if len(frame) > parsed_bytes_max:
@@ -150,19 +173,17 @@ class Dispatcher:
                 frame[body_at:],
                 message,
                 connection,
-                connection.client,
+                client,
                 self._authorizer,
             )
             if is_large:
                 handler = partial(_handle_large, handler)
             if self._quotas.is_set:
-                request.quota = self._quotas.of(
-                    connection.client, client_id, connection, (api_key, version), len(frame)
-                )
-            if request.quota is None:
+                quotas = request.quotas = self._quotas.of(client, client_id, api_key)
+            if quotas is None:
                 answer = handler(request)
             else:
-                answer = request.quota.run(partial(handler, request))
+                answer = _handle_within(quotas, handler, request, len(frame))
         except RequestTooLarge as error:
             answer = refuse_too_large(api_key, version, error)
         except MalformedRequest as error:
@@ -182,6 +203,34 @@ class Dispatcher:
             ">hihhh", _UNSUPPORTED_VERSION, 1, api_key, api.advertised_from, api.max_version
         )
         return _CORRELATION_ID.pack(correlation_id), Reply([body])
+
+
+def _handle_within(
+    quotas: ClientBuckets, handler: Handler, request: Request, request_bytes: int
+) -> Answer:
+    """Handle a request of a client that has quotas, and count what it uses of them."""
+    connection, began_s = request.connection, request.connection.began_s
+    produce, _, time, _ = quotas
+    is_produce = request.api_key == PRODUCE
+    spent = 0.0
+    if is_produce and produce is not None:
+        produce.record(request_bytes, began_s)
+    try:
+        answer = handler(request)
+    finally:
+        now_s = connection.time_s()
+        if time is not None:
+            spent = time.record((now_s - began_s) * 100, now_s)
+    if (produce is None or produce.left >= 0) and (time is None or time.left >= 0):
+        # Mostly there is nothing to tell, and all is counted.
+        used = request.used_quota
+        if type(answer) is Reply and (used is None or used.throttle_ms == 0):
+            return answer
+        if is_produce and type(answer) is Later and type(answer.reply) is Promise:
+            return answer
+    quota = request.quota
+    assert quota is not None
+    return quota.settle(answer, spent, now_s)
 
 
 def _handle_large(

@@ -36,6 +36,8 @@ _TIMESTAMP = struct.Struct(">q")
 _LENGTH_AT = 8
 _EPOCH_AT = 12
 _ATTRIBUTES_AT = 21
+FLAGS_AT: Final = _ATTRIBUTES_AT + 1
+"""The byte of the attributes that has all bits which are defined."""
 _MAX_TIMESTAMP_AT = 35
 BATCH_LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 

@@ -9,6 +9,7 @@ import ipaddress
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from suwi.security.acls import (
@@ -54,6 +55,9 @@ _Rules: TypeAlias = Mapping[str, Collection[AclBinding]]
 """Of one pattern, by principal."""
 
 
+_numbers = count()
+
+
 class Decision(NamedTuple):
     is_allowed: bool
     rule: AclBinding | None = None
@@ -70,14 +74,13 @@ class AclIndex:
         hosts: int = 0,
     ) -> None:
         """`hosts`: how many of the rules are for some hosts only."""
+        self.number = next(_numbers)
+        """Of no other index: by it one knows whether the rules have changed."""
+        self.names_hosts = hosts > 0
+        """Whether a decision depends on the host."""
         self._rules = rules or {}
         self._prefixes = prefixes or {}
         self._hosts = hosts
-
-    @property
-    def names_hosts(self) -> bool:
-        """Whether a decision depends on the host."""
-        return self._hosts > 0
 
     def __iter__(self) -> Iterator[AclBinding]:
         for by_principal in self._rules.values():
@@ -260,9 +263,9 @@ class Authorizer:
         allows_without_rules: bool = False,
     ) -> None:
         """`acls` are the rules now. `allows_without_rules`: allow.everyone.if.no.acl.found."""
+        self.acls = acls
         self.on_refusal: Callable[[Any, Operation, ResourceType, str, str], None] = lambda *_: None
         """Called with a request that is refused for the lack of a right, and why it lacks it."""
-        self._acls = acls
         self._super_users = frozenset(super_users)
         self._allows_without_rules = allows_without_rules
         self._decided_with: AclIndex | None = None
@@ -277,8 +280,8 @@ class Authorizer:
         name: str | None,
     ) -> bool:
         """Whether the principal may do it. Without a name: to at least one resource of its kind."""
-        acls = self._acls()
-        if acls is not self._decided_with or len(self._decided) >= _REMEMBERED_MAX:
+        acls = self.acls()
+        if acls is not self._decided_with:
             self._decided_with = acls
             self._decided.clear()
         key = principal, host if acls.names_hosts else "", operation, kind, name
@@ -290,6 +293,8 @@ class Authorizer:
                 decided = self.decide(
                     principal, host, operation, kind, _ANY_NAME
                 ).is_allowed or acls.allows_any(str(principal), host, operation, kind)
+            if len(self._decided) >= _REMEMBERED_MAX:
+                self._decided.clear()
             if name is None or len(name) <= _NAME_MAX:
                 self._decided[key] = decided
         return decided
@@ -303,7 +308,7 @@ class Authorizer:
         """The same, with the rule that decides."""
         if self.is_super_user(principal):
             return Decision(True)
-        decision = self._acls().decide(str(principal), host, operation, kind, name)
+        decision = self.acls().decide(str(principal), host, operation, kind, name)
         return Decision(self._allows_without_rules) if decision is None else decision
 
     def why_not(
