@@ -60,9 +60,10 @@ def cells(page: Page, row: object) -> list[str]:
     return page.locator(f"tr[data-row='{row}'] td").all_inner_texts()
 
 
-def take_picture(page: Page, name: str, *, is_whole: bool = True) -> None:
+def take_picture(page: Page, name: str) -> None:
+    """Of the whole page: some are in docs/images."""
     if SCREENSHOTS:
-        page.screenshot(path=f"{SCREENSHOTS}/{name}.png", full_page=is_whole)
+        page.screenshot(path=f"{SCREENSHOTS}/{name}.png", full_page=True)
 
 
 def serious_violations(page: Page) -> list[Any]:
