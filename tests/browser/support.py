@@ -60,10 +60,9 @@ def cells(page: Page, row: object) -> list[str]:
     return page.locator(f"tr[data-row='{row}'] td").all_inner_texts()
 
 
-def take_picture(page: Page, name: str) -> None:
-    """Of the whole page: some are in docs/images."""
+def take_picture(page: Page, name: str, *, is_whole: bool = True) -> None:
     if SCREENSHOTS:
-        page.screenshot(path=f"{SCREENSHOTS}/{name}.png", full_page=True)
+        page.screenshot(path=f"{SCREENSHOTS}/{name}.png", full_page=is_whole)
 
 
 def serious_violations(page: Page) -> list[Any]:
