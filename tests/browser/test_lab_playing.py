@@ -106,7 +106,7 @@ def test_kip_101_is_played_by_keys(page: Page) -> None:
     assert cells(page, 2, ".gone") == ["x"]
     play_until(page, "recovery lost")
     expect(page.locator(".harm .violation")).to_contain_text("violated: orders-0 on b2")
-    take_picture(page, "lab-play-kip-101-lost", is_whole=False)
+    take_picture(page, "lab-play-kip-101-lost")
     play_until(page, "b2 shows nothing")
     expect(page.locator(".clients")).to_contain_text("b2 shows nothing")
 
@@ -118,7 +118,7 @@ def test_an_in_sync_set_of_one_is_played_by_keys(page: Page) -> None:
     expect(page.locator("[data-broker='2'] .lag")).to_contain_text("behind for 1")
     expect(page.locator(".message.cut")).to_have_count(2)
     expect(page.locator(".clients")).to_contain_text('"a" acks=all waits')
-    take_picture(page, "lab-play-in-sync-set-of-one", is_whole=False)
+    take_picture(page, "lab-play-in-sync-set-of-one")
     page.keyboard.press("ArrowRight")
     expect(page.locator("#now")).to_have_text("orders-0: in sync b1 (epoch 0)")
     assert (chips(page, "span"), chips(page, "del")) == (["b1"], [])
@@ -137,7 +137,7 @@ def test_a_zombie_producer_is_played_beside_what_fences_it(page: Page) -> None:
     expect(page.locator("#now")).to_contain_text("Only in “Instead”:")
     expect(right.locator(".clients .refused")).to_contain_text("✗ INVALID_PRODUCER_EPOCH")
     expect(right.locator(".memory").first).to_be_visible()
-    take_picture(page, "lab-play-zombie-producer", is_whole=False)
+    take_picture(page, "lab-play-zombie-producer")
     page.locator("[data-go=last]").click()
     expect(left.locator(".clients section", has_text="p1")).to_contain_text("✓ offset 1")
     assert cells(page, 1)[:2] == ["7 paid", "7 paid"]

@@ -134,7 +134,7 @@ def test_a_partition_is_drawn_as_it_is_replicated(page: Page, cluster: Cluster) 
     expect(page.locator(".controller span.chip")).to_have_count(2)
     expect(page.locator(f"[data-broker='{new}'] .cell.e1").first).to_be_visible()
     page.wait_for_timeout(1000)
-    take_picture(page, "console-live", is_whole=False)
+    take_picture(page, "console-live")
 
     cluster.restart(leader)
     expect(page.locator(".controller span.chip")).to_have_count(3)
