@@ -11,6 +11,7 @@ from suwi.net.answers import NO_REPLY, Answer, Exclusive, Later, Reply
 from suwi.net.client_quota_manager import ClientQuotaManager, RequestQuota
 from suwi.net.connection import ClientIdentity, Connection
 from suwi.net.dispatch import Dispatcher, Request
+from suwi.net.start_gate import StartGate
 from suwi.security.client_quotas import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
@@ -110,6 +111,22 @@ def test_requests_before_a_log_in_have_no_quota_and_long_ids_are_not_remembered_
     for number in range(3):
         manager.of(client, "x" * 30_000 + str(number), ApiKey.HEARTBEAT)
     assert sum(len(client_id or "") for _, client_id in manager._clients) < 300
+
+
+def test_the_wait_for_the_brokers_start_is_no_request_time() -> None:
+    async def scenario() -> None:
+        manager = quotas(**{REQUEST_PERCENTAGE: 1.0})
+        gate = StartGate(Dispatcher({ApiKey.PRODUCE: produce}, None, manager))
+        connection, wire = connect(gate)
+        wire.deliver(frame(ApiKey.PRODUCE, 9, bytes(100)))
+        await asyncio.sleep(5)
+        gate.open()
+        await until(lambda: bool(wire.sent))
+        (answer,) = answers(wire, ApiKey.PRODUCE, 9)
+        assert throttle_ms(answer) == 0
+        connection.abort()
+
+    Simulation(1).run(scenario())
 
 
 def test_acks_0_mutes_without_a_reply() -> None:

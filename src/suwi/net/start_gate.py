@@ -51,6 +51,7 @@ class StartGate:
             raise CloseConnection("the broker is still starting") from None
         finally:
             self._waiting_bytes -= len(frame)
+        connection.began_s = connection.time_s()  # The wait is not the client's.
         header, answer = self._dispatch(connection, memoryview(frame))
         reply = await reply_of(answer)
         if isinstance(reply, NoReply):
