@@ -102,6 +102,7 @@ def open_session(
     from pyspark.sql import SparkSession
 
     use_java()
+    _quiet_errors()
     # Workers are processes of their own: of this Python, and with the job's own modules.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     folders = [folder, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
@@ -119,6 +120,15 @@ def open_session(
 
         raise NoSpark(f"Spark does not start: {failure_of(error).text}") from error
     return spark
+
+
+def _quiet_errors() -> None:
+    """PySpark prints errors of SQL with their traces, also those that are caught and reported."""
+    from pyspark.logger import PySparkLogger
+
+    if "SPARK_LOG_LEVEL" not in os.environ:
+        for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def is_of_session(setting: str) -> bool:
