@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 COUNT = 600
 LAYERS = ("bronze", "silver", "gold")
+LOCAL = ("--conf", "spark.connect.grpc.binding.address=127.0.0.1")
 
 
 @pytest.fixture
@@ -226,7 +227,7 @@ def run_project(folder: Path, command: str) -> None:
     }
     for _ in range(20):
         ran = subprocess.run(
-            [str(home / "bin" / "spark-pipelines"), command],
+            [str(home / "bin" / "spark-pipelines"), *LOCAL, command],
             cwd=folder,
             env=env,
             capture_output=True,
