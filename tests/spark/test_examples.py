@@ -3,9 +3,6 @@
 import asyncio
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,7 +23,7 @@ from suwi.spark.pipeline.reading import read_pipeline
 from suwi.spark.pipeline.running import Runner, RunSettings, lags_of
 from suwi.spark.pipeline.steps import Variation
 from suwi.spark.releases import HAS_ADMISSION_CONTROL
-from tests.broker_process import SOURCE, BrokerProcess
+from tests.broker_process import BrokerProcess
 from tests.cli.support import Suwi
 from tests.spark.streams import finish_all
 from tests.spark.topics import fill
@@ -162,42 +159,3 @@ def test_orders_are_in_the_table_once_and_revenue_goes_back_into_a_topic(
     }
     assert len(lines) == len(revenue)
     assert revenue == expected
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    not HAS_ADMISSION_CONTROL, reason="PySpark 4.1 refuses it: analysis in a query function"
-)
-def test_a_declarative_pipeline_finds_the_source_by_its_name(
-    broker: BrokerProcess, clicks: list[dict[str, Any]], tmp_path: Path
-) -> None:
-    for module in ("pandas", "grpc", "grpc_status"):
-        pytest.importorskip(module, reason='pip install "pyspark[pipelines]"')
-    import pyspark
-
-    spec = (EXAMPLES / "declarative" / "spark-pipeline.yml").read_text()
-    (tmp_path / "spark-pipeline.yml").write_text(
-        spec.replace("file:///tmp/suwi-declarative", f"file://{tmp_path}/storage")
-    )
-    (tmp_path / "transformations").symlink_to(EXAMPLES / "declarative" / "transformations")
-    home = Path(pyspark.__path__[0])
-    ran = subprocess.run(
-        [str(home / "bin" / "spark-pipelines"), "run"],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "SPARK_HOME": str(home),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join([str(SOURCE), *sys.path]),
-            "SUWI_BROKER": broker.address,
-        },
-        capture_output=True,
-        text=True,
-        timeout=800,
-    )
-    assert "Run is COMPLETED" in ran.stdout + ran.stderr, ran.stderr
-    from pyarrow import parquet
-
-    table = parquet.ParquetDataset(sorted((tmp_path / "spark-warehouse/clicks").glob("*.parquet")))
-    assert table.read().num_rows == len(readable(clicks))

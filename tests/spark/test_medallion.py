@@ -1,7 +1,10 @@
 """The medallion job: topic → bronze → silver → gold, equal to what plain Python computes."""
 
 import asyncio
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +23,8 @@ from suwi.spark.pipeline.reading import read_pipeline
 from suwi.spark.pipeline.running import Runner, RunSettings, lags_of
 from suwi.spark.pipeline.script import script
 from suwi.spark.pipeline.steps import Variation
-from tests.broker_process import BrokerProcess
+from suwi.spark.releases import HAS_ADMISSION_CONTROL
+from tests.broker_process import SOURCE, BrokerProcess
 from tests.spark.streams import NOW, finish_all
 from tests.spark.test_examples import EXAMPLES, load, rows
 from tests.spark.topics import fill, make_topic
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 
 COUNT = 600
 LAYERS = ("bronze", "silver", "gold")
+LOCAL = ("--conf", "spark.connect.grpc.binding.address=127.0.0.1")
 
 
 @pytest.fixture
@@ -123,10 +128,7 @@ def test_the_layers_as_pipelines_that_build_on_each_other(
 ) -> None:
     topic, bad = make_topics(broker)
     folder = tmp_path_factory.mktemp("pipelines")
-    for layer in LAYERS:
-        text = (EXAMPLES / "medallion" / f"{layer}.yaml").read_text()
-        text = text.replace("topics: orders", f"topics: {topic}")
-        (folder / f"{layer}.yaml").write_text(text.replace("topic: orders-bad", f"topic: {bad}"))
+    copy_pipelines(folder, topic, bad)
     bronze = (folder / "bronze.yaml").read_text()
     schemas = [bronze.replace(", express: BOOLEAN", ""), bronze]
     assert schemas[0] != schemas[1]
@@ -134,23 +136,108 @@ def test_the_layers_as_pipelines_that_build_on_each_other(
     def run() -> None:
         (folder / "bronze.yaml").write_text(schemas.pop(0))
         for layer in LAYERS:
-            said: list[str] = []
-            pipeline = read_pipeline(str(folder / f"{layer}.yaml"))
-            runner = Runner(
-                pipeline,
-                load_program(pipeline, Variation(once=True)),
-                spark,
-                lags_of(pipeline),
-                RunSettings(retries=5, look_every_s=0.1),
-                say=said.append,
-            )
-            assert asyncio.run(runner.run()) == 0, said
+            run_pipeline(spark, folder / f"{layer}.yaml")
 
     in_two_parts(broker, lake, topic, bad, run)
     # The table got the new field with the first batch that has it.
     shipped = [row["shipping"] for row in rows(lake / "bronze") if row["shipping"]]
     assert shipped
     assert all(one["express"] in (True, False) for one in shipped)
+
+
+def copy_pipelines(folder: Path, topic: str, bad: str) -> None:
+    for layer in LAYERS:
+        text = (EXAMPLES / "medallion" / f"{layer}.yaml").read_text()
+        text = text.replace("topics: orders", f"topics: {topic}")
+        (folder / f"{layer}.yaml").write_text(text.replace("topic: orders-bad", f"topic: {bad}"))
+
+
+def run_pipeline(spark: "SparkSession", file: Path) -> None:
+    said: list[str] = []
+    pipeline = read_pipeline(str(file))
+    runner = Runner(
+        pipeline,
+        load_program(pipeline, Variation(once=True)),
+        spark,
+        lags_of(pipeline),
+        RunSettings(retries=5, look_every_s=0.1),
+        say=said.append,
+    )
+    assert asyncio.run(runner.run()) == 0, said
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="not tried with PySpark before 4.2")
+def test_declarative_pipelines_give_the_same_bronze_and_silver(
+    spark: "SparkSession",
+    broker: BrokerProcess,
+    lake: Path,
+    tmp_path_factory: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in ("pandas", "grpc", "grpc_status", "zstandard"):
+        pytest.importorskip(module, reason='pip install "pyspark[pipelines]"')
+    topic, bad = make_topics(broker)
+    records = list(load("medallion/generate").orders(COUNT, 1))
+    project = copy_project(tmp_path_factory.mktemp("project"), lake, topic, bad)
+    run_project(project, "dry-run")
+    assert not (lake / "bronze").exists()
+    for part in (records[: COUNT // 2], records[COUNT // 2 :]):
+        send(broker, topic, part)
+        run_project(project, "run")
+    dead = sorted(one.value or b"" for one in broker.stored_records(bad))
+
+    other, others = tmp_path_factory.mktemp("other"), make_topic(broker.address)
+    monkeypatch.setenv("LAKE", str(other))
+    load("medallion/generate").write_products(str(other / "products"))
+    copy_pipelines(other, topic, others)
+    for layer in ("bronze", "silver"):
+        run_pipeline(spark, other / f"{layer}.yaml")
+        assert in_order(rows(lake / layer)) == in_order(rows(other / layer)) != []
+    assert dead == sorted(one.value or b"" for one in broker.stored_records(others)) != []
+
+
+def in_order(found: list[dict[str, Any]]) -> list[str]:
+    return sorted(repr(sorted(row.items())) for row in found)
+
+
+def copy_project(folder: Path, lake: Path, topic: str, bad: str) -> Path:
+    """The declarative example, with this test's topics and lake."""
+    project = EXAMPLES / "medallion" / "declarative"
+    spec = (project / "spark-pipeline.yml").read_text()
+    (folder / "spark-pipeline.yml").write_text(spec.replace("/tmp/medallion", str(lake)))
+    text = (project / "transformations" / "layers.py").read_text()
+    text = text.replace('"orders-bad"', f'"{bad}"').replace('"orders"', f'"{topic}"')
+    (folder / "transformations").mkdir()
+    (folder / "transformations" / "layers.py").write_text(text)
+    return folder
+
+
+def run_project(folder: Path, command: str) -> None:
+    import pyspark
+
+    home = Path(pyspark.__path__[0])
+    env = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join([str(SOURCE), *sys.path]),
+    }
+    for _ in range(20):
+        ran = subprocess.run(
+            [str(home / "bin" / "spark-pipelines"), *LOCAL, command],
+            cwd=folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=1200,
+        )
+        # It listens on port 15002, which another session may have.
+        if "BindException" not in ran.stderr:
+            break
+    assert "Run is COMPLETED" in ran.stdout + ran.stderr, ran.stderr
 
 
 # -- what is shown is what is run ------------------------------------------------------------------

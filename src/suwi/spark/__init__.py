@@ -6,7 +6,8 @@
     spark_session.py           makes the formats known to a session, or opens one
     option_table.py            every option of the formats; options.py: a query's, understood
     java.py, gc_freeze.py      a Java for Spark; garbage collection in its workers
-    releases.py                what differs between releases of PySpark
+    releases.py                what differs between releases of PySpark; declarative.py: in the
+                                 files of declarative pipelines
     where.py                   the option `where`, for both sources
     stream_reader.py           a stream as each release of PySpark asks for it, for both sources
 
@@ -39,11 +40,12 @@ from suwi.spark.pipeline.failures import reason
 from suwi.spark.read import read_delta, read_topics
 from suwi.spark.rules import expect
 from suwi.spark.spark_session import open_session, register
-from suwi.spark.write import dead_letter, to_delta, to_iceberg, to_parquet, to_topic
+from suwi.spark.write import dead_letter, dead_letters, to_delta, to_iceberg, to_parquet, to_topic
 
 __all__ = [
     "commit_progress",
     "dead_letter",
+    "dead_letters",
     "decode",
     "decode_together",
     "delta_output",

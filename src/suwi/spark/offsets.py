@@ -131,7 +131,9 @@ def _by_partition(name: str, text: str, least: int) -> dict[TopicPartition, int]
             for partition, number in partitions.items()
         }
     except (ValueError, TypeError, AttributeError):
-        raise BadOffsets(f'{name}: expected like {{"a":{{"0":23,"1":5}}}}, got {text}') from None
+        words = "earliest, latest or " if name.endswith("Offsets") else ""
+        like = f'{words}like {{"a":{{"0":23,"1":5}}}}'
+        raise BadOffsets(f"{name}: expected {like}, got {text}") from None
     for partition, number in numbers.items():
         if number < least:
             raise BadOffsets(f"{name}: {number} of {partition} is too small")

@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from suwi.spark.declarative import columns_of
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -44,7 +46,7 @@ def expect(rows: "DataFrame", rules: Mapping[str, str]) -> "DataFrame":
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    is_row = F.col(BAD).isNull() if BAD in rows.columns else F.lit(True)
+    is_row = F.col(BAD).isNull() if BAD in columns_of(rows, ()) else F.lit(True)
     broken = [
         F.when(is_row & ~F.coalesce(F.expr(condition), F.lit(False)), F.lit(name))
         for name, condition in rules.items()

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from suwi.spark.declarative import is_declarative
 from suwi.spark.java import use_java
 
 if TYPE_CHECKING:
@@ -36,22 +37,17 @@ _SECRETS: Final = (
 
 def register(spark: "SparkSession") -> None:
     """Works wherever the package is, also where it came by `--py-files`."""
-    from pyspark.errors import PySparkException
-
+    if is_declarative():
+        return  # It forbids this, and finds the formats where the package is installed.
     from suwi.spark.data_source import SuwiDataSource
     from suwi.spark.delta.data_source import DeltaDataSource
     from suwi.spark.iceberg.data_source import IcebergDataSource
 
-    try:
-        for source in (SuwiDataSource, DeltaDataSource, IcebergDataSource):
-            _register(spark, source)
-        hidden = spark.conf.get(_HIDDEN, "")
-        if _SECRETS not in hidden:
-            spark.conf.set(_HIDDEN, f"{hidden}|{_SECRETS}" if hidden else _SECRETS)
-    except PySparkException as error:
-        # A declarative pipeline forbids it, and finds the formats where the package is installed.
-        if "SESSION_MUTATION_IN_DECLARATIVE_PIPELINE" not in str(error):
-            raise
+    for source in (SuwiDataSource, DeltaDataSource, IcebergDataSource):
+        _register(spark, source)
+    hidden = spark.conf.get(_HIDDEN, "")
+    if _SECRETS not in hidden:
+        spark.conf.set(_HIDDEN, f"{hidden}|{_SECRETS}" if hidden else _SECRETS)
 
 
 def _register(spark: "SparkSession", source: type[Any]) -> None:
@@ -106,6 +102,7 @@ def open_session(
     from pyspark.sql import SparkSession
 
     use_java()
+    _quiet_errors()
     # Workers are processes of their own: of this Python, and with the job's own modules.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     folders = [folder, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
@@ -123,6 +120,15 @@ def open_session(
 
         raise NoSpark(f"Spark does not start: {failure_of(error).text}") from error
     return spark
+
+
+def _quiet_errors() -> None:
+    """PySpark prints errors of SQL with their traces, also those that are caught and reported."""
+    from pyspark.logger import PySparkLogger
+
+    if "SPARK_LOG_LEVEL" not in os.environ:
+        for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def is_of_session(setting: str) -> bool:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from suwi.spark.declarative import columns_of
 from suwi.spark.options import read_iceberg_options, read_table_options
 from suwi.spark.rules import BROKEN, PREFIX, without_marks
 from suwi.spark.spark_session import register
@@ -342,13 +343,15 @@ def dead_letter(
 def dead_letters(
     bad: "DataFrame", reason: str = "reason", pipeline: str | None = None
 ) -> "DataFrame":
-    """The records as they are written: key, value, headers. Raises ValueError."""
+    """The records that `dead_letter` writes: key, value, headers. Raises ValueError."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    missing = [column for column in ("value", *_FROM, reason) if column not in bad.columns]
+    needed = ("value", *_FROM, reason)
+    columns = columns_of(bad, ["key", "timestamp", *needed])
+    missing = [column for column in needed if column not in columns]
     if missing:
         raise ValueError(f"no column `{missing[0]}`: what is bad must say where it came from")
-    return bad.select(*letter_columns(bad.columns, F.col(reason), pipeline))
+    return bad.select(*letter_columns(columns, F.col(reason), pipeline))
 
 
 def letter_columns(

@@ -1,5 +1,6 @@
 """`pipeline.yaml`: understood, or every mistake in it named with its line."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,9 @@ dead_letters: drop
 NO_PORT = "has no port: give HOST:PORT, like localhost:9092"
 MEANT = "did you mean"
 NOT_A_MAPPING = "mapping values are not allowed here"
+OPEN_QUOTE = "while scanning a quoted scalar found unexpected end of stream"
+IN_QUOTES = "text that contains ': ' must be in quotes"
+ONE_COLUMN = "keys of one section begin in one column"
 SINK_KEYS = (
     "delta, iceberg, topic, parquet, mode, partition_by, merge_schema, keys, order_by, "
     "delete_when, target_file_size, compression, compact_every_s, storage_options, warehouse, "
@@ -212,7 +216,7 @@ decode:
   jsno: id BIGINT
 watermark: {column: at, delay: soon}
 deduplicate: []
-sql: SELECT 1
+sql: SELECT 1 FROM records
 python: clean
 sink:
   delta: /lake
@@ -239,7 +243,7 @@ group:
         "18: sink: option orderBy needs keys",
         "19: trigger: 'sometimes': an interval, like '10 seconds'",
         "20: there is no 'checkpiont': did you mean 'checkpoint'?",
-        "21: group: nothing is given",
+        "21: group: nothing is given: give a value, or leave it out",
     ]
 
 
@@ -389,7 +393,7 @@ checkpoint: /x
         ("- a\n", ["1: the file is no mapping"]),
         (
             "name: x\ndecode: {json: a INT}\nsql: SELECT a: b\n",
-            [f"3: not YAML: {NOT_A_MAPPING}: text that contains ': ' must be in quotes"],
+            [f"3: not YAML: {NOT_A_MAPPING}: {IN_QUOTES}; {ONE_COLUMN}"],
         ),
         (MINIMAL + "create_topics: maybe\n", ["10: create_topics: true or false"]),
         (
@@ -410,7 +414,7 @@ checkpoint: /x
         ),
         (
             "name: 'x\n",
-            ["2: not YAML: while scanning a quoted scalar found unexpected end of stream"],
+            [f"1: not YAML: {OPEN_QUOTE}: the quote is not closed"],
         ),
         (MINIMAL + "name: again\n", ["10: 'name' is there twice; first in line 1"]),
         (
@@ -465,6 +469,72 @@ checkpoint: /x
 )
 def test_files_that_cannot_be_used(tmp_path: Path, text: str, expected: list[str]) -> None:
     assert mistakes(tmp_path, text) == expected
+
+
+JOINED = """\
+name: shop
+inputs:
+  orders:
+    servers: 127.0.0.1:9092
+    topics: orders
+    decode: {json: "id BIGINT"}
+    watermark: {column: _timestamp, delay: 10 minutes}
+  payments:
+    delta: /lake/payments
+    watermark: {column: at, delay: 10 minutes}
+sql: SELECT o.id FROM orders o JOIN payments USING (id)
+outputs: {paid: {delta: /lake/paid}}
+dead_letters: {topic: bad}
+checkpoint: /lake/checkpoint
+"""
+FEEDS_ITSELF = "is also read: the pipeline would feed itself"
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "after", "expected"),
+    [
+        (MINIMAL, "  topics", "\ttopics", "4: …: indent with spaces, not with tabs"),
+        (MINIMAL, "  topics", " topics", f"4: …: {ONE_COLUMN}"),
+        (MINIMAL, "orders\ndecode", "or-*\ndecode", "4: source: …; for several by their names …"),
+        (
+            MINIMAL,
+            "drop",
+            "{topic: a b}",
+            "9: dead_letters: the topic name 'a b' may …",
+        ),
+        (MINIMAL, "drop", "{topic: orders}", f"9: dead_letters: 'topic orders' {FEEDS_ITSELF}"),
+        (
+            MINIMAL,
+            "delta: /lake/orders",
+            "topic: orders",
+            f"7: sink: … {FEEDS_ITSELF}",
+        ),
+        (MINIMAL, "/lake/orders", "/lake/checkpoint", "7: sink: … is the checkpoint"),
+        (TABLE, "/lake/silver}", "/lake/bronze}", f"3: sink: '/lake/bronze' {FEEDS_ITSELF}"),
+        (MINIMAL, "decode", "  from: start\ndecode", "5: …: expected earliest, latest or like …"),
+        (MINIMAL, "decode", "  pattern: o.*\ndecode", "3: source: topics and pattern exclude …"),
+        (JOINED, "id BIGINT", "id, n INT", "6: …: id has no type, like id STRING"),
+        (JOINED, "id BIGINT", "a STRUCT<b: INT, c>, id", "6: …: c has no type, like c STRING"),
+        (JOINED, "id BIGINT", "id ARRAY<INT", "6: …: every < needs a >, every ( a )"),
+        (MINIMAL, "sink", "sql: SELECT 1 FROM orders\nsink", "6: sql: does not use records: …"),
+        (JOINED, " JOIN payments USING (id)", "", "11: sql: does not use payments: …"),
+        (JOINED, "    watermark: {column: at, delay: 10 minutes}\n", "", "9: inputs.payments: …"),
+    ],
+)
+def test_a_mistake_comes_with_its_line_and_what_to_do(
+    tmp_path: Path, text: str, before: str, after: str, expected: str
+) -> None:
+    assert before in text
+    found = mistakes(tmp_path, text.replace(before, after, 1))
+    pattern = ".*".join(re.escape(part) for part in expected.split("…"))
+    assert [one for one in found if re.fullmatch(pattern, one)], found
+
+
+def test_streams_that_are_not_joined_need_no_watermark(tmp_path: Path) -> None:
+    union = "FROM (SELECT id FROM orders UNION ALL SELECT id FROM payments) JOIN products"
+    text = JOINED.replace("FROM orders o JOIN payments USING (id)", union).replace("o.id", "id")
+    text = re.sub("    watermark: .*\n", "", text) + "tables: {products: /lake/products}\n"
+    assert len(read(tmp_path, text).inputs) == 2
 
 
 def test_the_group_is_the_sources_unless_the_pipeline_names_its_own(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from suwi.decoders.confluent import HEADER_BYTES, NO_HEADER, TOO_SHORT
 from suwi.decoders.errors import CannotDecode
+from suwi.spark.declarative import columns_of
 from suwi.spark.decoders.places import (
     ROW,
     TIME,
@@ -167,7 +168,7 @@ def _parse(df: DataFrame, given: dict[str, Any], how: _How) -> tuple[_Rows, Pars
 
 class _Rows:
     def __init__(self, df: DataFrame, nulls: Nulls, max_future: str | None) -> None:
-        columns = _columns_of(df)
+        columns = columns_of(df, [*SOURCE_COLUMNS[:-1], "value"])
         missing = [name for name in ("topic", "partition", "offset") if name not in columns]
         if "value" not in columns or missing:
             raise CannotDecode(
@@ -278,15 +279,3 @@ def _reasons(faults: Iterable[Fault]) -> list[Column]:
     from pyspark.sql import functions as f
 
     return [f.when(fault.condition, fault.reason) for fault in faults]
-
-
-def _columns_of(df: DataFrame) -> list[str]:
-    from pyspark.errors import AnalysisException
-
-    try:
-        return list(df.columns)
-    except AnalysisException as error:
-        if "ATTEMPT_ANALYSIS_IN_PIPELINE" not in str(error):
-            raise
-        # A function of a declarative pipeline may not ask: these are the columns of every topic.
-        return [*SOURCE_COLUMNS[:-1], "value"]

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from suwi.decoders.errors import CannotDecode
+from suwi.spark.declarative import is_declarative
 from suwi.spark.decoders.places import ROW, Fault, Parsed, is_time, places, variant_at
 
 if TYPE_CHECKING:
@@ -130,10 +131,10 @@ def json_schema(schema: str | StructType) -> StructType:
     except ParseException as error:
         why = " ".join(str(error).split("== SQL")[0].split())  # It begins with an empty line.
         raise CannotDecode(f"the schema {schema!r} is not understood: {why}") from None
-    except AnalysisException as error:
-        if "ATTEMPT_ANALYSIS_IN_PIPELINE" not in str(error):
+    except AnalysisException:
+        if not is_declarative():
             raise
-        text = "in a declarative pipeline give the schema as a StructType: text cannot be parsed"
+        text = "in a declarative pipeline call StructType.fromDDL outside of functions"
         raise CannotDecode(text) from None
     if not isinstance(parsed, StructType):
         raise CannotDecode(f"the schema {schema!r} names no columns")

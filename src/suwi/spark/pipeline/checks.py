@@ -8,13 +8,15 @@ the line of the option. What only brokers know is in `brokers.py`, what Spark kn
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 from suwi.client.security import read_client_security
 from suwi.env import Env
 from suwi.model.config_kinds import BadConfig
+from suwi.model.errors import InvalidTopic
+from suwi.model.topic_names import check_topic_name
 from suwi.spark.option_table import CATALOG, KAFKA, STORAGE, Use
 from suwi.spark.options import BadOption, examine, read_connection
 from suwi.spark.pipeline.nodes import Problems, said
@@ -23,6 +25,7 @@ from suwi.spark.pipeline.spec import (
     Decode,
     DeltaSpec,
     IcebergSpec,
+    Input,
     Sink,
     Source,
     TableSource,
@@ -44,6 +47,8 @@ _STAND_INS: Final = {
 _QUERY: Final = re.compile(
     r"(?:\s|--[^\n]*\n|/\*.*?\*/|\()*(SELECT|WITH|FROM|VALUES|TABLE)\b", re.IGNORECASE | re.DOTALL
 )
+_FROM: Final = re.compile(r"\bfrom\s+(\w+)")
+_JOIN: Final = re.compile(r"\bjoin\s+(\w+)")
 
 
 class Checker:
@@ -58,6 +63,18 @@ class Checker:
         """Of a source or a sink, as a query takes them."""
         if part is not None and type(part) in _USES:
             self._options(where, options_of(part), part.line, _USES[type(part)])
+        if isinstance(part, TopicSource):
+            self._topics(where, part.topics, "; for several by their names there is `pattern`")
+        elif isinstance(part, TopicSpec) and part.topic is not None:
+            self._topics(where, (part.topic,), "")
+
+    def _topics(self, where: str, topics: Iterable[Text], hint: str) -> None:
+        for topic in topics:
+            name = self._resolved(topic)
+            try:
+                check_topic_name("topic" if name is None else name)
+            except InvalidTopic as error:
+                self._problems.add(topic.line, f"{where}: {error}{hint}")
 
     def decode(self, prefix: str, decode: Decode | None) -> None:
         if decode is not None and decode.kind == "json" and isinstance(decode.schema, Text):
@@ -65,11 +82,28 @@ class Checker:
             for problem in [] if schema is None else wrong_types(schema):
                 self._problems.add(decode.schema.line, f"{prefix}decode.json: {problem}")
 
-    def sql(self, sql: Text | None) -> None:
+    def sql(self, sql: Text | None, inputs: Mapping[str, Input | None]) -> None:
         text = None if sql is None else self._resolved(sql)
-        if sql is not None and text is not None and not _QUERY.match(text):
+        if sql is None or text is None:
+            return
+        if not _QUERY.match(text):
             first = text.split(maxsplit=1)[0] if text.split() else ""
-            self._problems.add(sql.line, f"sql: a SELECT from records is expected, not {first!r}")
+            views = " or ".join(inputs)
+            self._problems.add(sql.line, f"sql: a SELECT from {views} is expected, not {first!r}")
+            return
+        for name in inputs:
+            if not re.search(rf"\b{re.escape(name)}\b", text, re.IGNORECASE):
+                self._problems.add(sql.line, f"sql: does not use {name}: SELECT … FROM {name}")
+        # Streams that stand directly beside a JOIN; what Spark makes of others it says itself.
+        from_, joined = (set(one.findall(text.lower())) & inputs.keys() for one in (_FROM, _JOIN))
+        for name in from_ | joined if joined and len(from_ | joined) > 1 else ():
+            one = inputs[name]
+            if one is not None and one.watermark is None:
+                self._problems.add(
+                    one.source.line,
+                    f"inputs.{name}: a join of streams needs a watermark of each, or it would "
+                    "remember for ever: watermark: {column: at, delay: 10 minutes}",
+                )
 
     def spark(self, settings: Mapping[str, Text]) -> None:
         for name, text in settings.items():
@@ -213,7 +247,7 @@ def wrong_types(schema: str) -> list[str]:
     What else is wrong Spark itself says.
     """
     if schema.count("<") != schema.count(">") or schema.count("(") != schema.count(")"):
-        return ["brackets do not match"]
+        return ["brackets do not match: every < needs a >, every ( a )"]
     types = _Types(_TOKEN.findall(schema))
     try:
         types.fields()
@@ -233,8 +267,12 @@ class _Types:
         """Up to the end, or to the `>` of a struct."""
         while self._tokens and self._tokens[0] != ">":
             name = self._tokens.pop(0)
-            if self._tokens[0] == ":":
+            if self._tokens[:1] == [":"]:
                 self._tokens.pop(0)
+            if self._tokens[:1] in ([], [","], [">"]):
+                self.wrong.append(f"{name} has no type, like {name} STRING")
+                self._tokens[:1] = self._tokens[:1] if self._tokens[:1] == [">"] else []
+                continue
             self._type()
             for more in ("not", "null", "comment", "'"):
                 if self._tokens and self._tokens[0].lower().startswith(more):

@@ -127,6 +127,9 @@ def _place(pipeline: Pipeline, error: Exception) -> tuple[int, str]:
     text = failure_of(error).text
     if isinstance(error, BadFunction) and pipeline.python is not None:
         return pipeline.python.line, f"python: {error}"
+    for name, path in pipeline.tables.items():
+        if isinstance(error, AnalysisException) and text.endswith(f" at {path.value}"):
+            return path.line, f"tables.{name}: {text}"
     if isinstance(error, AnalysisException) and pipeline.sql is not None:
         return pipeline.sql.line + _line_of_sql(error) - 1, f"sql: {text}"
     if pipeline.python is not None and not isinstance(error, ValueError):

@@ -18,6 +18,14 @@ from suwi.spark.pipeline.text import Text, parse_text
 
 _DEPTH_MAX = 20
 _MAPPING = "names and values are expected, as `name: value`"
+_NOTHING = "nothing is given: give a value, or leave it out"
+_HINTS = {
+    "mapping values are not allowed": ": text that contains ': ' must be in quotes; keys of one "
+    "section begin in one column",
+    "\\t": ": indent with spaces, not with tabs",
+    "quoted scalar found unexpected end": ": the quote is not closed",
+    "expected <block end>": ": keys of one section begin in one column",
+}
 _T = TypeVar("_T")
 
 
@@ -60,9 +68,10 @@ def load(text: str, problems: Problems) -> MappingNode | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         about = " ".join(word for word in (error.context, error.problem) if word)
-        if "mapping values are not allowed" in about:
-            about += ": text that contains ': ' must be in quotes"
-        problems.add(1 if mark is None else mark.line + 1, f"not YAML: {about}")
+        if "end of stream" in about:
+            mark = error.context_mark or mark  # Where it began, not the end of the file.
+        hint = next((hint for words, hint in _HINTS.items() if words in about), "")
+        problems.add(1 if mark is None else mark.line + 1, f"not YAML: {about}{hint}")
         return None
     except yaml.YAMLError as error:
         problems.add(1, f"not YAML: {str(error).splitlines()[0]}")
@@ -168,7 +177,7 @@ class Fields:
         self._asked.append(name)
         node = self._nodes.get(name)
         if is_kind(node, "null"):
-            self.wrong(name, "nothing is given")
+            self.wrong(name, _NOTHING)
             return None
         return node
 
@@ -210,7 +219,7 @@ class Fields:
         return None
 
     def _text(self, name: str, node: Node) -> Text | None:
-        problem = "nothing is given" if is_kind(node, "null") else "a single value is expected"
+        problem = _NOTHING if is_kind(node, "null") else "a single value is expected"
         if isinstance(node, ScalarNode) and not is_kind(node, "null"):
             try:
                 return parse_text(str(node.value), line_of(node))

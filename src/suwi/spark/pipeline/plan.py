@@ -58,7 +58,9 @@ def _lines(pipeline: Pipeline) -> Iterator[str]:
         yield f"  writes  {name}: {sink_text(output.sink)}{when}"
     if pipeline.dead_letters is not None:
         dead = sink_text(pipeline.dead_letters)
-        yield f"  writes  {DEAD_LETTERS}: {dead}, what cannot be decoded"
+        rules = [name for name, one in pipeline.expect.items() if one.action == "dead_letters"]
+        more = f", what breaks {', '.join(rules)}" if rules else ""
+        yield f"  writes  {DEAD_LETTERS}: {dead}, what cannot be decoded{more}"
 
 
 def _steps(one: Input) -> str:

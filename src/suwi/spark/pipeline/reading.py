@@ -43,6 +43,7 @@ from suwi.spark.pipeline.spec import (
     TableSource,
     TopicSource,
     TopicSpec,
+    sink_text,
 )
 from suwi.spark.pipeline.text import Text, parse_text
 
@@ -101,7 +102,7 @@ class _Reader:
         group = self._group(said.get("name", "pipeline"), source)
         top.close()
         # Each part separately, so that a mistake in one does not hide another.
-        checker.sql(said.get("sql"))
+        checker.sql(said.get("sql"), inputs)
         for name, output in outputs.items():
             if output is not None:
                 checker.options(f"outputs.{name}" if self._is_joint else "sink", output.sink)
@@ -143,6 +144,26 @@ class _Reader:
             if rule.action == "dead_letters" and (pipeline.dead_letters is None or resends):
                 why = _SENT_AGAIN if resends else "there is no topic for dead_letters"
                 self._problems.add(rule.condition.line, f"expect.{name}: {why}")
+        self._check_places(pipeline)
+
+    def _check_places(self, pipeline: Pipeline) -> None:
+        """What is written is neither read nor the checkpoint."""
+        itself = "also read: the pipeline would feed itself"
+        taken: dict[object, str] = {pipeline.checkpoint.shown: "the checkpoint"}
+        for one in pipeline.inputs.values():
+            if isinstance(one.source, TableSource):
+                taken[one.source.path.shown] = itself
+            else:
+                servers = one.source.servers.shown
+                taken |= {(servers, topic.shown): itself for topic in one.source.topics}
+        for where, sink in pipeline.sinks.items():
+            place: object = None
+            if isinstance(sink, DeltaSpec | ParquetSpec):
+                place = sink.path.shown
+            elif isinstance(sink, TopicSpec) and sink.topic is not None:
+                place = (sink.servers.shown, sink.topic.shown)
+            if place in taken:
+                self._problems.add(sink.line, f"{where}: {sink_text(sink)!r} is {taken[place]}")
 
     # -- inputs ----------------------------------------------------------------------------------
 
@@ -194,6 +215,8 @@ class _Reader:
         if len(chosen) != 1:
             which = _not_one(chosen, "no topics are named")
             self._problems.add(fields.line, f"{where}: {which}: give topics, pattern or delta")
+            if said["topics"]:
+                said.pop("pattern", None)  # That is said.
         said.setdefault("servers", Text((_SOMEWHERE,), fields.line))  # The rest is looked at.
         return TopicSource(**said, line=fields.line)
 
