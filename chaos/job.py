@@ -1,8 +1,8 @@
 """The job that is killed: `python -m chaos.job`, a Spark driver with pipelines that read a topic.
 
 Each pipeline is a query with its own checkpoint; all write to one table or topic, or to several
-outputs, after a shuffle. It prints `started` when they run, and ends by itself with `--once`. When a
-step of a batch with several outputs is done that the file `--hold` names, it prints `at` and the
+outputs, after a shuffle. It prints `started` when they run, and ends by itself with `--once`. When
+a step of a batch with several outputs is done that the file `--hold` names, it prints `at` and the
 step, and goes on when the file is gone.
 """
 
