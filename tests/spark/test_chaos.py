@@ -32,6 +32,7 @@ def test_the_output_equals_the_topic_after_kills_of_driver_worker_and_broker(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2_700)  # A dozen drivers: minutes on a quiet machine.
 def test_all_outputs_together_equal_the_topic_wherever_the_driver_is_killed(
     tmp_path: Path,
 ) -> None:
