@@ -60,7 +60,7 @@ fuzz: setup ## hostile peers against a broker; options SECONDS=600 SEED=7
 	@$(BIN)/python -m fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 chaos: setup ## 50 kills around a Spark pipeline into a Delta table (needs Java), no other faults: see chaos-cluster; KILLS=100 BROKERS=3 SEED=7 SINK=topic
-	@$(BIN)/python -m chaos --kills $(or $(KILLS),50) --brokers $(or $(BROKERS),1) --sink $(or $(SINK),table) \
+	@$(BIN)/python -m chaos $(if $(KILLS),--kills $(KILLS)) --brokers $(or $(BROKERS),1) --sink $(or $(SINK),table) \
 		$(if $(SEED),--seed $(SEED))
 
 chaos-brokers: setup ## faults of three brokers under four idempotent writers; FAULTS=100 SEED=7, MINUTES=20 at most

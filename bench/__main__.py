@@ -80,8 +80,8 @@ PAGES: dict[str, tuple[Page, Sequence[Callable[[Plan, tuple[str, ...]], list[Fig
 }
 MINUTES = """\
 Minutes of a full run on two idle cores (of a quick one): transactions 25 (3), cluster 40 (6),
-console 5 (1), access 3 (1), spark 8 (3). What takes much longer has fewer repetitions, so that none
-takes more than about 80.
+console 5 (1), access 3 (1), spark 10 (4). What takes much longer has fewer repetitions, so that
+none takes more than about 80.
 """
 # Jobs in which two versions of Suwi are compared.
 RACE = "race"

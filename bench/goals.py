@@ -82,6 +82,7 @@ TRANSACTIONS_SINGLE = _at_least("transactions of one record, 50 producers", 1.0)
 SPARK_SOURCE = _at_least("read a topic, 100 B, one core", 2, "× the connector")
 SPARK_SINK = _at_least("topic to Delta table", 300_000, "rows/s")
 SPARK_ICEBERG = _at_least("topic to Iceberg table", 0.8, "× the Delta table")
+SPARK_OUTPUTS = _at_most("two outputs of one read, CPU", 0.65, "× two pipelines")
 SPARK_FLOOR = _at_most("micro-batch at least", 500, "ms")
 SPARK_TABLE = _at_least("read a table", 0.8, "× the Parquet source")
 

@@ -13,33 +13,38 @@ if TYPE_CHECKING:
     from chaos.run import Report
 
 UPKEEP = ("compactions", "vacuums")
+_KILLS_OF_EACH = 5
+"""Of those whom a report names."""
 _KILLS_OF_ALL = 20
 """From this many kills on, each kind of process must be among the killed."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
-    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--kills", type=int, help="50; 60 for outputs")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
     parser.add_argument("--sink", choices=("table", "topic", "outputs"), default="table")
     arguments = parser.parse_args()
-    for needed in ("pyspark", "deltalake"):
+    lake = ("pyiceberg", "duckdb") if arguments.sink == "outputs" else ()
+    for needed in ("pyspark", "deltalake", *lake):
         if importlib.util.find_spec(needed) is None:
-            print(f"{needed} is missing: pip install -e '.[spark]'", file=sys.stderr)
+            extras = "spark,iceberg,spark-tests" if lake else "spark"
+            print(f"{needed} is missing: pip install -e '.[{extras}]'", file=sys.stderr)
             return 2
     from chaos.outputs import OutputsRun
     from chaos.run import Plan, Run
     from chaos.topic_sink import TopicRun
 
+    kills = arguments.kills or (60 if arguments.sink == "outputs" else 50)
     kinds = {"table": Run, "topic": TopicRun, "outputs": OutputsRun}
     kind, works = kinds[arguments.sink], () if arguments.sink == "topic" else UPKEEP
     seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
     with tempfile.TemporaryDirectory(prefix="suwi-chaos-") as directory:
         home = Path(directory)
-        print(f"{arguments.kills} kills, seed {seed}, in {home}", flush=True)
+        print(f"{kills} kills, seed {seed}, in {home}", flush=True)
         run = kind(
-            Plan(arguments.kills, seed, arguments.brokers, with_upkeep=bool(works)),
+            Plan(kills, seed, arguments.brokers, with_upkeep=bool(works)),
             home,
             lambda line: print(line, flush=True),
         )
@@ -60,6 +65,11 @@ def complaints(report: "Report", works: Sequence[str] = UPKEEP) -> list[str]:
     if report.suppressed == 0:
         found.append("no batch was suppressed")
     found += [f"there were no {work}" for work in works if report.upkeep.get(work, 0) == 0]
+    found += [
+        f"{report.times(who)} × {who} is less than {_KILLS_OF_EACH}"
+        for who in report.needed
+        if report.times(who) < _KILLS_OF_EACH
+    ]
     if report.killed >= _KILLS_OF_ALL:
         hit = " ".join(report.kills)
         found += [
@@ -69,11 +79,12 @@ def complaints(report: "Report", works: Sequence[str] = UPKEEP) -> list[str]:
 
 
 def format_report(report: "Report") -> str:
-    kills = ", ".join(f"{times} × {kind}" for kind, times in report.kills.most_common())
+    kills = [f"{times:6} × {kind}" for kind, times in report.kills.most_common()]
     starts = ", ".join(f"{times} × {master}" for master, times in sorted(report.starts.items()))
     return "\n".join(
         [
-            f"killed {report.killed}: {kills}",
+            f"killed {report.killed}:",
+            *kills,
             f"started drivers: {starts}; queries that failed: {report.ended.total()}",
             "beside them: "
             + (", ".join(f"{times} {work}" for work, times in report.upkeep.items()) or "nothing"),

@@ -1,13 +1,19 @@
 """The job that is killed: `python -m chaos.job`, a Spark driver with pipelines that read a topic.
 
-Each pipeline is a query with its own checkpoint; all write to one table or topic, after a
-shuffle. It prints `started` when they run, and ends by itself with `--once`.
+Each pipeline is a query with its own checkpoint; all write to one table or topic, or to several
+outputs, after a shuffle. It prints `started` when they run, and ends by itself with `--once`. When
+a step of a batch with several outputs is done that the file `--hold` names, it prints `at` and the
+step, and goes on when the file is gone.
 """
 
 import argparse
 import json
 import os
 import sys
+import time
+from functools import partial
+from pathlib import Path
+from unittest.mock import patch
 
 
 def main() -> int:
@@ -58,6 +64,8 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--table")
     parser.add_argument("--output", help="a topic, instead of a table, or beside it")
+    for name in ("iceberg", "warehouse", "letters", "hold"):
+        parser.add_argument(f"--{name}", help="with both: more outputs, a file")
     parser.add_argument("--min-partitions", default="1")
     parser.add_argument("--tasks", type=int, default=3)
     parser.add_argument("--adaptive", type=json.loads, default=True)
@@ -68,7 +76,7 @@ def _parse() -> argparse.Namespace:
 def _start(spark, arguments, pipeline):  # type: ignore[no-untyped-def]
     from pyspark.sql import functions as F  # noqa: N812
 
-    from suwi.spark import delta_output, to_delta, to_outputs, to_topic, topic_output
+    from suwi.spark import to_delta, to_topic
     from suwi.spark.releases import HAS_ADMISSION_CONTROL
 
     source = (
@@ -97,19 +105,8 @@ def _start(spark, arguments, pipeline):  # type: ignore[no-untyped-def]
     # By chance: a batch that is run again has other rows in each task.
     value = F.to_json(F.struct(*rows.columns)).alias("value")
     if arguments.table is not None:
-        columns = ", ".join(rows.columns)
-        topic = topic_output(
-            arguments.servers,
-            arguments.output,
-            when="chance >= 0.5",
-            select=f"to_json(struct({columns})) AS value",
-            options={"transactionalIdPrefix": f"chaos-{pipeline}"},
-        )
-        table = delta_output(
-            arguments.table, when="chance < 0.5", select=columns, partition_by=["pipeline"]
-        )
         spread = rows.repartition(arguments.tasks, F.rand()).withColumn("chance", F.rand())
-        return to_outputs(spread, {"table": table, "topic": topic}, **query)
+        return _to_outputs(spread, arguments, pipeline, query)
     return to_topic(
         rows.repartition(arguments.tasks, F.rand()).select(value),
         arguments.servers,
@@ -117,6 +114,48 @@ def _start(spark, arguments, pipeline):  # type: ignore[no-untyped-def]
         options={"transactionalIdPrefix": f"chaos-{pipeline}"},
         **query,
     )
+
+
+def _to_outputs(rows, arguments, pipeline, query):  # type: ignore[no-untyped-def]
+    from suwi.spark import delta_output, expect, iceberg_output, outputs, topic_output
+    from suwi.spark.output_batches import OutputBatches
+
+    def topic(name, **more):  # type: ignore[no-untyped-def]
+        options = {"transactionalIdPrefix": f"chaos-{pipeline}-{name}"}
+        return topic_output(arguments.servers, name, options=options, **more)
+
+    columns = "pipeline, partition, offset, number"
+    given = {
+        "table": delta_output(
+            arguments.table, when="chance < 0.3", select=columns, partition_by=["pipeline"]
+        ),
+        "iceberg": iceberg_output(
+            arguments.iceberg,
+            warehouse=arguments.warehouse,
+            when="chance >= 0.3 AND chance < 0.6",
+            select=columns,
+        ),
+        "topic": topic(
+            arguments.output, when="chance >= 0.6", select=f"to_json(struct({columns})) AS value"
+        ),
+    }
+
+    def after(step):  # type: ignore[no-untyped-def]
+        hold, is_told = Path(arguments.hold), False
+        while hold.exists() and hold.read_text() == step:
+            if not is_told:
+                print(f"at {step}", flush=True)
+            is_told = True
+            time.sleep(0.01)
+
+    with patch.object(outputs, "OutputBatches", partial(OutputBatches, after=after)):
+        return outputs.to_outputs(
+            expect(rows, {"lucky": "chance < 0.9"}),
+            given,
+            dead_letters=topic(arguments.letters),
+            rules={"lucky": "dead_letters"},
+            **query,
+        )
 
 
 if __name__ == "__main__":

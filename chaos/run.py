@@ -63,9 +63,15 @@ class Report:
     seconds: float = 0
     verdict: Verdict | None = None
 
+    needed: tuple[str, ...] = ()
+    """Who must have been killed several times."""
+
     @property
     def killed(self) -> int:
         return sum(self.kills.values())
+
+    def times(self, who: str) -> int:
+        return sum(times for kind, times in self.kills.items() if kind.startswith(who))
 
 
 class Run:
@@ -130,11 +136,14 @@ class Run:
 
     def _strike_until_enough(self) -> None:
         for number in range(10 * self._plan.kills):
-            if self.report.killed >= self._plan.kills:
+            if self._is_enough():
                 return
             self._keep_running()
             self._strike(self._choose(number))
         raise AssertionError(f"only {self.report.killed} of {self._plan.kills} strikes hit")
+
+    def _is_enough(self) -> bool:
+        return self.report.killed >= self._plan.kills
 
     def _choose(self, number: int) -> str:
         if self._plan.strikes:

@@ -67,10 +67,12 @@ class TopicRun(Run):
     def _rows(self) -> list[Row]:
         return self._rows_of_topic()
 
-    def _rows_of_topic(self) -> list[Row]:
+    def _rows_of_topic(
+        self, topic: str = OUTPUT, partitions: int = _OUTPUT_PARTITIONS
+    ) -> list[Row]:
         rows = []
         servers = self._brokers.servers
-        for value in read_values(servers, OUTPUT, _OUTPUT_PARTITIONS, committed_only=True).values():
+        for value in read_values(servers, topic, partitions, committed_only=True).values():
             row = json.loads(value)
             rows.append(Row(row["pipeline"], (row["partition"], row["offset"]), row["number"]))
         commits = (self._home / "checkpoints").glob("*/commits/[0-9]*")

@@ -16,11 +16,12 @@ from bench.lines import Row
 from bench.overview import Section
 
 _TEXT = Path(__file__).parents[1] / "how_to_read_spark.md"
-_JOBS = ("source", "delta", "table")
+_JOBS = ("source", "delta", "outputs", "table")
 _OPTIONS = {"source": ["--repetitions=3"]}
 _QUICK = {
     "source": ["--rows=100000", "--repetitions=1", "--codecs=none", "--cores=2"],
     "delta": ["--rows=200000", "--batch-rows=40000"],
+    "outputs": ["--rows=200000", "--repetitions=1"],
     "table": ["--rows=400000", "--repetitions=1"],
 }
 
@@ -83,6 +84,7 @@ def sections(out: Path) -> list[Section]:
     rows = [
         _row(goals.SPARK_SINK, sink["rows_per_s"], "rows/s"),
         *(_row(goals.SPARK_ICEBERG, ratio, "×") for _, _, ratio in _iceberg(results)),
+        *(_row(goals.SPARK_OUTPUTS, ratio, "×") for _, _, ratio in _outputs(results)),
         _row(goals.SPARK_FLOOR, floor["floor_ms"], "ms"),
         *(_row(goals.SPARK_TABLE, ratio, "×") for _, _, ratio in _pairs(results["table"])),
     ]
@@ -115,6 +117,15 @@ def _iceberg(results: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, An
     return [(sink, found["iceberg floor"], ratio)]
 
 
+def _outputs(results: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any], float]]:
+    """Two outputs of one read, two pipelines, and the ratio of their CPU; empty if it was not
+    measured."""
+    if "outputs" not in results:
+        return []
+    one, two = results["outputs"]
+    return [(one, two, one["cpu_us_per_row"] / two["cpu_us_per_row"])]
+
+
 def _at_goal(results: dict[str, Any]) -> float | None:
     """The ratio to the connector in the case that has a goal; None if it was not measured."""
     ratios = {(ours["topic"], ours["cores"]): ratio for ours, _, ratio in _pairs(results["source"])}
@@ -136,6 +147,7 @@ def text_of(results: dict[str, Any]) -> str:
         logs_ms=f"{spent_ms['walCommit'] + spent_ms['commitOffsets']:.0f}",
         planner_ms=f"{spent_ms['queryPlanning']:.0f}",
         batch_ms=f"{spent_ms['addBatch']:.0f}",
+        outputs=_outputs_table(_outputs(results)),
         table=_reader_table(results["table"]),
     )
 
@@ -225,6 +237,21 @@ def _delta_table(
             ),
         ],
     )
+
+
+def _outputs_table(found: list[tuple[dict[str, Any], dict[str, Any], float]]) -> str:
+    rows = [
+        [
+            f"{one['cpu_us_per_row']:.2f} µs",
+            f"{two['cpu_us_per_row']:.2f} µs",
+            f"{ratio:.2f} ×",
+            _verdict(goals.SPARK_OUTPUTS, ratio),
+            f"{one['rows_per_s']:,} and {two['rows_per_s']:,}",
+        ]
+        for one, two, ratio in found
+    ]
+    header = "| CPU for a row, one read | two pipelines | ratio | goal | rows/s of the topic |"
+    return _table(header, rows) if rows else "Not measured."
 
 
 def _reader_table(figures: list[dict[str, Any]]) -> str:

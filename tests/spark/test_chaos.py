@@ -13,9 +13,8 @@ from chaos.run import Plan, Run
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Run, OutputsRun])
 def test_the_output_equals_the_topic_after_kills_of_driver_worker_and_broker(
-    tmp_path: Path, kind: type[Run]
+    tmp_path: Path,
 ) -> None:
     plan = Plan(
         kills=4,
@@ -25,8 +24,29 @@ def test_the_output_equals_the_topic_after_kills_of_driver_worker_and_broker(
         masters=("local[1,4]", "local[2,4]"),
         strikes=("first batch", "worker", "broker", "commit"),
     )
-    report = kind(plan, tmp_path, print).go()
+    report = Run(plan, tmp_path, print).go()
     assert report.verdict is not None
     assert report.verdict.is_exact, format_report(report)
     assert report.killed == 4
     assert report.kills["broker"] >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2_700)  # A dozen drivers: minutes on a quiet machine.
+def test_all_outputs_together_equal_the_topic_wherever_the_driver_is_killed(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("pyiceberg", reason="pyiceberg is not installed: pip install .[iceberg]")
+    pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install .[spark-tests]")
+    plan = Plan(
+        kills=10,
+        seed=1,
+        partitions=4,
+        pipelines=("only",),
+        masters=("local[1,4]", "local[2,4]"),
+        with_upkeep=False,
+    )
+    report = OutputsRun(plan, tmp_path, print).go()
+    assert report.verdict is not None
+    assert report.verdict.is_exact, format_report(report)
+    assert all(report.times(who) for who in report.needed), format_report(report)
