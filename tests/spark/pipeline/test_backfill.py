@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOUR_MS = 3_600_000
-LIMIT_S = 120
+LIMIT_S = 300
 PLACES = """\
 name: places
 source: {{servers: "{broker}", topics: {topic}}}
