@@ -1,6 +1,7 @@
-"""`python -m bench.spark.table`: rows/s of `format("suwi-delta")` and of Spark's Parquet source.
+"""`python -m bench.spark.table`: rows/s of `format("suwi-delta")`, `read_delta` and Spark's Parquet
+source.
 
-Both read the same files of one table, one after the other, in one session, into nothing (`noop`);
+All read the same files of one table, one after the other, in one session, into nothing (`noop`);
 who is first changes. The first read of each is left out. One row count has all columns, the other
 one column only.
 """
@@ -57,7 +58,11 @@ def _measure(arguments: argparse.Namespace, home: Path) -> list[dict[str, Any]]:
     to_delta(spark.sql(f"SELECT {_COLUMNS} FROM range({arguments.rows})"), table)
     results = []
     for columns in ("*", "n"):
-        found: dict[str, list[tuple[float, float]]] = {"suwi-delta": [], "parquet": []}
+        found: dict[str, list[tuple[float, float]]] = {
+            "suwi-delta": [],
+            "read_delta": [],
+            "parquet": [],
+        }
         for number in range(arguments.repetitions + 1):
             for source in sorted(found, reverse=number % 2 == 0):
                 found[source].append(_read(spark, source, table, columns))
@@ -80,11 +85,15 @@ def _measure(arguments: argparse.Namespace, home: Path) -> list[dict[str, Any]]:
 
 
 def _read(spark: Any, source: str, table: str, columns: str) -> tuple[float, float]:
+    from suwi.spark import read_delta
+
     reader = spark.read.format(source)
     if source == "suwi-delta" and columns != "*":
         reader = reader.option("columns", columns)
     cpu_s, began_s = _cpu_s(), time.perf_counter()
-    reader.load(table).select(columns).write.format("noop").mode("overwrite").save()
+    is_ours = source == "read_delta"
+    rows = read_delta(spark, table, streaming=False) if is_ours else reader.load(table)
+    rows.select(columns).write.format("noop").mode("overwrite").save()
     return time.perf_counter() - began_s, _cpu_s() - cpu_s
 
 

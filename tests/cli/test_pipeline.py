@@ -246,23 +246,58 @@ def test_check_says_that_brokers_do_not_answer_and_finds_no_mistake_in_that(
     assert result.stderr.startswith(f"{file}:3: topics are not checked: source.servers: ")
 
 
+def send_hours(suwi: Suwi, file: Path, partition: int, hours: range) -> None:
+    """A record for each hour since 1970."""
+    lines = [{"value": '{"id": 1}', "timestamp": hour * 3_600_000} for hour in hours]
+    path = file.parent / "lines"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    suwi.ok("produce", topic_of(file), "--partition", str(partition), "--json", "--file", path)
+
+
 def test_a_backfill_asks_before_it_duplicates_rows(
     suwi: Suwi, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("deltalake", reason="deltalake is not installed: pip install .[spark]")
     sessions = without_spark(monkeypatch)
-    times = ("--from", "0", "--to", "1")
+    times = ("--from", "0", "--to", str(4 * 3_600_000))
+    suwi.ok("pipeline", "backfill", file, *times)
+    assert sessions == []  # There is nothing in the range.
+    send_hours(suwi, file, 0, range(4))
     suwi("pipeline", "backfill", file, *times)
     assert len(sessions) == 1  # The pipeline has not run: there is nothing to duplicate.
     checkpoint(tmp_path, topic_of(file))
     result = suwi("pipeline", "backfill", file, *times)
     assert result.exit_code != 0
-    assert "its sink has no keys: rows may be duplicated" in result.stderr
+    assert "2 offsets more: the pipeline has not done them yet" in result.stdout
+    assert f"{tmp_path}/table: rows of the range would be there twice: it has neither keys" in (
+        result.stderr
+    )
     assert len(sessions) == 1
     suwi("pipeline", "backfill", file, *times, "--yes")
     assert len(sessions) == 2
-    file.write_text(file.read_text().replace("/table\n", "/table\n  keys: [id]\n"))
+    keys = "/table\n  keys: [id]\n  order_by: id\n"
+    file.write_text(file.read_text().replace("/table\n", keys))
     suwi("pipeline", "backfill", file, *times)
     assert len(sessions) == 3
+
+
+def test_a_backfill_does_not_ask_where_rows_say_where_they_come_from(
+    suwi: Suwi, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deltalake = pytest.importorskip("deltalake", reason="pip install .[spark]")
+    sessions = without_spark(monkeypatch)
+    kinds = {"id": "long", "_topic": "string", "_partition": "integer", "_offset": "long"}
+    fields = [deltalake.Field(name, kind) for name, kind in kinds.items()]
+    deltalake.DeltaTable.create(str(tmp_path / "table"), deltalake.Schema(fields))
+    send_hours(suwi, file, 0, range(4))
+    checkpoint(tmp_path, topic_of(file))
+    times = ("--from", "0", "--to", str(4 * 3_600_000))
+    suwi("pipeline", "backfill", file, *times)
+    assert len(sessions) == 1
+    suwi.ok("configs", "set", "topic", topic_of(file), "cleanup.policy=compact")
+    result = suwi("pipeline", "backfill", file, *times)
+    assert f"topic {topic_of(file)} is compacted" in result.stderr
+    assert len(sessions) == 1
 
 
 def test_a_file_that_is_not_there_is_named(suwi: Suwi, tmp_path: Path) -> None:
@@ -346,11 +381,9 @@ def test_reset_without_stdin_needs_yes(suwi: Suwi, file: Path, tmp_path: Path) -
     assert ended.stderr == "suwi: setting it aside needs --yes without stdin\n"
 
 
-def test_a_backfill_says_first_what_it_would_read(suwi: Suwi, file: Path, tmp_path: Path) -> None:
+def test_a_backfill_says_first_what_it_would_read(suwi: Suwi, file: Path) -> None:
     topic = topic_of(file)
-    lines = [{"value": str(hour), "timestamp": hour * 3_600_000} for hour in range(4)]
-    (tmp_path / "lines").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    suwi.ok("produce", topic, "--partition", "1", "--json", "--file", tmp_path / "lines")
+    send_hours(suwi, file, 1, range(4))
     said = suwi.ok(
         *("pipeline", "backfill", file, "--dry-run"),
         *("--from", "1970-01-01T01:00:00Z", "--to", "1970-01-01T04:00+01:00"),

@@ -611,46 +611,46 @@ def backfill(
     json: Json = False,
     log_level: _LogLevel = "warning",
 ) -> None:
-    """Process the records of a time range again.
+    """Process the records of a time range again, beside a stream that may run.
 
-    The checkpoint is not changed. A Delta table gets the same range only once, however often the
-    command is run; rows that the stream wrote are duplicated unless the sink has keys, so the
-    command asks first.
+    The checkpoint is not changed. Rows that a Delta table has of the range are replaced, by the
+    columns _topic, _partition and _offset or by keys. Where they cannot be replaced, the command
+    says why and asks.
     """
     _set_up_logging(log_level)
+    start_ms, end_ms = _instant_ms(start, "--from"), _instant_ms(end, "--to")
+    if start_ms >= end_ms:
+        raise typer.BadParameter("must be later than --from", param_hint="--to")
 
     def work(pipeline: "Pipeline") -> int:
-        from suwi.spark.pipeline.brokers import ask_between
-        from suwi.spark.pipeline.running import Backfill, NotForBatches
-        from suwi.spark.pipeline.spec import TableSource
-        from suwi.spark.pipeline.steps import Between
+        from suwi.spark.pipeline.backfill import Backfill, NotForBatches
 
-        between = Between(_instant_ms(start, "--from"), _instant_ms(end, "--to"))
-        if between.start_ms >= between.end_ms:
-            raise typer.BadParameter("must be later than --from", param_hint="--to")
-        if isinstance(pipeline.source, TableSource) or len(pipeline.inputs) > 1:
-            complain("a range of time is for topics of one input: backfill a pipeline that has it")
-            return _REFUSED
-        extents = ask_between(pipeline.source, between)
-        total = sum(one.end - one.start for one in extents)
-        if json:
-            document({"offsets": total, "partitions": [one.as_json() for one in extents]})
-        else:
-            rows = [(one.partition, one.start, one.end, one.end - one.start) for one in extents]
-            table(("PARTITION", "FROM", "TO", "OFFSETS"), rows, numbers="FROM TO OFFSETS")
-            first, last = time_text(between.start_ms), time_text(between.end_ms)
-            say(f"{count_text(total, 'offset')} from {first} to {last}")
-        if dry_run:
-            return _DONE
         try:
-            job = Backfill(pipeline, between)
+            job = Backfill(pipeline, start_ms, end_ms)
         except NotForBatches as error:
             complain(str(error))
             return _REFUSED
-        if _would_duplicate(pipeline) and not yes:
-            complain("the pipeline has run before and its sink has no keys: rows may be duplicated")
-            if not _confirm("Backfill anyway?", "a backfill needs --yes without stdin"):
-                return _REFUSED
+        if json:
+            parts = [one.as_json() for one in job.extents]
+            document({"offsets": job.offsets, "later": job.later, "partitions": parts})
+        else:
+            rows = [(one.partition, one.start, one.end, one.end - one.start) for one in job.extents]
+            table(("PARTITION", "FROM", "TO", "OFFSETS"), rows, numbers="FROM TO OFFSETS")
+            say(
+                f"{count_text(job.offsets, 'offset')} from {time_text(start_ms)} to "
+                f"{time_text(end_ms)}"
+            )
+            if job.later:
+                say(f"{count_text(job.later, 'offset')} more: the pipeline has not done them yet")
+        if dry_run or not job.offsets:
+            return _DONE
+        for doubt in job.doubts:
+            complain(doubt)
+        is_agreed = yes or not job.doubts
+        if not is_agreed and not _confirm(
+            "Backfill anyway?", "a backfill needs --yes without stdin"
+        ):
+            return _REFUSED
         if not _prepare_topics(pipeline):
             return _MISTAKE
         with closing(Progress(pipeline.name)) as progress:
@@ -659,17 +659,6 @@ def backfill(
                 return asyncio.run(job.run(spark, retries, progress.say))
 
     _with_pipeline(file, work)
-
-
-def _would_duplicate(pipeline: "Pipeline") -> bool:
-    from suwi.spark.pipeline.checkpoint import NotLocal
-
-    if _has_keys(pipeline):
-        return False
-    try:
-        return _checkpoint(pipeline).exists()
-    except NotLocal:
-        return True
 
 
 def _confirm(question: str, refusal: str) -> bool:

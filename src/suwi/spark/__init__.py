@@ -23,6 +23,7 @@
     delta/                     format("suwi-delta")
       data_source.py             the sink; commit.py, files.py, statistics.py, upsert.py, …
       reader.py                  its sources, batch and stream: log.py, scan.py
+      parquet_source.py          a batch through Spark's Parquet source, where that gives the same
       maintenance.py             compaction and clean-up
     iceberg/                   format("suwi-iceberg")
       data_source.py             the sink; table.py, files.py, schema.py

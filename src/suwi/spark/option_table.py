@@ -416,6 +416,8 @@ _DELTA: Final = _rows(
         added to
     orderBy [write]: with keys: of two rows the one with the greater value stays
     deleteWhen [write]: with keys: a condition on `source` under which the row is deleted
+    replaceWhere [write]: batch, mode overwrite: the condition of rows that are replaced; others
+        stay, and rows that are written must meet it
     txnAppId [writes]: batch: who writes; with txnVersion, a write that is repeated is made once
     txnVersion [writes] (0..): batch: the number of the write, rising
     txnFromQuery [writes] (flag) = false: batch, inside of foreachBatch: both of these from the

@@ -175,9 +175,15 @@ class TableOptions:
     keys: tuple[str, ...] = _of("keys", default=())
     order_by: str | None = _of("orderBy", default=None)
     delete_when: str | None = _of("deleteWhen", default=None)
+    replace_where: str | None = _of("replaceWhere", default=None)
     txn_from_query: bool = _of("txnFromQuery", default=False)
     txn: tuple[str, int] | None = None
     rules: RowRules | None = field(default=None, repr=False)
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether tasks write beside the table, and the driver puts the rows into it."""
+        return bool(self.keys or self.replace_where)
 
 
 def read_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -443,6 +449,8 @@ def _table_faults(given: _Given) -> Iterator[BadOption]:
     for name in ("orderBy", "deleteWhen"):
         if given[name] and not given["keys"]:
             yield BadOption(f"option {name} needs keys", name)
+    if given["keys"] and given["replaceWhere"]:
+        yield BadOption("keys and replaceWhere exclude each other", "replaceWhere")
     yield from _txn_faults(given)
     if given["versionAsOf"] is not None and given["timestampAsOf"] is not None:
         yield BadOption("versionAsOf and timestampAsOf exclude each other", "timestampAsOf")

@@ -98,7 +98,7 @@ class TableOutput:
             {**asdict(file), "columns_with_nulls": sorted(file.columns_with_nulls)}
             for file in batch.files
         ]
-        return files and {
+        return (files or self._table.options.replace_where) and {
             "files": files,
             "schema": batch.schema.jsonValue(),
             "partition_by": batch.partition_by,
@@ -119,7 +119,7 @@ class TableOutput:
             for file in said["files"]
         ]
         is_staged = any(file.path.startswith(f"{STAGING}/") for file in files)
-        if is_staged != bool(self._table.options.keys):
+        if files and is_staged != self._table.options.is_staged:
             raise OutputsChanged(
                 f"batch {origin.version} is not committed yet, and was written "
                 f"{'with' if is_staged else 'without'} keys for {self.to}: run once more with keys "

@@ -7,6 +7,8 @@ Usable alone in any PySpark job; what they set are options of `format("suwi")` a
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from suwi.spark.option_table import Use
+from suwi.spark.options import read_table_options
 from suwi.spark.spark_session import register
 
 if TYPE_CHECKING:
@@ -65,7 +67,8 @@ def read_delta(
     columns: those that are wanted; all, if none is named.
     where: which rows, as "day = '2026-01-31' AND amount > 5"; files that cannot have any are passed
         over by their statistics.
-    streaming: False reads the table as it is now, or `versionAsOf`, `timestampAsOf` of `options`.
+    streaming: False reads the table as it is now, or `versionAsOf`, `timestampAsOf` of `options`:
+        through Spark's own Parquet source, which is faster, where it gives the same rows.
     each_batch: with `streaming=False`, for a join with a stream that `to_outputs` writes: the table
         as it is when each batch starts.
     storage_options: for an object store, as delta-rs names them.
@@ -81,5 +84,12 @@ def read_delta(
     if where:
         given["where"] = where
     given |= {f"storage.{name}": value for name, value in (storage_options or {}).items()}
+    if not streaming:
+        from suwi.spark.delta.parquet_source import read_with_spark
+
+        table = read_table_options({**given, "path": path}, Use.TABLE_BATCH)
+        rows = read_with_spark(spark, table)
+        if rows is not None:
+            return rows
     reader = spark.readStream if streaming else spark.read
     return reader.format("suwi-delta").options(**given).load(path)

@@ -181,7 +181,7 @@ def _refuse_second_driver(history: Iterable[Any], origin: Origin) -> None:
 def commit_files(table: TableFormat, batch: Batch) -> Outcome:
     """Put a batch into the table once; staged files are removed then."""
     outcome = commit_batch(table, batch, SystemRandom())
-    if table.options.keys:
+    if table.options.is_staged:
         remove_files(table, batch.files)
     return outcome
 

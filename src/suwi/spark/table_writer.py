@@ -99,7 +99,7 @@ class OutputWriter(_Writing):
     """One output of several: `manifest.py` says what is committed."""
 
     def __init__(self, table: TableFormat, schema: StructType) -> None:
-        super().__init__(table, schema, overwrite=False)
+        super().__init__(table, schema, overwrite=bool(table.options.replace_where))
 
     def open(self) -> FileWriter:
         """In a task."""
@@ -114,6 +114,8 @@ class OutputWriter(_Writing):
 class StreamWriter(_Writing, DataSourceStreamArrowWriter):
     def __init__(self, table: TableFormat, schema: StructType, overwrite: bool) -> None:
         super().__init__(table, schema, overwrite)
+        if table.options.replace_where:
+            raise DeltaSinkError("replaceWhere is for a batch, not for a stream")
         rules = table.options.rules
         if overwrite and rules is not None and "dead_letters" in rules.actions.values():
             raise DeltaSinkError(

@@ -44,6 +44,7 @@ def to_delta(
     keys: Sequence[str] = (),
     order_by: str | None = None,
     delete_when: str | None = None,
+    replace_where: str | None = None,
     trigger: Mapping[str, Any] | None = None,
     name: str | None = None,
     target_file_size: int | str | None = None,
@@ -67,6 +68,8 @@ def to_delta(
     keys: columns that say which row is meant: it replaces the table's, instead of coming beside
         it. `order_by` names the column whose greater value wins, `delete_when` a condition on
         `source`, as in "source.op = 'd'", under which the row goes.
+    replace_where: with `overwrite`: the condition of the rows that are replaced, in one commit;
+        others stay. Rows that are written must meet it.
     trigger: as `DataStreamWriter.trigger` takes it: {"availableNow": True}.
     target_file_size: as 134217728 or "128mb"; with keys, delta-rs chooses.
     compact_every_s: while the query runs, write small files together this often, in a thread of
@@ -85,6 +88,7 @@ def to_delta(
         keys=keys,
         order_by=order_by,
         delete_when=delete_when,
+        replace_where=replace_where,
         target_file_size=target_file_size,
         compression=compression,
         storage_options=storage_options,
@@ -126,6 +130,7 @@ def delta_options(
     keys: Sequence[str] = (),
     order_by: str | None = None,
     delete_when: str | None = None,
+    replace_where: str | None = None,
     target_file_size: int | str | None = None,
     compression: str | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -136,6 +141,7 @@ def delta_options(
         "keys": ",".join(keys),
         "orderBy": order_by,
         "deleteWhen": delete_when,
+        "replaceWhere": replace_where,
         **{f"storage.{name}": value for name, value in (storage_options or {}).items()},
         **_file_options(partition_by, merge_schema, target_file_size, compression),
     }

@@ -10,15 +10,17 @@ pytest.importorskip("deltalake", reason="deltalake is not installed: pip install
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from suwi.env import SystemRandom
 from suwi.spark.delta.data_source import DeltaFormat
-from suwi.spark.delta.upsert import STAGING, last_of_each_key
+from suwi.spark.delta.errors import SchemaMismatch
+from suwi.spark.delta.schema import arrow_schema
+from suwi.spark.delta.upsert import STAGING, last_of_each_key, replace_files
 from suwi.spark.options import TableOptions
 from suwi.spark.origin import Origin
 from suwi.spark.table_commit import Batch, Outcome, commit_batch
-from tests.spark.delta.tables import options_of, rows_of, schema_of, write_files
+from tests.spark.delta.tables import commit, options_of, rows_of, schema_of, write_files
 
 SCHEMA = schema_of("k long, v string, at long")
 
@@ -121,3 +123,76 @@ def test_of_rows_that_are_equally_new_the_last_one_stays_and_null_is_oldest() ->
     kept = last_of_each_key(rows, ["k"], "at").sort_by("k").to_pylist()
     assert [row["v"] for row in kept] == ["b", "e"]
     assert len(last_of_each_key(rows, ["k"], None)) == 2
+
+
+PLACES = schema_of("id long, _partition integer, _offset long")
+
+
+def replace_range(
+    table: Path, rows: list[tuple[int, ...]], start: int, end: int, version: int = 1, **more: Any
+) -> Outcome:
+    where = f"_partition = 0 AND _offset >= {start} AND _offset < {end}"
+    options = options_of(table, replaceWhere=where)
+    named = [dict(zip(PLACES.fieldNames(), row, strict=True)) for row in rows]
+    files = write_files(options, PLACES, named, subdirectory=STAGING)
+    batch = Batch(Origin("backfill", version, None), PLACES, (), files, replaces_all=True)
+    return commit_batch(DeltaFormat(options, **more), batch, SystemRandom())
+
+
+def places(table: Path) -> list[tuple[int, int, int]]:
+    return sorted((row["_partition"], row["_offset"], row["id"]) for row in rows_of(table))
+
+
+def numbered(*ids: int, partition: int = 0) -> list[dict[str, int]]:
+    return [{"id": one, "_partition": partition, "_offset": one} for one in ids]
+
+
+def test_rows_of_a_range_are_replaced_in_one_commit_and_no_others(tmp_path: Path) -> None:
+    commit(options_of(tmp_path), PLACES, [*numbered(0, 1, 2, 3), *numbered(1, 2, partition=1)])
+    before = DeltaTable(str(tmp_path)).version()
+    replace_range(tmp_path, [(10, 0, 1), (11, 0, 1), (20, 0, 2)], 1, 3)
+    others = [(1, 1, 1), (1, 2, 2)]
+    expected = [(0, 0, 0), (0, 1, 10), (0, 1, 11), (0, 2, 20), (0, 3, 3), *others]
+    assert places(tmp_path) == expected
+    assert DeltaTable(str(tmp_path)).version() == before + 1
+    assert replace_range(tmp_path, [(9, 0, 1)], 1, 3).is_suppressed
+    replace_range(tmp_path, [], 1, 3, version=2)
+    assert places(tmp_path) == [(0, 0, 0), (0, 3, 3), *others]
+    with pytest.raises(SchemaMismatch, match="do not meet the condition"):
+        replace_range(tmp_path, [(9, 0, 3)], 1, 3, version=3)
+
+
+def test_a_range_is_replaced_anew_if_others_commit_into_it_meanwhile(tmp_path: Path) -> None:
+    commit(options_of(tmp_path), PLACES, numbered(0, 1, 2))
+    meanwhile = [numbered(7), numbered(1), None]
+
+    def apply(table: DeltaTable, batch: Batch, properties: Any) -> None:
+        if meanwhile:
+            rows = meanwhile.pop(0)
+            if rows is None:
+                DeltaTable(str(tmp_path)).optimize.compact()
+            else:
+                commit(options_of(tmp_path), PLACES, rows, Origin("stream", rows[0]["id"], "r"))
+        where = "_partition = 0 AND _offset >= 1 AND _offset < 3"
+        replace_files(options_of(tmp_path, replaceWhere=where))(table, batch, properties)
+
+    replace_range(tmp_path, [(10, 0, 1)], 1, 3, apply=apply)
+    assert places(tmp_path) == [(0, 0, 0), (0, 1, 10), (0, 7, 7)]
+    table = DeltaTable(str(tmp_path))
+    assert (table.transaction_version("stream"), table.transaction_version("backfill")) == (7, 1)
+
+
+def test_change_data_and_partitions_are_kept_when_a_range_is_replaced(tmp_path: Path) -> None:
+    rows = pa.Table.from_pylist(numbered(0, 1, 2), arrow_schema(PLACES))
+    write_deltalake(
+        str(tmp_path),
+        rows,
+        partition_by=["_partition"],
+        configuration={"delta.enableChangeDataFeed": "true"},
+    )
+    where = "_partition = 0 AND _offset >= 1 AND _offset < 3"
+    options = options_of(tmp_path, replaceWhere=where)
+    files = write_files(options, PLACES, [{"id": 9, "_partition": 0, "_offset": 2}])
+    batch = Batch(None, PLACES, ("_partition",), files, replaces_all=True)
+    commit_batch(DeltaFormat(options), batch, SystemRandom())
+    assert places(tmp_path) == [(0, 0, 0), (0, 2, 9)]

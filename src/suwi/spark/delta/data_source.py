@@ -24,7 +24,7 @@ from suwi.spark.delta.table import (
     statistics_columns,
     table_schema,
 )
-from suwi.spark.delta.upsert import STAGING, check_keys, merge_files
+from suwi.spark.delta.upsert import STAGING, check_keys, merge_files, replace_files
 from suwi.spark.gc_freeze import freeze_loaded
 from suwi.spark.option_table import STORAGE, TABLE_READ, Use, find
 from suwi.spark.options import BadOption, TableOptions, read_table_options
@@ -70,7 +70,9 @@ class DeltaFormat(TableFormat):
         check_keys(self.options, schema)
         if self.options.keys and overwrite:
             raise DeltaSinkError("keys replace rows one by one: they do not go with overwriting")
-        is_staged = bool(self.options.keys)
+        if self.options.replace_where and not overwrite:
+            raise DeltaSinkError("replaceWhere is for mode overwrite")
+        is_staged = self.options.is_staged
         files = FilePlan(
             schema=arrow_schema(written),
             partition_by=() if is_staged else partition_by,
@@ -91,7 +93,9 @@ class DeltaFormat(TableFormat):
             return None
 
     def _opened(self, table: "DeltaTable") -> OpenDelta:
-        apply = merge_files(self.options) if self.options.keys else append_files
+        apply: Apply = append_files
+        if self.options.is_staged:
+            apply = (merge_files if self.options.keys else replace_files)(self.options)
         return OpenDelta(table, self.options, self._apply or apply)
 
     def storage(self) -> Storage:

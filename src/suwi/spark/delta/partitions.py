@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Values = tuple[str | None, ...]
 """One for each partition column; None is null."""
-_NULL_DIRECTORY: Final = "__HIVE_DEFAULT_PARTITION__"
+NULL_DIRECTORY: Final = "__HIVE_DEFAULT_PARTITION__"
 # Delta does not read directory names, so a long value is cut to the limits of file systems.
 _NAME_MAX: Final = 120
 
@@ -84,7 +84,7 @@ def value_text(value: Any) -> str | None:
 def directory(columns: Sequence[str], values: Values) -> str:
     """`day=2026-01-31/country=KR`, relative to the table; empty where nothing partitions it."""
     return "/".join(
-        f"{_name(column)}={_NULL_DIRECTORY if value is None else _name(value)}"
+        f"{_name(column)}={NULL_DIRECTORY if value is None else _name(value)}"
         for column, value in zip(columns, values, strict=True)
     )
 

@@ -1,13 +1,14 @@
-"""Rows that replace rows: the batch is merged into the table by key, in the same single commit.
+"""Rows that replace rows, by key or by a condition, in the same single commit.
 
-Tasks write the batch beside the table, in `_suwi_staging`; the driver keeps the last row of each
-key and lets delta-rs merge them. It does so in memory: a batch should be of the size of a
-micro-batch, and the table's files that hold none of its keys are passed over by their statistics.
+Tasks write the batch beside the table, in `_suwi_staging`. `merge_files`: the driver keeps the last
+row of each key and lets delta-rs merge them. It does so in memory: a batch should be of the size of
+a micro-batch, and the table's files that hold none of its keys are passed over by their statistics.
+`replace_files`: rows of the table that meet `replaceWhere` are removed, and the batch is added.
 Invariant: after the commit the table has, for each key of the batch, one row: the one with the
 greatest `orderBy`, whether it came now or was there before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from suwi.spark.delta.commit import Apply
@@ -19,7 +20,7 @@ from suwi.spark.table_commit import Batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import CommitProperties, DeltaTable
+    from deltalake import CommitProperties, DeltaTable, WriterProperties
     from pyspark.sql.types import StructType
 
 STAGING: Final = "_suwi_staging"
@@ -45,10 +46,7 @@ def check_keys(options: TableOptions, data: "StructType") -> None:
 def merge_files(options: TableOptions) -> Apply:
     """Merges a batch of staged files into the table."""
 
-    from deltalake import WriterProperties
-
-    codec: Any = _CODECS[options.codec]
-    writing = WriterProperties(compression=codec)
+    writing = _writing(options)
 
     def apply(table: "DeltaTable", batch: Batch, properties: "CommitProperties") -> None:
         staged = _as_in(table, read_staged(options, batch.files))
@@ -79,6 +77,68 @@ def merge_files(options: TableOptions) -> Apply:
         merger.execute()
 
     return apply
+
+
+def replace_files(options: TableOptions) -> Apply:
+    """Puts a batch of staged files in the place of the rows that meet the condition."""
+
+    def apply(table: "DeltaTable", batch: Batch, properties: "CommitProperties") -> None:
+        import pyarrow as pa
+        from deltalake import write_deltalake
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        schema = pa.schema(table.schema().to_arrow())
+        rows = pa.RecordBatchReader.from_batches(schema, _staged(options, batch.files, schema))
+        try:
+            write_deltalake(
+                table,
+                rows,
+                mode="overwrite",
+                predicate=options.replace_where,
+                target_file_size=options.target_bytes,
+                writer_properties=_writing(options),
+                commit_properties=properties,
+            )
+        except CommitFailedError:
+            raise
+        except DeltaError as error:
+            if "failed validation check" not in str(error):
+                raise
+            raise SchemaMismatch(
+                "there are rows that do not meet the condition by which they are to replace others"
+                f": {options.replace_where}"
+            ) from None
+
+    return apply
+
+
+def _writing(options: TableOptions) -> "WriterProperties":
+    from deltalake import WriterProperties
+
+    codec: Any = _CODECS[options.codec]
+    return WriterProperties(compression=codec)
+
+
+def _staged(
+    options: TableOptions, files: Sequence[WrittenFile], schema: "pa.Schema"
+) -> "Iterator[pa.RecordBatch]":
+    """The batch with all columns of the table, a part at a time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from suwi.spark.delta.scan import conform
+
+    storage = storage_of(options.uri, options.storage)
+    for file in files:
+        with storage.read(file.path) as source:
+            for batch in pq.ParquetFile(source).iter_batches():
+                columns = [
+                    conform(batch.column(field.name), field.type)
+                    if field.name in batch.schema.names
+                    else pa.nulls(batch.num_rows, field.type)
+                    for field in schema
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _as_in(table: "DeltaTable", rows: "pa.Table") -> "pa.Table":

@@ -25,7 +25,6 @@ from suwi.spark.pipeline.checkpoint import Checkpoint, NotLocal
 from suwi.spark.pipeline.checks import options_of, resolved, where_is
 from suwi.spark.pipeline.nodes import Problem
 from suwi.spark.pipeline.spec import Pipeline, TopicSource, TopicSpec
-from suwi.spark.pipeline.steps import Between
 from suwi.spark.pipeline.text import Text
 from suwi.spark.session import Session
 
@@ -134,14 +133,14 @@ def _topics(
 
 
 class Extent(NamedTuple):
-    partition: str
+    partition: TopicPartition
     earliest: int
     start: int
     """The position of the pipeline, or the beginning of a range."""
     end: int
 
     def as_json(self) -> dict[str, Any]:
-        return self._asdict()
+        return {**self._asdict(), "partition": str(self.partition)}
 
 
 def ask_beginnings(source: TopicSource, offsets: Offsets) -> list[Extent]:
@@ -154,15 +153,14 @@ def ask_beginnings(source: TopicSource, offsets: Offsets) -> list[Extent]:
         there = [partition for partition in offsets if partition.topic in names]
         earliest = {**offsets, **_ask(session, there, EARLIEST)}
         latest = {**offsets, **_ask(session, there, LATEST)}
-    return [Extent(str(one), earliest[one], offsets[one], latest[one]) for one in sorted(offsets)]
+    return [Extent(one, earliest[one], offsets[one], latest[one]) for one in sorted(offsets)]
 
 
-def ask_between(source: TopicSource, between: Between) -> list[Extent]:
+def ask_between(source: TopicSource, start_ms: int, end_ms: int) -> list[Extent]:
     """The offsets of a range of time. Raises `BrokerError`, OSError."""
-    times = (EARLIEST, LATEST, between.start_ms, between.end_ms)
-    earliest, latest, start, end = _ask_all(source, *times)
+    earliest, latest, start, end = _ask_all(source, EARLIEST, LATEST, start_ms, end_ms)
     return [
-        Extent(str(one), earliest[one], _or(start[one], latest[one]), _or(end[one], latest[one]))
+        Extent(one, earliest[one], _or(start[one], latest[one]), _or(end[one], latest[one]))
         for one in sorted(earliest)
     ]
 
@@ -180,18 +178,33 @@ def _ask_all(source: TopicSource, *times: int) -> list[dict[TopicPartition, int]
     options = _options(source)
     with closing(Session(options.connection)) as session:
         partitions = session.run(OffsetResolver(session.cluster, options).partitions())
-        return [_ask(session, partitions, time) for time in times]
+        committed = options.read.committed_only
+        return [_ask(session, partitions, time, committed_only=committed) for time in times]
 
 
 def _or(offset: int, otherwise: int) -> int:
     return otherwise if offset == NO_OFFSET else offset
 
 
+def compacted_topics(source: TopicSource, topics: Collection[str]) -> list[str]:
+    """Raises `BrokerError`, OSError."""
+    with closing(Session(_options(source).connection)) as session:
+        admin = Admin(session.cluster)
+        policies = session.run(admin.topic_settings(sorted(topics), "cleanup.policy"))
+    return sorted(topic for topic, policy in policies.items() if "compact" in policy)
+
+
 def _ask(
-    session: Session, partitions: Iterable[TopicPartition], time: int
+    session: Session,
+    partitions: Iterable[TopicPartition],
+    time: int,
+    *,
+    committed_only: bool = False,
 ) -> dict[TopicPartition, int]:
     times = dict.fromkeys(partitions, time)
-    found = session.run(list_offsets(session.cluster, times)) if times else {}
+    if not times:
+        return {}
+    found = session.run(list_offsets(session.cluster, times, committed_only=committed_only))
     return {partition: one.offset for partition, one in found.items()}
 
 

@@ -52,10 +52,17 @@ class Checkpoint:
 
     def position(self) -> Position | None:
         """The last batch that was begun. Raises `NotLocal`, `CheckpointMismatch`."""
-        begun, done = self._batches("offsets"), self._batches("commits")
-        if not begun:
-            return None
-        path = os.path.join(self.folder, "offsets", str(begun[-1]))
+        begun = self._batches("offsets")
+        return self._position(begun[-1]) if begun else None
+
+    def done(self) -> Offsets:
+        """Where the last batch that is done ends. Raises `NotLocal`, `CheckpointMismatch`."""
+        begun = set(self._batches("offsets"))
+        done = [batch for batch in self._batches("commits") if batch in begun]
+        return self._position(done[-1]).offsets if done else {}
+
+    def _position(self, batch: int) -> Position:
+        path = os.path.join(self.folder, "offsets", str(batch))
         # A version, a line about the batch, and one for each source.
         lines = self._env.disk.read_bytes(path).decode().splitlines()
         offsets: Offsets = {}
@@ -64,7 +71,7 @@ class Checkpoint:
             is_table = isinstance(found, dict) and isinstance(found.get("version"), int)
             if isinstance(found, dict) and not is_table:
                 offsets |= from_json(found)
-        return Position(begun[-1], offsets, begun[-1] in done)
+        return Position(batch, offsets, batch in self._batches("commits"))
 
     def set_aside(self) -> str:
         """Rename it; the new name. Raises `NotLocal`, OSError."""

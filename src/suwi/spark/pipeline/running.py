@@ -1,8 +1,8 @@
-"""`run` and `backfill`: a pipeline's queries kept running, or a range of time as a batch.
+"""`run`: a pipeline's queries kept running.
 
 Invariants: a failure that may pass is tried again, each time after twice as long; a batch of the
 same query that succeeds begins the count anew. Whatever ends the run, queries are stopped before it
-returns. A Delta table gets a range once, whatever was killed: the write is named by it.
+returns.
 """
 
 import asyncio
@@ -16,18 +16,17 @@ from suwi.client.pipeline_status import FAILED, RUNNING, STATUS_EVERY_S, STOPPED
 from suwi.env import Env, local_env
 from suwi.spark.pipeline import failures as exit_codes
 from suwi.spark.pipeline.failures import Failure, Kind, failure_of
-from suwi.spark.pipeline.program import Program, check_function, load_program, stop_all
+from suwi.spark.pipeline.program import Program, stop_all
 from suwi.spark.pipeline.progress import Lag, Watch, report_of
 from suwi.spark.pipeline.publishing import Publisher
 from suwi.spark.pipeline.spec import (
-    DeltaSpec,
     Pipeline,
     TopicSource,
     sink_text,
     sinks_text,
     sources_text,
 )
-from suwi.spark.pipeline.steps import DEAD_LETTERS, Between, Variation
+from suwi.spark.pipeline.steps import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -289,39 +288,3 @@ async def run_all(runners: Sequence[Runner]) -> int:
 
 def _reports(query: "StreamingQuery") -> list[Any]:
     return [report_of(progress) for progress in query.recentProgress]
-
-
-class NotForBatches(Exception):
-    """The result of a part of the records would replace the whole table."""
-
-
-class Backfill:
-    def __init__(self, pipeline: Pipeline, between: Between) -> None:
-        """Raises `NotForBatches`, `BadFunction`."""
-        sinks = pipeline.sinks.values()
-        if any(isinstance(one, DeltaSpec) and one.mode == "complete" for one in sinks):
-            raise NotForBatches("with mode complete a part of the records cannot be filled in")
-        check_function(pipeline, has_session=False)
-        self._pipeline = pipeline
-        self._variation = Variation(between=between)
-
-    async def run(self, spark: "SparkSession", retries: int, say: Callable[[str], None]) -> int:
-        """The exit code. `backfill` is not interrupted between attempts but by Ctrl-C.
-
-        Raises `BadFunction`.
-        """
-        program = load_program(self._pipeline, self._variation)
-        attempts = Attempts(RunSettings(retries), say)
-        while True:
-            try:
-                program.start(spark)
-                say("backfilled")
-                return exit_codes.DONE
-            except Exception as error:
-                log.debug("a backfill failed", exc_info=True)
-                failure = failure_of(error)
-            pause_s = attempts.pause_s_after(failure)
-            if pause_s is None:
-                say(attempts.final)
-                return exit_codes.of(failure)
-            await asyncio.sleep(pause_s)

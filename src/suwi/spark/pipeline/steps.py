@@ -1,13 +1,13 @@
 """What a pipeline does, as calls of the functions of `suwi.spark`, in their order.
 
 `steps_of` makes them from a file's content; `script` writes them as Python, `program` makes them.
-`Variation` says how a run differs from the file: once, from the beginning, a range of time, a
-sample.
+`Variation` says how a run differs from the file: once, from the beginning, a range, a sample.
 Invariant: there is no other way from a file to a query, so what is shown is what happens.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from suwi.spark.pipeline.nodes import said
@@ -39,10 +39,15 @@ Value: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A range of time, in milliseconds since 1970: a batch instead of a stream."""
+    """A range of offsets: a batch instead of a stream."""
 
-    start_ms: int
-    end_ms: int
+    starting: str
+    """As JSON."""
+    ending: str
+    txn: tuple[str, int]
+    """Tables get it once."""
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    """Conditions of the rows that outputs have of the range, by the output's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +141,10 @@ def _dead_letter(pipeline: Pipeline, variation: Variation) -> Call | None:
 
 
 def _outputs(pipeline: Pipeline, variation: Variation) -> Call:
-    outputs = {name: _output(one, variation) for name, one in pipeline.outputs.items()}
+    outputs = {
+        name: _output(one, variation, _replaced(name, variation))
+        for name, one in pipeline.outputs.items()
+    }
     dead = pipeline.dead_letters
     named: dict[str, Value] = {} if variation.is_batch else _given("tables", pipeline.tables)
     if pipeline.mode != "append" and not variation.is_batch:
@@ -144,15 +152,22 @@ def _outputs(pipeline: Pipeline, variation: Variation) -> Call:
     if dead is not None:
         named["dead_letters"] = _output(OutputSpec(dead), variation)
     actions = {name: rule.action for name, rule in pipeline.expect.items()}
-    named |= {"pipeline": pipeline.name, **_given("rules", actions), **_txn(pipeline, variation)}
+    named |= {"pipeline": pipeline.name, **_given("rules", actions), **_txn(variation)}
     return Call(
         "to_outputs", (outputs,), {**named, **_query(pipeline, variation, pipeline.name, "")}
     )
 
 
-def _output(output: OutputSpec, variation: Variation) -> Call:
+def _output(
+    output: OutputSpec, variation: Variation, more: Mapping[str, Value] = MappingProxyType({})
+) -> Call:
     kind, arguments, named = _target(output.sink, variation)
-    return Call(f"{kind}_output", arguments, {**said(output), **named})
+    return Call(f"{kind}_output", arguments, {**said(output), **named, **more})
+
+
+def _replaced(output: str, variation: Variation) -> dict[str, Value]:
+    conditions = {} if variation.between is None else variation.between.replaced
+    return _given("replace_where", conditions.get(output))
 
 
 def _target(sink: Sink, variation: Variation) -> tuple[str, tuple[Value, ...], dict[str, Value]]:
@@ -199,11 +214,9 @@ def _from(name: str, source: TopicSource, variation: Variation) -> dict[str, Val
     if last is not None:
         return {"streaming": False, "starting": last.starting[name], **_given("options", options)}
     if between is not None:
-        options["startingTimestamp"] = str(between.start_ms)
-        options["endingTimestamp"] = str(between.end_ms)
-        # A partition without a record of that age has nothing to read.
-        options["startingOffsetsByTimestampStrategy"] = "latest"
-        return {"streaming": False, "options": options}
+        # Rows of records that were passed over would be removed, and not written again.
+        options = _without(options, ("failondataloss",)) | {"endingOffsets": between.ending}
+        return {"streaming": False, "starting": between.starting, "options": options}
     if variation.from_beginning:
         return {"starting": _DEFAULT_START, **_given("options", _without(options, ("starting",)))}
     start: dict[str, Value] = {}
@@ -245,25 +258,25 @@ def _rules(pipeline: Pipeline) -> dict[str, Value]:
 
 
 def _sink(pipeline: Pipeline, variation: Variation) -> Call:
-    (sink,) = (output.sink for output in pipeline.outputs.values())
+    ((name, output),) = pipeline.outputs.items()
+    sink = output.sink
     kind, arguments, named = _target(sink, variation)
     mode = getattr(sink, "mode", "append")
     if mode != "append" and not (variation.is_batch and mode == "update"):
         named = {"mode": mode, **named}
+    replaced = _replaced(name, variation)
+    if replaced:
+        named = {"mode": "overwrite", **named, **replaced}
     if isinstance(sink, DeltaSpec | IcebergSpec):
-        named |= _txn(pipeline, variation)
+        named |= _txn(variation)
     if isinstance(sink, DeltaSpec) and sink.compact_every_s is not None and not variation.between:
         named["compact_every_s"] = sink.compact_every_s
     query = {**_rules(pipeline), **_query(pipeline, variation, pipeline.name, "")}
     return Call(f"to_{kind}", arguments, {**named, **query})
 
 
-def _txn(pipeline: Pipeline, variation: Variation) -> dict[str, Value]:
-    """Of a range of time: the same range again writes nothing into a table."""
-    between = variation.between
-    if between is None:
-        return {}
-    return {"txn": (f"{pipeline.name}:{between.start_ms}-{between.end_ms}", 1)}
+def _txn(variation: Variation) -> dict[str, Value]:
+    return {} if variation.between is None else {"txn": variation.between.txn}
 
 
 def _query(pipeline: Pipeline, variation: Variation, name: str, below: str) -> dict[str, Value]:

@@ -1,0 +1,141 @@
+"""`read_delta` through Spark's Parquet source and `format("suwi-delta")`: the same rows."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="PySpark is not installed: pip install .[spark]")
+pytest.importorskip("deltalake", reason="deltalake is not installed: pip install .[spark]")
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
+
+from suwi.spark import read_delta, to_delta
+from suwi.spark.delta.maintenance import compact
+from suwi.spark.delta.parquet_source import read_with_spark
+from suwi.spark.option_table import Use
+from suwi.spark.options import read_table_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+VALUES = """
+    id AS n, cast(id AS int) AS i, id % 2 = 0 AS even, id / 2 AS half, array(id, null) AS l,
+    timestamp_micros(1767225599999999 + id) AS at, cast(id - 2 AS decimal(10, 2)) AS price,
+    date_add(date '1969-12-30', cast(id AS int)) AS day,
+    named_struct('x', id, 'y', map('k', id)) AS st, cast(id AS string) AS s
+"""
+
+
+def is_fast(rows: "DataFrame") -> bool:
+    return "FileScan parquet" in rows._jdf.queryExecution().executedPlan().toString()
+
+
+def both(spark: "SparkSession", table: Path, **options: str) -> "tuple[DataFrame, list[Any]]":
+    """Through `read_delta`, after it was compared with the source in Python; and its rows."""
+    rows = read_delta(spark, str(table), streaming=False, options=options)
+    slow = spark.read.format("suwi-delta").options(**options).load(str(table))
+    found = sorted(rows.collect(), key=str)
+    assert found == sorted(slow.collect(), key=str)
+    assert rows.dtypes == slow.dtypes
+    return rows, found
+
+
+@pytest.mark.parametrize(
+    ("by", "fast"),
+    [([], True), (["day"], True), (["at", "even"], True), (["i", "n"], True), (["half"], False)],
+)
+def test_a_table_is_read_by_spark_with_its_partition_columns(
+    spark: "SparkSession", tmp_path: Path, by: list[str], fast: bool
+) -> None:
+    rows = spark.sql(f"SELECT id, {VALUES} FROM range(9)")
+    for column in by:
+        rows = rows.withColumn(column, F.when(F.col("id") != 3, F.col(column)))
+    to_delta(rows, str(tmp_path), partition_by=by)
+    found, _ = both(spark, tmp_path)
+    assert is_fast(found) is fast
+    assert found.count() == 9
+
+
+@pytest.mark.parametrize(
+    "text", ["a/b", "a=b", "a b", "ü☃", "%41", "%C3%BC", "", "a:b", "'\"", "007"]
+)
+def test_texts_of_partitions_are_what_they_were(
+    spark: "SparkSession", tmp_path: Path, text: str
+) -> None:
+    rows = spark.createDataFrame([(1, text), (2, None), (3, "plain")], "n long, s string")
+    to_delta(rows, str(tmp_path), partition_by=["s"])
+    found, given = both(spark, tmp_path)
+    assert is_fast(found)
+    assert [row.s for row in given] == [text or None, None, "plain"]
+
+
+def test_where_directories_do_not_say_the_value_the_source_in_python_is_used(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    long = "x" * 300
+    rows = spark.createDataFrame([(1, "x[1]"), (2, long), (3, "end ")], "n long, s string")
+    to_delta(rows, str(tmp_path / "ours"), partition_by=["s"])
+    found, given = both(spark, tmp_path / "ours")
+    assert not is_fast(found)
+    assert [row.s for row in given] == ["x[1]", long, "end "]
+    theirs = pa.table({"n": [1, 2], "s": ["ü", "a b"]})
+    write_deltalake(str(tmp_path / "theirs"), theirs, partition_by=["s"])
+    assert [row.s for row in both(spark, tmp_path / "theirs")[1]] == ["ü", "a b"]
+
+
+def test_decimals_as_partitions_of_others(spark: "SparkSession", tmp_path: Path) -> None:
+    prices = pa.array([Decimal("1.50"), None], pa.decimal128(10, 2))
+    write_deltalake(str(tmp_path), pa.table({"n": [1, 2], "p": prices}), partition_by=["p"])
+    assert [row.p for row in both(spark, tmp_path)[1]] == [Decimal("1.50"), None]
+
+
+def test_new_columns_removed_rows_and_old_versions(spark: "SparkSession", tmp_path: Path) -> None:
+    def add(low: int, columns: str) -> None:
+        rows = spark.sql(f"SELECT {columns} FROM range({low}, {low + 3})")
+        to_delta(rows, str(tmp_path), merge_schema=True)
+
+    add(0, "id AS n, named_struct('x', id) AS st")
+    add(3, "id AS n, named_struct('x', id, 'z', 'new') AS st, 'more' AS s")
+    steps: list[Callable[[], Any]] = [
+        lambda: None,
+        lambda: DeltaTable(str(tmp_path)).delete("n = 1"),
+        lambda: compact(str(tmp_path)),
+        lambda: add(6, "id AS n"),
+    ]
+    sizes = []
+    for step in steps:
+        step()
+        found, given = both(spark, tmp_path)
+        assert is_fast(found)
+        sizes.append(len(given))
+    assert sizes == [6, 5, 5, 8]
+    old, given = both(spark, tmp_path, versionAsOf="1")
+    assert is_fast(old)
+    assert [row.n for row in given] == [0, 1, 2]
+    few = read_delta(spark, str(tmp_path), columns=["s"], streaming=False)
+    assert (few.columns, is_fast(few)) == (["s"], True)
+    DeltaTable(str(tmp_path)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert len(both(spark, tmp_path)[1]) == 8
+    with pytest.raises(PySparkException, match="was vacuumed"):
+        read_delta(spark, str(tmp_path), streaming=False, options={"versionAsOf": "1"}).collect()
+
+
+def test_only_files_of_the_version_are_read(spark: "SparkSession", tmp_path: Path) -> None:
+    to_delta(spark.range(3).toDF("n"), str(tmp_path))
+    spark.range(5).toDF("n").coalesce(1).write.mode("append").parquet(str(tmp_path))
+    assert len(both(spark, tmp_path)[1]) == 3
+    rows = read_delta(spark, str(tmp_path), streaming=False)
+    options = read_table_options({"path": str(tmp_path), "where": "n > 1"}, Use.TABLE_BATCH)
+    assert (is_fast(rows), read_with_spark(spark, options)) == (True, None)
+
+
+def test_an_empty_table_has_its_columns(spark: "SparkSession", tmp_path: Path) -> None:
+    to_delta(spark.range(0).toDF("n"), str(tmp_path))
+    rows, given = both(spark, tmp_path)
+    assert (rows.columns, given) == (["n"], [])
