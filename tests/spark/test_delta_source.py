@@ -65,6 +65,7 @@ def test_partition_values_beyond_ascii_are_read_by_sparks_parquet_source_too(
     ]
 
 
+@pytest.mark.slow
 def test_tables_follow_each_other_exactly_once(spark: "SparkSession", tmp_path: Path) -> None:
     """Bronze to silver: replays, compaction and a restart, and each row once."""
     bronze, silver = str(tmp_path / "bronze"), str(tmp_path / "silver")

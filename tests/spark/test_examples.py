@@ -91,6 +91,7 @@ def sessions(clicks: list[dict[str, Any]]) -> set[tuple[str, datetime, int]]:
     return {(user, start, count) for user, start, count, _ in over}
 
 
+@pytest.mark.slow
 @ends_what_is_open
 def test_clicks_become_sessions(
     spark: "SparkSession", broker: BrokerProcess, clicks: list[dict[str, Any]], tmp_path: Path
@@ -106,6 +107,7 @@ def test_clicks_become_sessions(
     assert len(bad) == len(clicks) - len(readable(clicks)) > 0
 
 
+@pytest.mark.slow
 @ends_what_is_open
 def test_orders_are_in_the_table_once_and_revenue_goes_back_into_a_topic(
     spark: "SparkSession",

@@ -97,6 +97,7 @@ def test_a_duplicate_is_known_after_a_restart(events: Events, tmp_path: Path) ->
     assert sorted(row["id"] for row in run(unique(), tmp_path)) == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 def test_a_window_that_was_open_at_a_restart_is_completed(events: Events, tmp_path: Path) -> None:
     from pyspark.sql import functions as f
 

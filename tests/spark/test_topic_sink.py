@@ -124,6 +124,7 @@ def test_a_stream_goes_into_a_topic_and_counts_that_changed_do_too(
     assert updates == [(b"a", b"1"), (b"b", b"1"), (b"a", b"2")]
 
 
+@pytest.mark.slow
 def test_a_stream_with_transactions_is_in_the_topic_once_whatever_is_replayed(
     spark: "SparkSession", broker: BrokerProcess, tmp_path: Path
 ) -> None:

@@ -288,6 +288,7 @@ checkpoint: /lake/checkpoint
 """
 
 
+@pytest.mark.slow
 def test_routing_by_chance_sends_each_row_to_one_output_also_after_replays(job: Job) -> None:
     sent = 0
     for _ in range(3):
@@ -336,6 +337,7 @@ def shops(job: Job, **names: int) -> None:
     write_deltalake(str(job.folder / "shops"), pa.Table.from_pylist(rows), mode="overwrite")
 
 
+@pytest.mark.slow
 def test_a_table_is_read_anew_for_each_batch_and_state_outlives_a_replay(job: Job) -> None:
     shops(job, a=1)
     at = "2026-01-01T00:00:00Z"
@@ -364,6 +366,7 @@ def test_a_table_is_read_anew_for_each_batch_and_state_outlives_a_replay(job: Jo
     ]
 
 
+@pytest.mark.slow
 def test_other_steps_under_a_checkpoint_are_refused_with_the_reason(job: Job) -> None:
     shops(job, a=1)
     job.send({"id": 1, "shop": 1, "at": "2026-01-01T00:00:00Z"})
@@ -399,6 +402,7 @@ checkpoint: /lake/checkpoint
 """
 
 
+@pytest.mark.slow
 def test_streams_of_two_inputs_are_joined_into_two_tables(job: Job) -> None:
     from datetime import UTC, datetime
 

@@ -271,6 +271,7 @@ def test_sql_that_does_not_select_from_the_records_writes_nothing(job: Job) -> N
     assert "does not select from the pipeline's records" in problem.text
 
 
+@pytest.mark.slow
 def test_a_query_is_stopped_if_the_other_cannot_start(job: Job) -> None:
     job.send('{"id": 1}')
     pipeline = job.pipeline(ORDERS)
@@ -346,6 +347,7 @@ dead_letters: {{topic: {bad}, servers: "{broker}"}}
     assert len(job.runner.watches) == 1
 
 
+@pytest.mark.slow
 def test_a_pattern_that_matches_nothing_yet_waits_for_the_first_topic(job: Job) -> None:
     name = f"{job.topic}-later"
     text = ORDERS.replace("topics: {topic}", f"pattern: {name}")

@@ -37,6 +37,7 @@ dead_letters: drop
 """
 
 
+@pytest.mark.slow
 def test_a_pipeline_goes_on_whatever_happened_meanwhile(
     spark: "SparkSession", broker: BrokerProcess, tmp_path: Path
 ) -> None:
