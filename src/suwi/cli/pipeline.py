@@ -656,7 +656,7 @@ def backfill(
         with closing(Progress(pipeline.name)) as progress:
             progress.say("starting Spark")
             with _session([pipeline], master, py_files) as spark:
-                return asyncio.run(job.run(spark, retries, progress.say))
+                return job.run(spark, retries, progress.say)
 
     _with_pipeline(file, work)
 

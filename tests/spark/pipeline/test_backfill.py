@@ -1,6 +1,5 @@
 """A range of time processed once more, in a real Spark, beside what the stream writes."""
 
-import asyncio
 import json
 import time
 from collections.abc import Callable
@@ -68,7 +67,7 @@ class Job:
 
     def backfill(self, pipeline: Pipeline, first: int, end: int) -> Backfill:
         job = Backfill(pipeline, first * HOUR_MS, end * HOUR_MS)
-        assert asyncio.run(job.run(self.spark, 5, self.said.append)) == 0, self.said
+        assert job.run(self.spark, 5, self.said.append) == 0, self.said
         return job
 
     def rows(self) -> list[tuple[Any, ...]]:
@@ -131,7 +130,7 @@ def test_rows_that_are_not_of_the_range_are_refused_and_nothing_is_changed(job: 
     job.run_once(job.pipeline())
     moved = PLACES.replace("_offset FROM", "_offset + 1000 AS _offset FROM")
     failing = Backfill(job.pipeline(form=moved), 1 * HOUR_MS, 3 * HOUR_MS)
-    assert asyncio.run(failing.run(job.spark, 0, job.said.append)) == 1
+    assert failing.run(job.spark, 0, job.said.append) == 1
     assert "rows that do not meet the condition" in job.said[-1]
     assert job.rows() == expected(range(4), range(0))
 

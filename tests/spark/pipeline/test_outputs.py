@@ -472,7 +472,7 @@ def test_a_range_of_time_is_filled_into_all_tables_once(job: Job) -> None:
     job.send({"id": 1, "cents": 5}, {"id": 2, "cents": 0}, "nonsense")
     for _ in range(2):
         backfill = Backfill(job.pipeline(ORDERS), 0, 4_000_000_000_000)
-        assert asyncio.run(backfill.run(job.spark, 0, job.said.append)) == 0, job.said
+        assert backfill.run(job.spark, 0, job.said.append) == 0, job.said
     assert [row["id"] for row in job.rows("paid")] == [1]
     assert len(job.values(job.rest)) == 2  # At least once: a batch has no number.
 

@@ -231,7 +231,7 @@ def test_a_range_of_time_is_filled_in_once(job: Job) -> None:
     for _ in range(2):
         backfill = Backfill(pipeline, 3_600_000, 3 * 3_600_000)
         assert [(one.start, one.end) for one in backfill.extents] == [(1, 2), (0, 1)]
-        assert asyncio.run(backfill.run(job.spark, 0, job.said.append)) == 0, job.said
+        assert backfill.run(job.spark, 0, job.said.append) == 0, job.said
         assert [row[0] for row in job.rows("id")] == [1, 2]
 
 

@@ -128,8 +128,8 @@ class Backfill:
             )
         )
 
-    async def run(self, spark: "SparkSession", retries: int, say: Callable[[str], None]) -> int:
-        """The exit code. `backfill` is not interrupted between attempts but by Ctrl-C.
+    def run(self, spark: "SparkSession", retries: int, say: Callable[[str], None]) -> int:
+        """The exit code. No event loop runs meanwhile: topics are written with one of their own.
 
         Raises `BadFunction`.
         """
@@ -147,7 +147,7 @@ class Backfill:
             if pause_s is None:
                 say(attempts.final)
                 return exit_codes.of(failure)
-            await asyncio.sleep(pause_s)
+            asyncio.run(asyncio.sleep(pause_s))
 
 
 def _length(extent: Extent) -> int:
