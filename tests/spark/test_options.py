@@ -152,9 +152,15 @@ def test_topics_are_named_in_one_of_three_ways() -> None:
         ({**BASE, "maxOffsetsPerTrigger": "ten"}, "maxOffsetsPerTrigger=ten: allowed: a whole"),
         ({**BASE, "kafka.isolation.level": "none"}, "allowed: one of read_uncommitted, "),
         ({**BASE, "maxTriggerDelay": "soon"}, "maxTriggerDelay=soon: allowed: like"),
-        ({**BASE, "startingOffsets": "first"}, "startingOffsets: expected like"),
+        (
+            {**BASE, "startingOffsets": "first"},
+            "startingOffsets: expected earliest, latest or like",
+        ),
         ({**BASE, "startingOffsets": '{"a":{"0":-3}}'}, "-3 of a-0 is too small"),
-        ({**BASE, "startingOffsets": '{"a":{"0":"1"}}'}, "startingOffsets: expected like"),
+        (
+            {**BASE, "startingOffsets": '{"a":{"0":"1"}}'},
+            "startingOffsets: expected earliest, latest or like",
+        ),
         ({**BASE, "startingTimestamp": "now"}, "startingTimestamp: expected milliseconds"),
         ({**BASE, "startingOffsetsByTimestampStrategy": "first"}, "allowed: one of error, latest"),
         (

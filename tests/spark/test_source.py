@@ -197,14 +197,18 @@ def test_spark_finds_the_formats_by_itself_where_the_package_is_installed() -> N
         assert issubclass(package.DefaultSource, DataSource)
 
 
-def test_a_declarative_pipeline_which_forbids_registration_is_not_stopped_by_it(
+def test_nothing_is_registered_where_a_declarative_pipeline_is_defined(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise PySparkException("[SESSION_MUTATION_IN_DECLARATIVE_PIPELINE] not allowed")
-
-    monkeypatch.setattr(type(spark.dataSource), "register", refuse)
+    """It is forbidden there, and not needed."""
+    definitions = pytest.importorskip("pyspark.pipelines.graph_element_registry")
+    registered: list[object] = []
+    monkeypatch.setattr(type(spark.dataSource), "register", lambda _, one: registered.append(one))
+    with definitions.graph_element_registration_context(object()):
+        register(spark)
+    assert registered == []
     register(spark)
+    assert len(registered) == 3
 
 
 def test_nothing_heavy_is_loaded_before_it_is_used() -> None:
