@@ -84,6 +84,10 @@ def test_where_something_is_changed_exists(row: list[str]) -> None:
     assert missing(places) == []
 
 
+def test_there_are_thirty_questions_on_one_page() -> None:
+    assert len(rows_of(WHERE)) == 30
+
+
 def test_what_does_not_exist_is_found() -> None:
     assert missing(["broker/broker.py", "Broker.start", "broker/nothing.py"]) == [
         "broker/nothing.py"
