@@ -28,10 +28,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, lambda *_: None)
 
 
+gc.disable()  # Collecting the tests makes objects that stay.
+
+
 def pytest_collection_finish() -> None:
     """What is imported stays: without this the garbage collector looks at all of it, many times."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

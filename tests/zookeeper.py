@@ -34,6 +34,11 @@ class ZookeeperProcess:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def tree(self) -> str:
+        """A place for one cluster, as `zookeeper.connect` has it."""
+        return f"{self.address}/test"
+
     def start(self) -> None:
         self._process = _start_server(self._folder, self.port, self._settings)
         _wait_until_ready(self._process, self.port, self._folder / "zookeeper.log")

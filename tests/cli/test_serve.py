@@ -217,3 +217,18 @@ def test_a_broker_prints_its_addresses_and_stops_cleanly(tmp_path: Path) -> None
     assert said == "stopping ...\nstopped cleanly\n"
     assert "configuration has no effect here key=num.io.threads" in logged
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ((), "--brokers 3"),
+        (("--brokers", 3, "--metrics-port", 0), "--metrics-port"),
+        (("--brokers", 3, "--listen", "0.0.0.0:9092", "--insecure"), "127.0.0.1"),
+        (("--brokers", 3, "--data", "a,b"), "one data directory"),
+    ],
+)
+def test_faults_are_for_several_brokers_on_loopback(
+    options: tuple[object, ...], reason: str
+) -> None:
+    assert reason in refusal("--faults", *options)

@@ -135,9 +135,7 @@ def test_links_of_the_lab_are_slow_for_your_own_client() -> None:
 
 @pytest.mark.parametrize("delay", ["0ms", "fast", "6s", "-1ms"])
 def test_a_delay_that_makes_no_sense_is_refused(delay: str) -> None:
-    done = Suwi("").run("lab", "serve", f"--link-delay={delay}")
-    assert done.returncode == 2
-    assert b"give a time up to 5s" in done.stderr
+    assert "give a time up to 5s" in Suwi("").misuse("lab", "serve", f"--link-delay={delay}")
 
 
 def test_data_of_a_single_broker_and_data_in_use_are_refused(tmp_path: Path) -> None:
@@ -151,20 +149,3 @@ def test_data_of_a_single_broker_and_data_in_use_are_refused(tmp_path: Path) -> 
         refused = Suwi("").run(*faults, three)
         assert b"is in use by another broker" in refused.stderr
         assert refused.returncode == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ((), "--brokers 3"),
-        (("--brokers", 3, "--metrics-port", 0), "--metrics-port"),
-        (("--brokers", 3, "--listen", "0.0.0.0:9092", "--insecure"), "127.0.0.1"),
-        (("--brokers", 3, "--data", "a,b"), "one data directory"),
-    ],
-)
-def test_faults_are_for_several_brokers_on_loopback(
-    tmp_path: Path, options: tuple[object, ...], reason: str
-) -> None:
-    done = Suwi("").run("serve", "--faults", *options)
-    assert done.returncode == 1
-    assert reason in done.stderr.decode()

@@ -27,12 +27,25 @@ pytestmark = [
 
 @pytest.fixture
 def zookeeper(tmp_path: Path) -> Iterator[ZookeeperProcess]:
+    """For tests that stop it, or lose its data."""
     with ZookeeperProcess(tmp_path / "zookeeper") as process:
         yield process
 
 
+@pytest.fixture(scope="module")
+def shared_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperProcess]:
+    with ZookeeperProcess(tmp_path_factory.mktemp("shared") / "zookeeper") as process:
+        yield process
+
+
+@pytest.fixture
+def tree(shared_zookeeper: ZookeeperProcess) -> str:
+    """A tree of its own for the test's cluster."""
+    return f"{shared_zookeeper.address}/{unique_name('test')}"
+
+
 def make_broker(
-    folder: Path, zookeeper: ZookeeperProcess, number: int, *settings: str, wait: bool = True
+    folder: Path, tree: str, number: int, *settings: str, wait: bool = True
 ) -> BrokerProcess:
     return BrokerProcess(
         folder / f"broker-{number}",
@@ -40,17 +53,15 @@ def make_broker(
         "min.insync.replicas=2",
         f"zookeeper.session.timeout.ms={SESSION_MS}",
         *settings,
-        options=("--zookeeper", f"{zookeeper.address}/test", "--id", str(number)),
+        options=("--zookeeper", tree, "--id", str(number)),
         wait=wait,
     )
 
 
 @contextmanager
-def cluster(
-    folder: Path, zookeeper: ZookeeperProcess, *settings: str
-) -> Iterator[list[BrokerProcess]]:
+def cluster(folder: Path, tree: str, *settings: str) -> Iterator[list[BrokerProcess]]:
     with ExitStack() as stack:
-        yield [stack.enter_context(make_broker(folder, zookeeper, n, *settings)) for n in (1, 2, 3)]
+        yield [stack.enter_context(make_broker(folder, tree, n, *settings)) for n in (1, 2, 3)]
 
 
 def bootstrap(brokers: list[BrokerProcess]) -> str:
@@ -109,9 +120,9 @@ def leader_of(admin: AdminClient, topic: str, partition: int = 0) -> int:
 
 
 def test_three_processes_are_a_cluster_that_survives_the_kill_of_a_leader(
-    tmp_path: Path, zookeeper: ZookeeperProcess
+    tmp_path: Path, tree: str
 ) -> None:
-    with cluster(tmp_path, zookeeper) as brokers:
+    with cluster(tmp_path, tree) as brokers:
         admin = create_topic(brokers, "orders")
         assert len(admin.list_topics(timeout=PATIENCE_S).brokers) == 3
         assert produce(brokers, "orders", "a", "b") == [0, 1]
@@ -143,10 +154,8 @@ def test_three_processes_are_a_cluster_that_survives_the_kill_of_a_leader(
         ]
 
 
-def test_a_group_goes_on_with_another_coordinator(
-    tmp_path: Path, zookeeper: ZookeeperProcess
-) -> None:
-    with cluster(tmp_path, zookeeper) as brokers:
+def test_a_group_goes_on_with_another_coordinator(tmp_path: Path, tree: str) -> None:
+    with cluster(tmp_path, tree) as brokers:
         admin = create_topic(brokers, "orders", 1)
         produce(brokers, "orders", "a")
         settings = {
@@ -185,7 +194,7 @@ def _commits(consumer: Consumer) -> bool:
 
 def test_a_broker_started_before_zookeeper_waits_and_says_for_what(tmp_path: Path) -> None:
     zookeeper = ZookeeperProcess(tmp_path / "zookeeper")
-    with make_broker(tmp_path, zookeeper, 1, wait=False) as broker:
+    with make_broker(tmp_path, zookeeper.tree, 1, wait=False) as broker:
         line = f"waiting for ZooKeeper at {zookeeper.address}"
         wait_for(lambda: line in broker.log, "it says what it waits for")
         assert broker.is_running
@@ -198,28 +207,28 @@ def test_a_broker_started_before_zookeeper_waits_and_says_for_what(tmp_path: Pat
 
 def test_ctrl_c_ends_a_broker_that_waits_for_zookeeper(tmp_path: Path) -> None:
     zookeeper = ZookeeperProcess(tmp_path / "zookeeper")
-    with make_broker(tmp_path, zookeeper, 1, wait=False) as broker:
+    with make_broker(tmp_path, zookeeper.tree, 1, wait=False) as broker:
         wait_for(lambda: "waiting for ZooKeeper" in broker.log, "it waits")
         assert broker.interrupt() == 128 + signal.SIGINT
 
 
 def test_a_connection_timeout_ends_the_wait(tmp_path: Path) -> None:
     zookeeper = ZookeeperProcess(tmp_path / "zookeeper")
-    broker = make_broker(tmp_path, zookeeper, 1, "zookeeper.connection.timeout.ms=500")
+    broker = make_broker(tmp_path, zookeeper.tree, 1, "zookeeper.connection.timeout.ms=500")
     assert f"suwi: no ZooKeeper at {zookeeper.address}" in broker.refused_start()
 
 
 def test_a_second_process_with_the_same_id_and_address_exits_and_the_first_stays(
-    tmp_path: Path, zookeeper: ZookeeperProcess
+    tmp_path: Path, tree: str
 ) -> None:
-    with make_broker(tmp_path, zookeeper, 1) as first:
+    with make_broker(tmp_path, tree, 1) as first:
         (directory_id,) = [
             line.removeprefix("directory.id=")
             for line in (first.data / "meta.properties").read_text().splitlines()
             if line.startswith("directory.id=")
         ]
         advertised = f"advertised.listeners=PLAINTEXT://{first.address}"
-        second = make_broker(tmp_path / "second", zookeeper, 1, advertised)
+        second = make_broker(tmp_path / "second", tree, 1, advertised)
         second.data.parent.mkdir()
         said = second.refused_start()
         assert f"broker id 1 is in use: a broker with data directory {directory_id}" in said
@@ -229,9 +238,9 @@ def test_a_second_process_with_the_same_id_and_address_exits_and_the_first_stays
 
 
 def test_a_broker_killed_and_started_again_takes_over_its_registration_at_once(
-    tmp_path: Path, zookeeper: ZookeeperProcess
+    tmp_path: Path, tree: str
 ) -> None:
-    with make_broker(tmp_path, zookeeper, 1, "zookeeper.session.timeout.ms=30000") as broker:
+    with make_broker(tmp_path, tree, 1, "zookeeper.session.timeout.ms=30000") as broker:
         broker.kill()
         broker.start()
         assert "waiting for the end of an earlier registration" not in broker.log
@@ -246,7 +255,7 @@ def test_while_zookeeper_is_down_writers_and_groups_go_on_and_nothing_changes(
 ) -> None:
     # The brokers must be back before it ends.
     session = "zookeeper.session.timeout.ms=30000"
-    with cluster(tmp_path, zookeeper, session) as brokers, writer_and_group(brokers) as work:
+    with cluster(tmp_path, zookeeper.tree, session) as brokers, writer_and_group(brokers) as work:
         before = [broker.log.count("broker registered") for broker in brokers]
         zookeeper.kill()
         work.go_on(15)
@@ -265,7 +274,7 @@ def test_while_zookeeper_is_down_writers_and_groups_go_on_and_nothing_changes(
 def test_while_zookeeper_is_silent_writers_and_groups_go_on(
     tmp_path: Path, zookeeper: ZookeeperProcess
 ) -> None:
-    with cluster(tmp_path, zookeeper) as brokers, writer_and_group(brokers) as work:
+    with cluster(tmp_path, zookeeper.tree) as brokers, writer_and_group(brokers) as work:
         zookeeper.suspend()
         work.go_on(3 * SESSION_MS / 1000)
         zookeeper.resume()
@@ -277,30 +286,31 @@ def test_a_broker_stops_in_bounded_time_while_zookeeper_is_silent(
     tmp_path: Path, zookeeper: ZookeeperProcess
 ) -> None:
     """Hazard Z15."""
-    with make_broker(tmp_path, zookeeper, 1) as broker:
+    with make_broker(tmp_path, zookeeper.tree, 1) as broker:
         zookeeper.suspend()
         assert "stopped cleanly" in broker.stop()
 
 
 def test_a_broker_is_copied_to_kafkas_znodes_on_request_and_not_into_another_tree(
-    tmp_path: Path, zookeeper: ZookeeperProcess
+    tmp_path: Path, tree: str
 ) -> None:
     settings = ("zookeeper.copy.enable=true", "zookeeper.auth=digest:suwi:secret")
-    anybody = KazooClient(zookeeper.address)
+    address, _, root = tree.partition("/")
+    anybody = KazooClient(address)
     anybody.start(PATIENCE_S)
     try:
-        with make_broker(tmp_path, zookeeper, 1, *settings) as broker:
-            wait_for(lambda: anybody.exists("/test/controller") is not None, "it is copied")
-            endpoints = json.loads(anybody.get("/test/brokers/ids/1")[0])["endpoints"]
+        with make_broker(tmp_path, tree, 1, *settings) as broker:
+            wait_for(lambda: anybody.exists(f"/{root}/controller") is not None, "it is copied")
+            endpoints = json.loads(anybody.get(f"/{root}/brokers/ids/1")[0])["endpoints"]
             assert endpoints == [f"PLAINTEXT://{broker.address}"]
-            cluster_id = json.loads(anybody.get("/test/cluster/id")[0])["id"]
+            cluster_id = json.loads(anybody.get(f"/{root}/cluster/id")[0])["id"]
             properties = (tmp_path / "broker-1" / "meta.properties").read_text()
             assert f"cluster.id={cluster_id}" in properties
             assert "stopped cleanly" in broker.stop()
-            assert anybody.get_children("/test/brokers/ids") == []
+            assert anybody.get_children(f"/{root}/brokers/ids") == []
         anybody.add_auth("digest", "suwi:secret")
-        anybody.set("/test/cluster/id", b'{"version":"1","id":"other"}')
-        refused = make_broker(tmp_path, zookeeper, 2, *settings).refused_start()
+        anybody.set(f"/{root}/cluster/id", b'{"version":"1","id":"other"}')
+        refused = make_broker(tmp_path, tree, 2, *settings).refused_start()
         assert "are of another cluster (the tree belongs to cluster other" in refused
         assert "zookeeper.copy.enable=false" in refused
     finally:
@@ -382,7 +392,7 @@ def writer_and_group(brokers: list[BrokerProcess]) -> Iterator[Work]:
 def test_a_broker_refuses_an_ensemble_that_has_lost_its_data(
     tmp_path: Path, zookeeper: ZookeeperProcess
 ) -> None:
-    with make_broker(tmp_path, zookeeper, 1) as broker:
+    with make_broker(tmp_path, zookeeper.tree, 1) as broker:
         broker.stop()
         zookeeper.kill()
         zookeeper.wipe()
@@ -396,7 +406,7 @@ def test_a_broker_refuses_an_ensemble_that_has_lost_its_data(
 def test_a_broker_refuses_an_ensemble_that_was_restored_from_an_older_copy(
     tmp_path: Path, zookeeper: ZookeeperProcess
 ) -> None:
-    with make_broker(tmp_path, zookeeper, 1) as broker:
+    with make_broker(tmp_path, zookeeper.tree, 1) as broker:
         broker.stop()
         zookeeper.kill()
         shutil.copytree(tmp_path / "zookeeper" / "data", tmp_path / "copy")
@@ -416,7 +426,7 @@ def test_a_broker_refuses_an_ensemble_that_was_restored_from_an_older_copy(
 def test_a_running_broker_stops_when_its_ensemble_has_lost_its_data(
     tmp_path: Path, zookeeper: ZookeeperProcess
 ) -> None:
-    with make_broker(tmp_path, zookeeper, 1) as broker:
+    with make_broker(tmp_path, zookeeper.tree, 1) as broker:
         zookeeper.kill()
         zookeeper.wipe()
         zookeeper.start()
