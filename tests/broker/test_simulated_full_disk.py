@@ -133,7 +133,9 @@ async def fill_and_free(cluster: SimCluster, random: SimRandom) -> None:
 
 
 @pytest.mark.parametrize("replicas", [[1], [1, 2, 3]])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 8))]
+)
 def test_pipelined_batches_are_stored_once_and_in_order_while_disks_fill_and_empty(
     seed: int, replicas: list[int]
 ) -> None:

@@ -403,6 +403,7 @@ def test_a_broker_refuses_an_ensemble_that_has_lost_its_data(
         assert "restore the data" in said
 
 
+@pytest.mark.slow
 def test_a_broker_refuses_an_ensemble_that_was_restored_from_an_older_copy(
     tmp_path: Path, zookeeper: ZookeeperProcess
 ) -> None:

@@ -294,7 +294,13 @@ def walk(seed: int) -> None:
         world.check()
 
 
-@pytest.mark.parametrize("first", range(0, WALKS, WALKS // 4))
+@pytest.mark.parametrize(
+    "first",
+    [
+        0,
+        *(pytest.param(n * WALKS // 4, marks=pytest.mark.slow) for n in range(1, 4)),
+    ],
+)
 def test_no_history_loses_committed_records(first: int) -> None:
     for seed in range(first, first + WALKS // 4):
         try:

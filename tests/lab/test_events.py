@@ -238,6 +238,7 @@ def test_a_proposal_that_is_refused_is_followed_by_the_old_set() -> None:
     assert refused == [(1,)]
 
 
+@pytest.mark.slow
 def test_the_command_of_the_simulation_writes_a_recording(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     command = [sys.executable, "-m", "simulation", "--seed", "1", "--trouble", "1"]

@@ -113,7 +113,7 @@ def _attacked_log() -> Bench:
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 12))]
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 12))]
 )
 def test_a_flipped_bit_truncates_the_log_before_or_after_the_damaged_batch(seed: int) -> None:
     """Two hundred bits for each seed, one at a time, anywhere in the log files.

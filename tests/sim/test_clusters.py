@@ -17,7 +17,7 @@ from simulation.seeded_run import Options, run_seed
 SEEDS = 200
 FEW_SEEDS = 10
 AT_ONCE = 10
-FIRST = {"kill", "lose power", "freeze", "cut", "fill disk", "fail disk", "fail task", "cut store"}
+FIRST = {"kill", "lose power", "cut", "fill disk"}
 """The kinds of faults that stand for the others where time is short."""
 SHORT = Options(trouble_s=5.0, pairs=True)
 

@@ -167,7 +167,13 @@ def run(client_class: type[LongRunner], faults: Sequence[Fault], **configs: obje
         check_history(cluster, history, client)
 
 
-@pytest.mark.parametrize("client_class", CLIENTS, ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "client_class",
+    [
+        pytest.param(each, id=each.name, marks=[pytest.mark.slow] * (each is not LongConfluent))
+        for each in CLIENTS
+    ],
+)
 def test_no_acknowledged_record_is_lost_or_stored_twice(client_class: type[LongRunner]) -> None:
     run(client_class, FAULTS)
 

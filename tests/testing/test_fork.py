@@ -133,6 +133,7 @@ def test_a_record_that_only_the_leader_has_is_in_the_fork() -> None:
             assert read(fork.bootstrap_servers, TOPIC, 1) == ["unreplicated"]
 
 
+@pytest.mark.slow
 def test_a_snapshot_under_load_is_a_prefix_of_what_was_written(cluster: Cluster) -> None:
     cluster.create_topic(TOPIC, configs={"segment.bytes": 10_000})
     acknowledged: list[str] = []
