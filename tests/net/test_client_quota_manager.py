@@ -99,7 +99,7 @@ def test_no_throttle_time_is_longer_than_a_minute(rate: float) -> None:
         assert throttle_ms(answer) == 60_000
         connection.abort()
 
-    asyncio.run(scenario())
+    Simulation(1).run(scenario())
 
 
 def test_requests_before_a_log_in_have_no_quota_and_long_ids_are_not_remembered_whole() -> None:

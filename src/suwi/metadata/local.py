@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from suwi.metadata.ledger import Decision, Elected, Event, Ledger, Registered, SessionOpened
-from suwi.metadata.session import SessionBase, Subscribers
 from suwi.metadata.store import (
     Applied,
     Change,
@@ -27,6 +26,7 @@ from suwi.metadata.store import (
     check_key,
     check_write,
 )
+from suwi.metadata.store_session import SessionBase, Subscribers
 from suwi.model.ids import NodeId
 
 T = TypeVar("T")

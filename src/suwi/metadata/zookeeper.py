@@ -20,7 +20,6 @@ from typing import Any
 
 from suwi.metadata import zookeeper_format as fmt
 from suwi.metadata.kafka_znodes import KafkaZnodes
-from suwi.metadata.session import SessionBase, Subscribers
 from suwi.metadata.store import (
     ABSENT,
     ANY,
@@ -49,6 +48,7 @@ from suwi.metadata.store import (
     check_write,
     values_of,
 )
+from suwi.metadata.store_session import SessionBase, Subscribers
 from suwi.metadata.zookeeper_connection import (
     Connection,
     LoopGuard,
