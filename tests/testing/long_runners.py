@@ -44,6 +44,8 @@ class Progress:
         self.sent = 0
         self.settled = 0
         self.acked = 0
+        self.errors: list[str] = []
+        """What the client said of records that it gave up."""
         self.failure: BaseException | None = None
         """The error that ended the writer or the reader too early."""
         self._history = history
@@ -63,13 +65,15 @@ class Progress:
             self._changed.notify_all()
         return self._history.send(self._writer, self._partition, value, idempotent=True)
 
-    def done(self, write: Write, offset: int | None) -> None:
+    def done(self, write: Write, offset: int | None, error: object = None) -> None:
         """`offset` is None if the client failed: it is unknown whether the record is stored."""
         with self._changed:
             self.settled += 1
             if offset is not None:
                 write.acked(offset)
                 self.acked += 1
+            else:
+                self.errors.append(f"{write.value!r}: {error}")
             self._changed.notify_all()
 
     def wait_acked(self, more: int) -> None:
@@ -195,7 +199,7 @@ class Confluent(LongRunner):
 
     def _delivered(self, write: Write) -> Callable[[Any, Any], None]:
         return lambda error, message: self.progress.done(
-            write, message.offset() if error is None else None
+            write, message.offset() if error is None else None, error
         )
 
     def read(self) -> None:

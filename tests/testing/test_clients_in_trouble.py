@@ -163,7 +163,7 @@ def run(client_class: type[LongRunner], faults: Sequence[Fault], **configs: obje
                 fault(cluster, progress)
                 cluster.wait_until_healthy()
             progress.wait_acked(SOME)
-        assert progress.acked == progress.sent
+        assert progress.acked == progress.sent, progress.errors
         check_history(cluster, history, client)
 
 
