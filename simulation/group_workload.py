@@ -15,9 +15,8 @@ from kio.schema.errors import ErrorCode
 from simulation.consumer_member import ConsumerMember
 from simulation.group_history import GroupHistory
 from simulation.noting_coordinator import NotingCoordinator
-from simulation.stop_signal import StopSignal
 from simulation.workload import NotHealed, Workload
-from simulation.workload_context import TOPIC
+from simulation.workload_context import TOPIC, StopSignal
 from suwi.client.addresses import Address
 from suwi.client.cluster import Cluster
 from suwi.client.fetching import ReadSettings

@@ -35,8 +35,6 @@ class Mechanism:
     """Fields of the run's shape that lead to it."""
     faults: tuple[str, ...] = ()
     """Kinds of faults that lead to it."""
-    is_there: bool = True
-    """False: brokers do not have it yet."""
 
 
 _GROUP = {"members": 3}
@@ -222,21 +220,20 @@ IMPOSSIBLE: dict[frozenset[str], str] = {
 }
 """Pairs that cannot meet, with the reason."""
 
-PRESENT = tuple(mechanism for mechanism in MECHANISMS if mechanism.is_there)
 PAIRS: tuple[tuple[Mechanism, Mechanism], ...] = tuple(
     pair
-    for pair in combinations(PRESENT, 2)
+    for pair in combinations(MECHANISMS, 2)
     if frozenset(each.name for each in pair) not in IMPOSSIBLE
 )
 
 
 def mechanisms_of(seed: int) -> list[Mechanism]:
     """The pair that a seed must have, and a third one, which forms two pairs more."""
-    return [*PAIRS[seed * _STRIDE % len(PAIRS)], PRESENT[seed % len(PRESENT)]]
+    return [*PAIRS[seed * _STRIDE % len(PAIRS)], MECHANISMS[seed % len(MECHANISMS)]]
 
 
 def named(names: Iterable[str]) -> list[Mechanism]:
-    by_name = {mechanism.name: mechanism for mechanism in PRESENT}
+    by_name = {mechanism.name: mechanism for mechanism in MECHANISMS}
     return [by_name[name] for name in names]
 
 

@@ -52,7 +52,6 @@ class PairTable:
                 f"Impossible: {' and '.join(sorted(two))}: {why}."
                 for two, why in IMPOSSIBLE.items()
             ),
-            *(f"Brokers do not have {each.name} yet." for each in MECHANISMS if not each.is_there),
             "",
             "| | mechanism | kind | active when |",
             "|---|---|---|---|",
@@ -70,10 +69,7 @@ class PairTable:
             "|---" * (len(columns) + 1) + "|",
         ]
         for number, each in enumerate(MECHANISMS[1:], start=1):
-            cells = [
-                str(self.counts[other.name, each.name]) if each.is_there and other.is_there else "–"
-                for other in MECHANISMS[:number]
-            ]
+            cells = [str(self.counts[other.name, each.name]) for other in MECHANISMS[:number]]
             cells += [""] * (len(columns) - len(cells))
             rows.append(f"| {number + 1} | {' | '.join(cells)} |")
         return "\n".join(rows) + "\n"

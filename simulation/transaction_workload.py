@@ -11,8 +11,8 @@ import asyncio
 from dataclasses import dataclass, field
 
 from simulation.history import History, Write
-from simulation.stop_signal import StopSignal
 from simulation.workload import NotHealed, Workload
+from simulation.workload_context import StopSignal
 from suwi.client.cluster import Cluster
 from suwi.client.coordinator import Coordinator
 from suwi.client.fetching import ReadSettings

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 from simulation.history import History
 from simulation.shape import Shape
-from simulation.stop_signal import StopSignal
 from suwi.client.addresses import Address
 from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster
@@ -19,6 +18,19 @@ from suwi.sim.cluster import PORT, SimCluster
 
 TOPIC = "orders"
 _CLIENT = ClientSettings(connect_timeout_s=2, request_timeout_s=5, retry_timeout_s=20)
+
+
+class StopSignal(asyncio.Event):
+    """Tells clients to stop, whatever they wait for."""
+
+    async def is_set_within(self, duration_s: float) -> bool:
+        """Wait for so long, or until the signal is given; whether it is given."""
+        try:
+            async with asyncio.timeout(duration_s):
+                await self.wait()
+        except TimeoutError:
+            return False
+        return True
 
 
 class WorkloadContext:

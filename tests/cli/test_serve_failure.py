@@ -1,4 +1,4 @@
-"""`suwi serve` when broker-wide work fails: it exits by itself with the reason and an error."""
+"""`suwi serve`: what is loaded first, and when broker-wide work fails: it exits with the reason."""
 
 import subprocess
 import sys
@@ -38,3 +38,20 @@ def test_a_broker_whose_background_work_fails_ends_the_process_with_the_reason(
     assert ended.returncode == 1
     assert f"broker {victim} has stopped: log flush failed: RuntimeError('a bug')" in ended.stderr
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_metrics_are_loaded_before_anybody_is_served(tmp_path: Path) -> None:
+    program = (
+        "import os, sys\n"
+        "from suwi.cli import broker_process\n"
+        "from suwi.cli.main import app\n"
+        "async def start(brokers):\n"
+        "    print('suwi.broker.metrics' in sys.modules, flush=True)\n"
+        "    os._exit(0)\n"
+        "broker_process._start = start\n"
+        "app()\n"
+    )
+    serve = ["serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path), "--metrics-port", "0"]
+    command = [sys.executable, "-c", program, *serve]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "True\n"

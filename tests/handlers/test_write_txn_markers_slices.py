@@ -1,4 +1,4 @@
-"""WriteTxnMarkers with very many partitions: a client that is refused keeps nobody waiting."""
+"""WriteTxnMarkers with very many partitions or markers: what is refused keeps nobody waiting."""
 
 import asyncio
 from collections import Counter
@@ -6,12 +6,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from suwi.handlers.hanging_transactions import HangingTransactions
 from suwi.handlers.write_txn_markers import write_txn_markers
+from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.net.connection import ClientIdentity
 from suwi.security.authorizer import AclIndex, Authorizer
 from suwi.security.principal import user
+from suwi.transaction.marker_appender import TxnMarkers
 from suwi.wire.versions import ApiKey
 from tests.handlers.requests import request_of, response_to
 
@@ -31,6 +34,9 @@ class Turns:
         self._turn += 1
         asyncio.get_running_loop().call_soon(self.tick)
 
+    def count(self) -> None:
+        self.done[self._turn] += 1
+
     def name(self) -> str:
         turns = self
 
@@ -40,7 +46,7 @@ class Turns:
             __slots__ = ()
 
             def __hash__(self) -> int:
-                turns.done[turns._turn] += 1
+                turns.count()
                 return super().__hash__()
 
         return Name("t")
@@ -76,4 +82,33 @@ def test_the_partitions_of_a_client_that_is_refused_are_answered_in_slices(
     assert [each.partition_index for each in found.partitions] == list(range(PARTITIONS))
     code = CLUSTER_AUTHORIZATION_FAILED if has_rules else INVALID_REQUEST
     assert {int(each.error_code) for each in found.partitions} == {code}
+    assert max(turns.done.values()) < AT_ONCE_MAX
+
+
+def test_the_markers_that_a_partition_fences_are_written_again_in_slices() -> None:
+    turns = Turns()
+    first = TopicPartition("t", PartitionIndex(0))
+
+    class Fenced:
+        def _replace(self, **_changed: int) -> "Fenced":
+            turns.count()
+            return self
+
+    class Appender(TxnMarkers):
+        async def _append_all(self, markers: Any) -> Any:
+            return [{first: ErrorCode.transaction_coordinator_fenced} for _ in markers]
+
+    class Search:
+        async def newest_coordinator_epoch(self) -> int:
+            return 7
+
+    nobody = cast(Any, None)
+    appender = Appender(nobody, nobody, nobody, cast(Any, Search))
+    asked: Any = [(Fenced(), [first])] * PARTITIONS
+
+    async def run() -> Any:
+        turns.tick()
+        return await appender.append_all(asked)
+
+    assert len(asyncio.run(run())) == turns.done.total() == PARTITIONS
     assert max(turns.done.values()) < AT_ONCE_MAX

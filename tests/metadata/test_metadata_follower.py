@@ -2,11 +2,24 @@
 
 import asyncio
 from collections.abc import Callable
+from uuid import UUID
 
-from suwi.metadata.image import GROUP_CONFIGS
+import pytest
+
+from suwi.metadata import image
+from suwi.metadata.image import (
+    GROUP_CONFIGS,
+    SHARD_PARTITIONS,
+    TOPICS,
+    PartitionState,
+    Topic,
+    encode_shards,
+    encode_topic,
+)
 from suwi.metadata.memory import MemoryStore
 from suwi.metadata.metadata_follower import MetadataFollower
 from suwi.metadata.store import HISTORY_CHANGES, Delete, Put
+from suwi.model.ids import LeaderEpoch, NodeId, TopicId
 from suwi.sim import Simulation
 from tests.supervision import tasks_that_must_not_fail
 
@@ -55,3 +68,40 @@ def test_what_was_deleted_within_a_gap_is_gone() -> None:
         await follower.stop()
 
     simulation.run(main())
+
+
+def test_others_run_while_many_partitions_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = PartitionState(NodeId(1), LeaderEpoch(0), 0, (NodeId(1),), (NodeId(1),))
+    large = Topic("large", TopicId(UUID(int=1)), {}, (state,) * (3 * SHARD_PARTITIONS))
+    decode, turns = image.decode_shard, 0
+    decoded_in: list[int] = []
+
+    def noting(data: bytes) -> list[PartitionState]:
+        decoded_in.append(turns)
+        return decode(data)
+
+    monkeypatch.setattr(image, "decode_shard", noting)
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        store = MemoryStore(Simulation(1).random.stream("store"))
+        await store.view().write(
+            [
+                *(Put(key, value) for key, value in encode_shards(large).items()),
+                Put(f"{TOPICS}large", encode_topic(large)),
+            ]
+        )
+        follower = MetadataFollower(store.view(), tasks_that_must_not_fail())
+        counting = asyncio.ensure_future(count_turns())
+        await follower.start()
+        counting.cancel()
+        assert follower.image.topics["large"] == large
+        await follower.stop()
+
+    asyncio.run(main())
+    assert len(decoded_in) == len(set(decoded_in)) == 3, "shards of one turn of the loop"

@@ -9,7 +9,7 @@ import pytest
 
 from simulation.fault_kinds import KINDS, KINDS_OF_MECHANISMS
 from simulation.mechanism_watch import Activity, MechanismWatch
-from simulation.mechanisms import MECHANISMS, PAIRS, PRESENT, mechanisms_of, named, shape_of
+from simulation.mechanisms import MECHANISMS, PAIRS, mechanisms_of, named, shape_of
 from simulation.pair_table import BEGIN, END, PairTable
 from simulation.seeded_run import Options, run_seed
 from simulation.shape import Shape
@@ -96,7 +96,7 @@ def test_whoever_watches_does_not_change_the_run() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mechanism", PRESENT, ids=lambda mechanism: mechanism.name)
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda mechanism: mechanism.name)
 def test_a_run_that_must_have_a_mechanism_has_it(mechanism: object) -> None:
     name = mechanism.name  # type: ignore[attr-defined]
     runs = (run_seed(seed, Options(mechanisms=[name])) for seed in SEEDS)

@@ -65,6 +65,9 @@ def run_brokers(
     Raises ServeFailed and BadConfig.
     """
     configs = [config] if brokers == 1 else configs_of(config, brokers)
+    if metrics is not None:
+        # Loading it on the event loop would keep the first clients waiting.
+        import suwi.broker.metrics  # noqa: F401
     with failures_told():
         asyncio.run(_run(env, config.log_dirs, configs, metrics, adopt, console))
 

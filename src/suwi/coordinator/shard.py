@@ -267,9 +267,8 @@ class Shard(ShardReplica[M]):
         except StopIteration:
             return
         except Exception as error:
-            self._fail(
-                error
-            )  # A bug. The log is consistent; what this event has decided is dropped.
+            # A bug. The log is consistent; what this event has decided is dropped.
+            self._fail(error)
             return
         self._later = deque()
         self._context.tasks.start(
@@ -377,9 +376,8 @@ class Shard(ShardReplica[M]):
         self._flush_now()
         records = iter(event.records)
         for piece in pieces:
-            if (
-                event.replies
-            ):  # Events that nobody waits for are not repeated, so they are appended even then.
+            # Events that nobody waits for are not repeated, so they are appended even then.
+            if event.replies:
                 self.partition.check_enough_replicas()
             end = yield from self._appender.appending(piece.records, event.producer)
             of_piece = list(islice(records, len(piece.records)))

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 from uuid import UUID
 
+from suwi.env.slices import Pace, Slices, run_to_end
 from suwi.metadata.store import Delete, Put
 from suwi.model.features import BEFORE_FEATURES, UNSET_FEATURES, Features
 from suwi.model.ids import NO_EPOCH, LeaderEpoch, NodeId, PartitionIndex, TopicId, TopicPartition
@@ -63,6 +64,9 @@ ALL_BROKERS = "default"
 """Used instead of a broker id: the dynamic configuration of all brokers."""
 DELETIONS = "deletions/"
 SHARD_TOPICS = 1000
+_SHARD_STEPS = 20
+"""Of a microsecond, to decode a shard and its topic."""
+_STATE_STEPS = 5
 
 Shards = Mapping[int, frozenset[UUID]]
 """The topic ids of one broker, by the number of the entry. A number may be missing."""
@@ -224,6 +228,12 @@ class ImageBuilder:
     def apply(self, sequence: int, values: Mapping[str, bytes | None]) -> ClusterImage:
         """The image after a change, or of all entries for a new builder; a value is None if its key
         was deleted."""
+        return run_to_end(self.applying(sequence, values))
+
+    def applying(self, sequence: int, values: Mapping[str, bytes | None]) -> Slices[ClusterImage]:
+        """As `apply`, in slices: the first image has all partitions. Nothing else may be applied
+        until the last one."""
+        pace = Pace()
         changed_topics: set[str] = set()
         for key, value in values.items():
             if value is None:
@@ -254,7 +264,7 @@ class ImageBuilder:
             self._client_quotas = self._client_quotas.replaced(map(self._read_quotas, quotas))
         for name in sorted(changed_topics):
             if TOPICS + name in self._entries:
-                self._topics[name] = self._read_topic(name)
+                self._topics[name] = yield from self._read_topic(name, pace)
             else:
                 self._topics.pop(name, None)
         return self._image(sequence)
@@ -333,20 +343,19 @@ class ImageBuilder:
         entity = decode_entity(unquote(key.removeprefix(CLIENT_QUOTAS)))
         return entity, None if value is None else json.loads(value)
 
-    def _read_topic(self, name: str) -> Topic:
+    def _read_topic(self, name: str, pace: Pace) -> Slices[Topic]:
         head = json.loads(self._entries[TOPICS + name])
         states: list[PartitionState] = []
         for shard in range(-(-head["partitions"] // SHARD_PARTITIONS)):
-            states += self._read_shard(shard_key(name, shard))
+            key = shard_key(name, shard)
+            if key not in self._shards:
+                self._shards[key] = decode_shard(self._entries[key])
+                if pace.is_over(_SHARD_STEPS + _STATE_STEPS * len(self._shards[key])):
+                    yield
+            states += self._shards[key]
         states = states[: head["partitions"]]
         assert len(states) == head["partitions"]
         return Topic(name, TopicId(UUID(head["id"])), head["configs"], tuple(states))
-
-    def _read_shard(self, key: str) -> list[PartitionState]:
-        states = self._shards.get(key)
-        if states is None:
-            states = self._shards[key] = decode_shard(self._entries[key])
-        return states
 
 
 def shard_key(topic: str, shard: int) -> str:

@@ -8,7 +8,7 @@ once the follower has failed, they raise `Unavailable` instead of waiting.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -142,7 +142,7 @@ class MetadataFollower:
         image = self.image
         for change in changes:
             assert change.sequence > image.sequence
-            image = self._builder.apply(change.sequence, change.values)
+            image = await self._build(change.sequence, change.values)
         await self._publish(image)
 
     async def _load(self) -> None:
@@ -153,7 +153,17 @@ class MetadataFollower:
             return
         entries = {key: entry.value for key, entry in snapshot.entries.items()}
         self._builder = ImageBuilder()
-        await self._publish(self._builder.apply(snapshot.sequence, entries))
+        await self._publish(await self._build(snapshot.sequence, entries))
+
+    async def _build(self, sequence: int, values: Mapping[str, bytes | None]) -> ClusterImage:
+        building = self._builder.applying(sequence, values)
+        try:
+            while True:
+                next(building)
+                await asyncio.sleep(0)
+        except StopIteration as done:
+            image: ClusterImage = done.value
+            return image
 
     async def _read_controller(self) -> None:
         controller = await self._store.current_controller()

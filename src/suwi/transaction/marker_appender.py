@@ -70,8 +70,10 @@ class TxnMarkers:
         ]
         results = await self._append_all(markers)
         fenced = [
-            (number, [tp for tp, code in errors.items() if code is _FENCED])
-            for number, errors in enumerate(results)
+            (marker, errors)
+            async for (marker, _), errors in in_slices(
+                zip(markers, results, strict=True), _PER_SLICE
+            )
             if _FENCED in errors.values()
         ]
         if fenced:
@@ -80,11 +82,19 @@ class TxnMarkers:
             except Unavailable:
                 return results
             again = [
-                (markers[number][0]._replace(coordinator_epoch_max=epoch_max), partitions)
-                for number, partitions in fenced
+                (
+                    marker._replace(coordinator_epoch_max=epoch_max),
+                    [
+                        tp
+                        async for tp, code in in_slices(errors.items(), _PER_SLICE)
+                        if code is _FENCED
+                    ],
+                )
+                async for marker, errors in in_slices(fenced, _PER_SLICE)
             ]
-            for (number, _), errors in zip(fenced, await self._append_all(again), strict=True):
-                results[number].update(errors)
+            retried = zip(fenced, await self._append_all(again), strict=True)
+            async for (_, errors), outcomes in in_slices(retried, _PER_SLICE):
+                errors.update(outcomes)
         return results
 
     async def append_if(
