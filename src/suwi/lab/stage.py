@@ -269,22 +269,25 @@ class Stage:
         return await PeerConnection.open(f"b{controller.node_id}", PORT)
 
     async def do_topic(self, name: str, *words: str) -> None:
-        error = await self._create(await self._controller(), name, words)
+        error, reason = await self._create(await self._controller(), name, words)
         if error:
-            raise CannotRun(error)
+            raise CannotRun(f"{error}: {reason}")
 
     async def do_topic_at(self, broker: str, name: str, *words: str) -> None:
         client = await PeerConnection.open(broker, PORT)
 
         async def ask() -> None:
-            error = await self._create(client, name, words)
+            error, _ = await self._create(client, name, words)
             outcome = f"is refused by {broker}: {error}" if error else f"is made by {broker}"
             self.results.append(f"topic {name} {outcome}")
 
         self._later(ask())
         await asyncio.sleep(0)
 
-    async def _create(self, client: PeerConnection, name: str, words: tuple[str, ...]) -> str:
+    async def _create(
+        self, client: PeerConnection, name: str, words: tuple[str, ...]
+    ) -> tuple[str, str]:
+        """The error, and what the broker says about it."""
         replicas = [int(word[1:]) for word in words if "=" not in word]
         configs = dict(word.split("=", 1) for word in words if "=" in word)
         partitions = range(int(configs.pop("partitions", 1)))
@@ -297,7 +300,8 @@ class Stage:
         }
         answer = await client.call(ApiKey.CREATE_TOPICS, 7, {"topics": [topic]})
         await client.close()
-        return _error(answer.topics[0].error_code)
+        (created,) = answer.topics
+        return _error(created.error_code), created.error_message or ""
 
     async def do_delete(self, name: str) -> None:
         client = await self._controller()
