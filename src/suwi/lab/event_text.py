@@ -50,7 +50,7 @@ _TEXTS = {
     "times": Text(", {} times", ", {}번"),
     "acknowledged": Text(
         "{client}: acknowledged at {offset} (send {number})",
-        "{client}: 오프셋 {offset}에 저장됨 (전송 {number})",
+        "{client}: 오프셋 {offset} 응답(ack)을 받음 (전송 {number})",
     ),
     "forgotten": Text(
         "{client}: sent, without an answer (send {number})",
