@@ -384,10 +384,7 @@ class _Printer:
         self._prose(scenario.title)
         self._prose(scenario.summary)
         if scenario.mutant is not None:
-            mutant = find(scenario.mutant)
-            planted = (
-                f"{mutant.name} ({Text(mutant.what, mutant.what_ko).in_language(self._language)})"
-            )
+            planted = find(scenario.mutant).told(self._language)
             self._line(self._labels["planted"].format(planted), "")
         say_at_once("")
 

@@ -293,9 +293,8 @@ def _page(one: Played, near: Sequence[Played | None], language: str, footer: str
 def _planted(scenario: Scenario, language: str) -> str:
     if scenario.mutant is None:
         return ""
-    mutant = find(scenario.mutant)
-    planted = f"{mutant.name} ({Text(mutant.what, mutant.what_ko).in_language(language)})"
-    return f'<p class="note">{escape(_LABELS[language]["planted"].format(planted))}</p>\n'
+    planted = _LABELS[language]["planted"].format(find(scenario.mutant).told(language))
+    return f'<p class="note">{escape(planted)}</p>\n'
 
 
 def _legend(language: str) -> str:
