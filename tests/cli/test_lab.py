@@ -83,6 +83,17 @@ def test_a_file_of_ones_own_that_is_right_succeeds_and_one_that_is_wrong_fails(
     assert "The file claims nothing" in suwi.ok("lab", "run", file)
 
 
+def test_what_is_done_instead_asserts_nothing_until_lines_are_below_it(
+    suwi: Suwi, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.txt"
+    instead = "\ninstead\n- topic orders b1 b2\n+ topic orders b1\n"
+    file.write_text(MINE + CLAIM + instead)
+    assert "    - b2 end 0 -> 1, hw 0 -> 1\n" in suwi.ok("lab", "run", file)
+    file.write_text(MINE + CLAIM + instead + "----\n")
+    assert suwi("lab", "run", file).exit_code == 1
+
+
 def test_a_mistake_in_a_file_is_explained_with_its_line(suwi: Suwi, tmp_path: Path) -> None:
     file = tmp_path / "mine.txt"
     file.write_text("topic orders b1\nkil b1\n")

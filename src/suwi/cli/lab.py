@@ -422,7 +422,7 @@ class _Printer:
             self._explain(line[2:] for line in lines)
         self._draw(pictures[max(different) - 1] if different else ())
         wrong = 0
-        if different != section.expected:
+        if section.expected is not None and different != section.expected:
             wrong = 1
             say(f"  ! {self._labels['expected']}")
             for number, lines in section.expected.items():

@@ -52,7 +52,8 @@ below a line ---- what they change. A step without ---- asserts nothing. Write
 the commands, run the file, and copy what it prints for each step below a ----.
 
 `instead` plays all of it again with lines replaced, and lists by step what is
-then different. A `-` without `+` leaves a line out.
+then different; without ---- it asserts nothing, with nothing below it that
+nothing is different. A `-` without `+` leaves a line out.
 
 The head between --- may be left out. Its keys: title, title.ko, summary,
 summary.ko, mutant (old behaviour to plant) and set (a setting of all brokers;
@@ -91,8 +92,8 @@ class Instead:
     prose: Text
     replaced: tuple[tuple[int, str, tuple[str, ...]], ...]
     """A line of the file, where it is replaced, and by what."""
-    expected: Mapping[int, tuple[str, ...]]
-    """By the number of the step, the lines with `- ` and `+ `."""
+    expected: Mapping[int, tuple[str, ...]] | None
+    """By the number of the step, the lines with `- ` and `+ `. None: nothing is asserted."""
     expected_lines: tuple[int, int]
 
 
@@ -303,11 +304,11 @@ def _instead(start: int, block: list[str]) -> Instead:
             start + 1, "`instead` replaces at least one line: `- LINE`, then `+ LINE`"
         )
     end = start + len(block)
+    if results is None:
+        return Instead(start + 1, _prose(block), tuple(replaced), None, (end, end))
     expected: dict[int, tuple[str, ...]] = {}
     step = 0
-    for line, text in enumerate(
-        block[results - start :] if results is not None else (), (results or 0) + 1
-    ):
+    for line, text in enumerate(block[results - start :], results + 1):
         word, _, rest = text.strip().partition(" ")
         if word == "step" and rest.isdigit():
             step = int(rest)
@@ -318,4 +319,4 @@ def _instead(start: int, block: list[str]) -> Instead:
             raise ScenarioError(
                 line, "write `step N`, then `- LINE` and `+ LINE` for what is different there"
             )
-    return Instead(start + 1, _prose(block), tuple(replaced), expected, (results or end, end))
+    return Instead(start + 1, _prose(block), tuple(replaced), expected, (results, end))
