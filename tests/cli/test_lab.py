@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from suwi.cli.lab import wrapped
 from suwi.lab.events import Violation, read
@@ -82,6 +83,17 @@ def test_a_file_of_ones_own_that_is_right_succeeds_and_one_that_is_wrong_fails(
     assert "The file claims nothing" in suwi.ok("lab", "run", file)
 
 
+def test_what_is_done_instead_asserts_nothing_until_lines_are_below_it(
+    suwi: Suwi, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.txt"
+    instead = "\ninstead\n- topic orders b1 b2\n+ topic orders b1\n"
+    file.write_text(MINE + CLAIM + instead)
+    assert "    - b2 end 0 -> 1, hw 0 -> 1\n" in suwi.ok("lab", "run", file)
+    file.write_text(MINE + CLAIM + instead + "----\n")
+    assert suwi("lab", "run", file).exit_code == 1
+
+
 def test_a_mistake_in_a_file_is_explained_with_its_line(suwi: Suwi, tmp_path: Path) -> None:
     file = tmp_path / "mine.txt"
     file.write_text("topic orders b1\nkil b1\n")
@@ -90,11 +102,17 @@ def test_a_mistake_in_a_file_is_explained_with_its_line(suwi: Suwi, tmp_path: Pa
     file.write_text("topic orders b1\n\nstart b1\n")
     assert "line 3: `start b1` cannot be run" in suwi.refusal("lab", "run", file)
     assert "scenarios: kip-101" in suwi.refusal("lab", "run", tmp_path / "absent.txt")
+    assert "kip101; did you mean kip-101?" in suwi.refusal("lab", "run", "kip101")
     assert "'fr' is not one of en, ko" in suwi.misuse("lab", "run", "kip-101", "--lang", "fr")
 
 
 def test_the_commands_are_listed_for_those_who_write_a_scenario(suwi: Suwi) -> None:
-    assert "cut b1 <-> b2" in suwi.ok("lab", "commands")
+    listed = suwi.ok("lab", "commands")
+    assert "cut b1 <-> b2" in listed
+    assert "Steps are separated by empty lines" in listed
+    assert "\n    retries=2147483647\n" in listed
+    assert "\n    group.instance.id=\n" in listed
+    assert max(map(cell_len, listed.splitlines())) <= 80
 
 
 def test_a_recording_is_written_and_shown_at_its_violation(suwi: Suwi, tmp_path: Path) -> None:
@@ -109,6 +127,9 @@ def test_a_recording_is_written_and_shown_at_its_violation(suwi: Suwi, tmp_path:
     assert "b1 down" in "\n".join(shown)
     assert len([line for line in shown if line.startswith("violated at ")]) == 3
     assert max(map(len, shown)) <= 80
+    korean = suwi.ok("lab", "show", file, "--last", "3", "--lang", "ko").splitlines()
+    assert korean[0].endswith(f"개 중 {at - 2}번부터 {at}번까지")
+    assert len([line for line in korean if "초에 위반: " in line]) == 3
     file.write_text('{"kind":"recording","version":9}')
     assert "has version 9; this reads 1" in suwi.refusal("lab", "show", file)
 

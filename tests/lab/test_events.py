@@ -182,6 +182,15 @@ def test_every_kind_of_event_is_told_in_words(fail_over: Recording) -> None:
     assert all(event_text(event, language) for event in told for language in LANGUAGES)
 
 
+def test_in_korean_an_acknowledgement_is_an_answer_and_a_missing_one_is_none() -> None:
+    told, unanswered = (
+        events.SendResult(at_s=0, client="p1", number=1, offset=offset, error=error)
+        for offset, error in ((3, None), (None, "no answer"))
+    )
+    assert event_text(told, "ko") == "p1: 오프셋 3 응답(ack)을 받음 (전송 1)"
+    assert event_text(unanswered, "ko") == "p1: 응답이 없다 (전송 1)"
+
+
 def test_a_recording_of_the_first_version_is_read() -> None:
     replica = '{"kind":"replica","at_s":1,"broker":1,"partition":"a-0","epoch":0,"offset":3}'
     (event,) = read(['{"kind":"recording","version":1,"source":"old"}', replica]).events

@@ -12,7 +12,9 @@ def lines_of_all_scenarios() -> list[str]:
     scenarios = [*map(scenario_of, ORDER), *(parse(path.read_text()) for path in TRANSCRIPTS)]
     steps = [line for each in scenarios for step in each.played for line in step.expected or ()]
     sections = [section for each in scenarios for section in each.instead]
-    changed = [line[2:] for each in sections for lines in each.expected.values() for line in lines]
+    changed = [
+        line[2:] for each in sections for lines in (each.expected or {}).values() for line in lines
+    ]
     return steps + changed
 
 

@@ -119,7 +119,7 @@ def test_an_election_that_is_in_no_history_yet_is_known_from_the_leader() -> Non
     found = recorder.add(1, {2: told(leader(2, end=0, leader_epoch=3, partition_epoch=7))})
     assert isinstance(found[0], events.Election)
     assert (found[0].broker, found[0].epoch, found[0].reason) == (2, 3, NEW_EPOCH)
-    assert event_text(found[0], "ko").endswith("새 리더 에포크")
+    assert event_text(found[0], "ko").endswith("새 리더에포크")
     late = change(7, 2, 3, 1, 2, 3, election="the former leader is away")
     assert recorder.add(2, {3: told(history=[late])}) == []
 

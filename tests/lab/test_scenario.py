@@ -8,7 +8,7 @@ import pytest
 from suwi.lab import child
 from suwi.lab.clients import Clients
 from suwi.lab.commands import COMMANDS, mistake_in
-from suwi.lab.scenario import Scenario, ScenarioError, differences, parse
+from suwi.lab.scenario import EXAMPLE, Scenario, ScenarioError, differences, parse
 from suwi.lab.stage import Stage, changes, play
 from suwi.lab.text import Text
 from tests.lab.rewriting import rendered
@@ -71,6 +71,11 @@ def test_what_happens_is_compared_with_the_file_and_with_what_happens_instead() 
     assert differences(found, run(scenario.variant(0))) == scenario.instead[0].expected
 
 
+def test_spaces_at_the_end_of_lines_and_windows_line_ends_do_not_matter() -> None:
+    for text in (SCENARIO.replace("\n", " \n"), SCENARIO.replace("\n", "\r\n")):
+        assert parse(text).steps == parse(SCENARIO).steps
+
+
 def test_prose_that_stands_alone_belongs_to_the_next_step() -> None:
     scenario = parse("# One.\n#ko 하나.\n\n# Two.\nlogs")
     assert [step.prose for step in scenario.played] == [Text("One. Two.", "하나.")]
@@ -100,6 +105,7 @@ def test_every_command_is_run_by_the_stage_and_its_usage_is_correct() -> None:
         ("---\nset: acks\n---\nlogs", "line 2: a setting is KEY=VALUE"),
         ("---\nset: acks=x\n---\nlogs", "line 2: unknown configuration 'acks'"),
         ("----\nnothing changes", "line 1: there is no command before `----`"),
+        ("logs\n---\nnothing", "line 2: `---` begins nothing here: what a step changes is below"),
         ("logs\n\ninstead\n- heal", "line 4: the line to replace is not there: heal"),
         ("logs\n\ninstead\nheal", "line 4: write `- LINE`"),
         ("logs\n\ninstead\n- logs\n+ heal\n----\nnothing", "line 7: write `step N`"),
@@ -142,6 +148,10 @@ def test_a_mistake_is_told_with_its_line(text: str, message: str) -> None:
             "topic orders b1\nproducer p1 retries=0 enable.idempotence=true",
             "enable.idempotence=true excludes retries=0",
         ),
+        ("topic orders b1 retention=1", "line 1: `topic orders b1 retention=1` cannot be run: INV"),
+        ("topic orders b1 retention=1", "did you mean 'retention.ms'?"),
+        ("topic orders b1\nconsumer c1 order group.id=g", "line 2: `consumer c1 order group.id=g`"),
+        ("topic orders b1\nconsumer c1 order group.id=g", "cannot be run: there is no topic order"),
         ("topic orders b1\nconsumer c1 orders acks=all", "there is no setting acks"),
         ("topic orders b1\nconsumer c1 orders client.id=x", "there is no setting client.id"),
         ("topic orders b1\nconsumer c1 orders max.poll.records=1", "group.id is missing"),
@@ -215,7 +225,14 @@ send p1 "x"
 
 def test_the_example_of_the_documentation_is_true() -> None:
     page = (Path(__file__).parents[2] / "docs" / "lab.md").read_text()
-    text = re.findall(r"```\n(---\n.*?)```", page, re.DOTALL)[0]
+    check_is_true(re.findall(r"```\n(---\n.*?)```", page, re.DOTALL)[0])
+
+
+def test_the_example_that_the_command_prints_is_true() -> None:
+    check_is_true(EXAMPLE)
+
+
+def check_is_true(text: str) -> None:
     scenario = parse(text)
     found = run(scenario)
     assert rendered(scenario, found) == text

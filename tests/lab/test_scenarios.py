@@ -77,3 +77,4 @@ def test_a_scenario_has_prose_in_both_languages_and_asserts_every_step(name: str
     texts += [part.prose for part in (*scenario.played, *scenario.instead)]
     assert all(text.en and text.ko for text in texts)
     assert all(step.expected for step in scenario.played)
+    assert all(section.expected is not None for section in scenario.instead)

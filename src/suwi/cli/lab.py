@@ -7,6 +7,7 @@ import sys
 import tempfile  # noqa: TID251 - the data of brokers that end with this command
 import webbrowser
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from functools import partial
 from itertools import chain, count, zip_longest
 from typing import Annotated
@@ -19,7 +20,7 @@ from suwi.admin.failure import Failure
 from suwi.cli.output import is_terminal, say, say_at_once
 from suwi.cli.session import guarded, is_input_a_terminal, local_command, read_text
 from suwi.env import local_env
-from suwi.lab import events
+from suwi.lab import events, lab_consumer, lab_producer
 from suwi.lab.child import run as play
 from suwi.lab.commands import COMMANDS
 from suwi.lab.event_text import event_text
@@ -28,7 +29,15 @@ from suwi.lab.glossary import explained
 from suwi.lab.library import ORDER, scenario_of, text_of
 from suwi.lab.mutants import find
 from suwi.lab.picture import WORDS, pictures
-from suwi.lab.scenario import Instead, Scenario, ScenarioError, differences, parse
+from suwi.lab.scenario import (
+    EXAMPLE,
+    RULES,
+    Instead,
+    Scenario,
+    ScenarioError,
+    differences,
+    parse,
+)
 from suwi.lab.site import files_of, given_names, page_of, play_all, play_name
 from suwi.lab.site_server import Pages, serving
 from suwi.lab.stage import changes
@@ -52,6 +61,8 @@ _LABELS = {
         "done": "All that the scenario claims is true.",
         "wrong": "What happens is not what the file says. Differences: {}; see the lines with `!`.",
         "nothing": "The file claims nothing: copy the lines below each step under a line `----`.",
+        "events": "{}: {} events, here {} to {}",
+        "violated": "violated at {:g} s: {}",
     },
     "ko": {
         "step": "{}단계 / 전체 {}단계",
@@ -64,6 +75,8 @@ _LABELS = {
         "done": "시나리오의 주장이 모두 확인되었다.",
         "wrong": "실제로 일어난 일이 파일과 {}번 다르다. `!`로 시작하는 줄을 보라.",
         "nothing": "파일에 주장이 없다. 각 단계 아래의 줄을 `----` 줄 밑에 옮겨 적으면 확인된다.",
+        "events": "{}: 이벤트 {}개 중 {}번부터 {}번까지",
+        "violated": "{:g}초에 위반: {}",
     },
 }
 
@@ -90,16 +103,21 @@ def list_scenarios(lang: _Language = None) -> None:
 @app.command("commands")
 @local_command
 def list_commands() -> None:
-    """List the commands that a scenario may have, and how one is written.
-
-    Write commands, run the file, and copy what each step changes below a line `----`: it is
-    asserted from then on. `suwi lab show kip-101` prints an example; docs/lab.md has the rest.
-    """
+    """Show how a scenario is written: an example, its rules, all commands, settings of clients."""
     width = min(Console(file=sys.stdout).width, _PROSE_WIDTH_MAX) - 4
+    say(EXAMPLE)
+    say(RULES)
     for command in COMMANDS.values():
         say(command.usage)
         for line in wrapped(command.what, width):
             say(f"    {line}")
+    for client, defaults in (
+        ("a producer", lab_producer.DEFAULTS),
+        ("a consumer", lab_consumer.DEFAULTS),
+    ):
+        say(f"\nSettings of {client}, with their defaults:")
+        for key, value in defaults.items():
+            say(f"    {key}={value}")
 
 
 @app.command("show")
@@ -307,7 +325,9 @@ def _text(name: str) -> str:
     if name in ORDER:
         return text_of(name)
     if not os.path.exists(name):
-        raise Failure(f"there is no scenario and no file {name}; scenarios: {', '.join(ORDER)}")
+        near = get_close_matches(name, ORDER, 1)
+        advice = f"did you mean {near[0]}?" if near else f"scenarios: {', '.join(ORDER)}"
+        raise Failure(f"there is no scenario and no file {name}; {advice}")
     return read_text(name, "NAME")
 
 
@@ -364,10 +384,7 @@ class _Printer:
         self._prose(scenario.title)
         self._prose(scenario.summary)
         if scenario.mutant is not None:
-            mutant = find(scenario.mutant)
-            planted = (
-                f"{mutant.name} ({Text(mutant.what, mutant.what_ko).in_language(self._language)})"
-            )
+            planted = find(scenario.mutant).told(self._language)
             self._line(self._labels["planted"].format(planted), "")
         say_at_once("")
 
@@ -405,7 +422,7 @@ class _Printer:
             self._explain(line[2:] for line in lines)
         self._draw(pictures[max(different) - 1] if different else ())
         wrong = 0
-        if different != section.expected:
+        if section.expected is not None and different != section.expected:
             wrong = 1
             say(f"  ! {self._labels['expected']}")
             for number, lines in section.expected.items():
@@ -449,7 +466,7 @@ class _Printer:
             say(f"{'  '.rjust(len(head) + 2) if number else head}{line}")
 
     def violation(self, violation: events.Violation) -> None:
-        self._line(f"violated at {violation.at_s:g} s: {violation.what}", "")
+        self._line(self._labels["violated"].format(violation.at_s, violation.what), "")
 
     def pictures_of(self, replicas: Replicas, about: str = "") -> list[str]:
         return pictures(
@@ -506,7 +523,7 @@ def _show_recording(recording: Recording, last: int, language: str) -> None:
     kinds = [each.kind for each in recording.events]
     end = kinds.index("violation") + 1 if "violation" in kinds else len(kinds)
     first = max(0, end - last)
-    say(f"{recording.source}: {len(kinds)} events, here {first + 1} to {end}")
+    say(_LABELS[language]["events"].format(recording.source, len(kinds), first + 1, end))
     for number, event in enumerate(recording.events[:end]):
         replicas.add(event)
         if number >= first:

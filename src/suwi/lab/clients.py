@@ -163,6 +163,8 @@ class Clients:
     async def do_consumer(self, name: str, *words: str) -> None:
         self._check_not_running(name)
         topics = [word for word in words if "=" not in word]
+        for topic in topics:
+            self._leader(topic)
         given = dict(word.split("=", 1) for word in words if "=" in word)
         try:
             self._consumers[name] = LabConsumer(

@@ -167,6 +167,8 @@ def mistake_in(line: str) -> str | None:
     name, _, rest = line.partition(" ")
     command = COMMANDS.get(name)
     if command is None:
+        if not name.strip("-"):
+            return f"`{name}` begins nothing here: what a step changes is below a line `----`"
         near = get_close_matches(name, COMMANDS, 1)
         advice = f"did you mean `{near[0]}`?" if near else "`suwi lab commands` lists them"
         return f"there is no command `{name}`; {advice}"

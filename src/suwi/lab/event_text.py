@@ -50,7 +50,7 @@ _TEXTS = {
     "times": Text(", {} times", ", {}번"),
     "acknowledged": Text(
         "{client}: acknowledged at {offset} (send {number})",
-        "{client}: 오프셋 {offset}에 저장됨 (전송 {number})",
+        "{client}: 오프셋 {offset} 응답(ack)을 받음 (전송 {number})",
     ),
     "forgotten": Text(
         "{client}: sent, without an answer (send {number})",
@@ -87,7 +87,8 @@ _TEXTS = {
             (partition_history.REPLICA_BACK, "복제본이 돌아왔다"),
             (partition_history.OTHER_PREFERRED, "다른 선호 리더"),
             (partition_history.UNCLEAN_ELECTION, "unclean 선출"),
-            (NEW_EPOCH, "새 리더 에포크"),
+            (NEW_EPOCH, "새 리더에포크"),
+            ("no answer", "응답이 없다"),
         )
     },
 }
@@ -148,10 +149,12 @@ class _Words:
             case events.Send():
                 values = " ".join(f'"{value}"' for value in event.values)
                 return self._say("send", **{**common, "values": values})
+            case events.SendResult(error=str(error)):
+                told = self._say("unanswered", **{**common, "error": self._own(error)})
+                return told + self._times(event.times)
             case events.SendResult():
                 told = "forgotten" if event.offset is None else "acknowledged"
-                told = self._say("unanswered" if event.error else told, **common)
-                return told + self._times(event.times)
+                return self._say(told, **common) + self._times(event.times)
             case events.Told() | events.Violation():
                 return event.what
             case events.GroupState():

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
+from suwi.lab.text import Text
 from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.metadata.image import PartitionState
 from suwi.model.ids import Offset
@@ -27,6 +28,9 @@ class Mutant:
     """Object or class, attribute, and what replaces it."""
     what_ko: str = field(default="", kw_only=True)
     """Of those that the lab shows: `what` in Korean."""
+
+    def told(self, language: str) -> str:
+        return f"{self.name} ({Text(self.what, self.what_ko).in_language(language)})"
 
     @contextmanager
     def applied(self) -> Iterator[None]:

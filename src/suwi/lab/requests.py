@@ -1,6 +1,7 @@
-"""Single produce and fetch requests to partition 0 of a topic, as the lab and tests send them."""
+"""Single requests, produce and fetch to partition 0 of a topic, as the lab and tests send them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from suwi.client.connection import PeerConnection
 from suwi.client.isolation_filter import visible_records
@@ -14,6 +15,13 @@ from suwi.wire.versions import ApiKey
 
 _VERSION_PRODUCE = 9
 _VERSION_FETCH = 12
+
+
+async def ask(client: PeerConnection, key: ApiKey, version: int, body: dict[str, Any]) -> Any:
+    """The answer to the only request of this connection."""
+    answer = await client.call(key, version, body)
+    await client.close()
+    return answer
 
 
 async def produce_records(

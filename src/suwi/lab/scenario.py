@@ -1,31 +1,6 @@
 """A scenario: a text file with commands to a simulated cluster, and what each step must change.
 
-    ---
-    title: A committed record survives
-    title.ko: 커밋된 메시지는 유실되지 않는다
-    ---
-
-    # Prose in English, before or in a step.
-    #ko 한국어 설명.
-    topic orders b1 b2
-    produce b1 acks=all "x"
-    ----
-    orders: leader b1, epoch 0, in sync b1 b2
-    "x" is acknowledged at offset 0
-
-    instead
-    # The setting that avoids the harm.
-    - topic orders b1 b2
-    + topic orders b1 b2 min.insync.replicas=2
-    ----
-    step 1
-    - "x" is acknowledged at offset 0
-    + "x" is refused by b1: NOT_ENOUGH_REPLICAS
-
-Steps are separated by empty lines. A step without `----` is shown and asserts nothing. `instead`
-plays the whole scenario again with lines replaced (those of the head, too), and lists what is then
-different. The head may be left out; its other keys are `summary`, `summary.ko`, `mutant` (old
-behaviour to plant) and `set` (a setting of all brokers, KEY=VALUE; may be repeated).
+`EXAMPLE` is one, `RULES` says how one is written; `suwi lab commands` prints both.
 `parse` reads one and raises `ScenarioError`, which names the line.
 """
 
@@ -43,6 +18,51 @@ INSTEAD = "instead"
 HEAD = "---"
 _OWN_SETTINGS = ("node.id", "broker.id", "listeners", "advertised.listeners", "log.dir", "log.dirs")
 _KEYS = ("title", "title.ko", "summary", "summary.ko", "mutant", "set")
+EXAMPLE = """---
+title: A write is refused
+title.ko: 쓰기가 거절된다
+set: replica.lag.time.max.ms=2000
+---
+
+# b2 is cut off, and leaves the in-sync set.
+#ko b2가 끊겨 ISR에서 제외된다.
+topic orders b1 b2 min.insync.replicas=2
+cut b1 <-> b2
+until in-sync b1
+----
+orders: leader b1, epoch 0, in sync b1
+
+produce b1 acks=all "x"
+----
+"x" is refused by b1: NOT_ENOUGH_REPLICAS
+
+instead
+# With a lower minimum it is written, with a single copy.
+#ko 하한을 낮추면 복제본 하나만으로 쓰인다.
+- topic orders b1 b2 min.insync.replicas=2
++ topic orders b1 b2 min.insync.replicas=1
+----
+step 2
+- "x" is refused by b1: NOT_ENOUGH_REPLICAS
++ b1 end 0 -> 1, hw 0 -> 1
++ "x" is acknowledged at offset 0
+"""
+RULES = """Steps are separated by empty lines: prose (# English, #ko Korean), commands, and
+below a line ---- what they change. A step without ---- asserts nothing. Write
+the commands, run the file, and copy what it prints for each step below a ----.
+
+`instead` plays all of it again with lines replaced, and lists by step what is
+then different; without ---- it asserts nothing, with nothing below it that
+nothing is different. A `-` without `+` leaves a line out.
+
+The head between --- may be left out. Its keys: title, title.ko, summary,
+summary.ko, mutant (old behaviour to plant) and set (a setting of all brokers;
+may be repeated).
+
+Brokers are b1 to b4; b4 is the controller. Producers are p1 to p4, consumers c1
+to c4. Time does not pass between commands; after the last one of a step the
+cluster runs for a second, unless that was `until` or `wait`.
+"""
 
 
 class ScenarioError(Exception):
@@ -72,8 +92,8 @@ class Instead:
     prose: Text
     replaced: tuple[tuple[int, str, tuple[str, ...]], ...]
     """A line of the file, where it is replaced, and by what."""
-    expected: Mapping[int, tuple[str, ...]]
-    """By the number of the step, the lines with `- ` and `+ `."""
+    expected: Mapping[int, tuple[str, ...]] | None
+    """By the number of the step, the lines with `- ` and `+ `. None: nothing is asserted."""
     expected_lines: tuple[int, int]
 
 
@@ -116,7 +136,7 @@ class Scenario:
 
 
 def parse(text: str) -> Scenario:
-    lines = text.splitlines()
+    lines = [line.rstrip() for line in text.splitlines()]
     head, first = _head(lines)
     steps: list[Step] = []
     instead: list[Instead] = []
@@ -284,11 +304,11 @@ def _instead(start: int, block: list[str]) -> Instead:
             start + 1, "`instead` replaces at least one line: `- LINE`, then `+ LINE`"
         )
     end = start + len(block)
+    if results is None:
+        return Instead(start + 1, _prose(block), tuple(replaced), None, (end, end))
     expected: dict[int, tuple[str, ...]] = {}
     step = 0
-    for line, text in enumerate(
-        block[results - start :] if results is not None else (), (results or 0) + 1
-    ):
+    for line, text in enumerate(block[results - start :], results + 1):
         word, _, rest = text.strip().partition(" ")
         if word == "step" and rest.isdigit():
             step = int(rest)
@@ -299,4 +319,4 @@ def _instead(start: int, block: list[str]) -> Instead:
             raise ScenarioError(
                 line, "write `step N`, then `- LINE` and `+ LINE` for what is different there"
             )
-    return Instead(start + 1, _prose(block), tuple(replaced), expected, (results or end, end))
+    return Instead(start + 1, _prose(block), tuple(replaced), expected, (results, end))

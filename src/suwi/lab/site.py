@@ -106,13 +106,16 @@ class Played:
         steps = zip(self.scenario.played, found[0], strict=True)
         instead = zip(self.scenario.instead, found[1:], strict=True)
         return sum(step.expected not in (None, tuple(lines)) for step, lines in steps) + sum(
-            differences(found[0], lines) != section.expected for section, lines in instead
+            section.expected not in (None, differences(found[0], lines))
+            for section, lines in instead
         )
 
     @property
     def claims(self) -> int:
         return sum(len(step.expected or ()) for step in self.scenario.played) + sum(
-            len(lines) for section in self.scenario.instead for lines in section.expected.values()
+            len(lines)
+            for section in self.scenario.instead
+            for lines in (section.expected or {}).values()
         )
 
 
@@ -293,9 +296,8 @@ def _page(one: Played, near: Sequence[Played | None], language: str, footer: str
 def _planted(scenario: Scenario, language: str) -> str:
     if scenario.mutant is None:
         return ""
-    mutant = find(scenario.mutant)
-    planted = f"{mutant.name} ({Text(mutant.what, mutant.what_ko).in_language(language)})"
-    return f'<p class="note">{escape(_LABELS[language]["planted"].format(planted))}</p>\n'
+    planted = _LABELS[language]["planted"].format(find(scenario.mutant).told(language))
+    return f'<p class="note">{escape(planted)}</p>\n'
 
 
 def _legend(language: str) -> str:
@@ -430,8 +432,8 @@ def _steps(one: Played, language: str) -> Iterator[str]:
         for instead, section in enumerate(one.scenario.instead, 1):
             content = _commands(variants[instead - 1][index], labels, unlike=step)
             content += _differences(found[0][index], found[instead][index], labels)
-            expected = section.expected.get(number, ())
             actual = differences([found[0][index]], [found[instead][index]]).get(1, ())
+            expected = actual if section.expected is None else section.expected.get(number, ())
             if actual != expected:
                 content += _says(expected, labels)
             content += _picture(_run_name(one, instead), number, drawn[instead][index])

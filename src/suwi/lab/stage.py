@@ -22,7 +22,7 @@ from suwi.lab.clients import Clients
 from suwi.lab.commands import CannotRun
 from suwi.lab.events import Fetch, FetchAnswer, Loss, Recording, StepBegins, StepEnds
 from suwi.lab.recorder import Recorder, record_text, records_in
-from suwi.lab.requests import fetch_once, produce_records, produce_unanswered
+from suwi.lab.requests import ask, fetch_once, produce_records, produce_unanswered
 from suwi.lab.scenario import Scenario, ScenarioError, Step
 from suwi.log import names
 from suwi.log.partition_log import PartitionLog
@@ -269,22 +269,25 @@ class Stage:
         return await PeerConnection.open(f"b{controller.node_id}", PORT)
 
     async def do_topic(self, name: str, *words: str) -> None:
-        error = await self._create(await self._controller(), name, words)
+        error, reason = await self._create(await self._controller(), name, words)
         if error:
-            raise CannotRun(error)
+            raise CannotRun(f"{error}: {reason}")
 
     async def do_topic_at(self, broker: str, name: str, *words: str) -> None:
         client = await PeerConnection.open(broker, PORT)
 
         async def ask() -> None:
-            error = await self._create(client, name, words)
+            error, _ = await self._create(client, name, words)
             outcome = f"is refused by {broker}: {error}" if error else f"is made by {broker}"
             self.results.append(f"topic {name} {outcome}")
 
         self._later(ask())
         await asyncio.sleep(0)
 
-    async def _create(self, client: PeerConnection, name: str, words: tuple[str, ...]) -> str:
+    async def _create(
+        self, client: PeerConnection, name: str, words: tuple[str, ...]
+    ) -> tuple[str, str]:
+        """The error, and what the broker says about it."""
         replicas = [int(word[1:]) for word in words if "=" not in word]
         configs = dict(word.split("=", 1) for word in words if "=" in word)
         partitions = range(int(configs.pop("partitions", 1)))
@@ -295,16 +298,12 @@ class Stage:
             "assignments": [{"partition_index": n, "broker_ids": replicas} for n in partitions],
             "configs": [{"name": key, "value": value} for key, value in configs.items()],
         }
-        answer = await client.call(ApiKey.CREATE_TOPICS, 7, {"topics": [topic]})
-        await client.close()
-        return _error(answer.topics[0].error_code)
+        (created,) = (await ask(client, ApiKey.CREATE_TOPICS, 7, {"topics": [topic]})).topics
+        return _error(created.error_code), created.error_message or ""
 
     async def do_delete(self, name: str) -> None:
-        client = await self._controller()
-        answer = await client.call(
-            ApiKey.DELETE_TOPICS, 5, {"topic_names": [name], "timeout": 30_000}
-        )
-        await client.close()
+        asked = {"topic_names": [name], "timeout": 30_000}
+        answer = await ask(await self._controller(), ApiKey.DELETE_TOPICS, 5, asked)
         if answer.responses[0].error_code:
             raise CannotRun(_error(answer.responses[0].error_code))
 
@@ -337,29 +336,27 @@ class Stage:
         values = [record_text(record) for record in records]
         what = " ".join(f'"{value}"' for value in values)
         number = self.recorder.sent("client", f"{topic}-0", values, acks, int(broker[1:]))
+        offset: int | None = None
+        error: str | None = None
         try:
             client = await PeerConnection.open(broker, PORT)
             if acks == "0":
                 await produce_unanswered(client, topic, records)
-                self.results.append(f"{what} is sent to {broker}")
-                self.recorder.send_ended("client", number, None, None)
-                await client.close()
-                return
-            answer = await produce_records(
-                client, topic, records, acks=-1 if acks == "all" else int(acks)
-            )
+                outcome = f"is sent to {broker}"
+            else:
+                answer = await produce_records(
+                    client, topic, records, acks=-1 if acks == "all" else int(acks)
+                )
+                error = _error(answer.error_code) or None
+                offset = None if error else answer.base_offset
+                outcome = f"is acknowledged at offset {offset}"
+                if error:
+                    outcome = f"is refused by {broker}: {error}"
             await client.close()
         except OSError:
-            self.results.append(f"{what} gets no answer from {broker}")
-            self.recorder.send_ended("client", number, None, "no answer")
-            return
-        error = _error(answer.error_code)
-        if error:
-            self.results.append(f"{what} is refused by {broker}: {error}")
-            self.recorder.send_ended("client", number, None, error)
-        else:
-            self.results.append(f"{what} is acknowledged at offset {answer.base_offset}")
-            self.recorder.send_ended("client", number, answer.base_offset, None)
+            error, outcome = "no answer", f"gets no answer from {broker}"
+        self.results.append(f"{what} {outcome}")
+        self.recorder.send_ended("client", number, offset, error)
 
     async def do_read(self, broker: str, *words: str) -> None:
         options = dict(word.split("=", 1) for word in words if "=" in word)
@@ -393,17 +390,11 @@ class Stage:
     async def do_delete_records(self, broker: str, before: str) -> None:
         topic = self._topic()
         partitions = [{"partition_index": 0, "offset": int(before)}]
+        asked = {"topics": [{"name": topic, "partitions": partitions}], "timeout": 1000}
         client = await PeerConnection.open(broker, PORT)
-        answer = await client.call(
-            ApiKey.DELETE_RECORDS,
-            2,
-            {"topics": [{"name": topic, "partitions": partitions}], "timeout": 1000},
-        )
-        await client.close()
-        error = _error(answer.topics[0].partitions[0].error_code)
-        self.results.append(
-            error or f"{topic} starts at {answer.topics[0].partitions[0].low_watermark}"
-        )
+        answer = await ask(client, ApiKey.DELETE_RECORDS, 2, asked)
+        (found,) = answer.topics[0].partitions
+        self.results.append(_error(found.error_code) or f"{topic} starts at {found.low_watermark}")
 
     async def do_fetch_at(self, broker: str, epoch: str) -> None:
         topic = self._topic()
@@ -417,12 +408,8 @@ class Stage:
         asked = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
         topics = [{"name": topic, "partitions": [asked]}]
         client = await PeerConnection.open(broker, PORT)
-        answer = await client.call(
-            ApiKey.LIST_OFFSETS,
-            int(version.removeprefix("v")),
-            {"replica_id": -1, "isolation_level": 0, "topics": topics, "timeout": 1000},
-        )
-        await client.close()
+        request = {"replica_id": -1, "isolation_level": 0, "topics": topics, "timeout": 1000}
+        answer = await ask(client, ApiKey.LIST_OFFSETS, int(version.removeprefix("v")), request)
         (found,) = answer.topics[0].partitions
         self.results.append(f"{broker} answers {_error(found.error_code) or found.offset}")
 
