@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from suwi.console.page import problem_of
 from suwi.testing import Cluster
+from suwi.wire.errors import MalformedResponse
 from tests.broker_process import BrokerProcess, unique_name
 from tests.cli.support import Suwi
 from tests.console.support import Browser, ConsoleThread, run_copied
@@ -63,6 +65,10 @@ def test_what_does_not_exist_is_missing(browser: Browser, page: str, query: dict
 @pytest.mark.parametrize("page", ["topics", "groups", "brokers", "transactions", "hanging"])
 def test_a_cluster_that_does_not_answer_is_unreachable(browser: Browser, page: str) -> None:
     assert browser.problem(page, "away") == (503, "unreachable")
+
+
+def test_a_broker_whose_response_makes_no_sense_is_unreachable() -> None:
+    assert problem_of(MalformedResponse("a number is cut off")).kind == "unreachable"
 
 
 @pytest.mark.parametrize("query", [{"first": "x"}, {"first": "-1"}, {"first": "9" * 30}])
