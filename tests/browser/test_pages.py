@@ -79,7 +79,7 @@ def test_a_topic_shows_its_partitions_and_settings(page: Page, suwi: SuwiProcess
         row = cells(page, partition["partition"])
         assert row[1] == str(partition["leader"])
         assert row[5] == str(partition["end_offset"])
-    assert cells(page, "retention.ms")[1:] == ["86400000", "topic"]
+    assert cells(page, "retention.ms")[1:] == ["86400000 1.0 d", "topic"]
     take_picture(page, "topic")
     assert serious_violations(page) == []
 
