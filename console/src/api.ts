@@ -744,7 +744,6 @@ export interface Topic {
   replication_factor: number;
   partition_count: number;
   offsets: number | null;
-  end_offsets: number | null;
   size_bytes: number | null;
   at_ms: number;
   part: Part;

@@ -70,13 +70,31 @@ export function order<T, K extends keyof Changes>(
 export function useOnce<T>(path: string): ReadonlySignal<T | Problem | undefined> {
   const page = useSignal<T | Problem | undefined>(undefined);
   useEffect(() => {
+    let isGone = false; // an answer that comes late is another page's
+    const show = (read: T | Problem) => {
+      if (!isGone) page.value = read;
+    };
     page.value = undefined;
-    ask<T>(path).then(
-      (read) => (page.value = read),
-      (problem: Problem) => (page.value = problem),
-    );
+    ask<T>(path).then(show, show);
+    return () => {
+      isGone = true;
+    };
   }, [path]);
   return page;
+}
+
+/** What somebody asks for: the answer or why there is none; undefined before, `asked` meanwhile. */
+export function useAnswer<T>(): {
+  answer: T | Problem | "asked" | undefined;
+  askFor: (path: string) => void;
+} {
+  const answer = useSignal<T | Problem | "asked" | undefined>(undefined);
+  const askFor = (path: string) => {
+    answer.value = "asked";
+    const show = (read: T | Problem) => (answer.value = read);
+    ask<T>(path).then(show, show);
+  };
+  return { answer: answer.value, askFor };
 }
 
 /** A page that follows its cluster; undefined until it is loaded. */

@@ -1,16 +1,8 @@
 // English and Korean. English texts are the keys; text of the server stays as it is.
 import { signal } from "@preact/signals";
 import { korean } from "./korean";
-import { koreanOfAccess } from "./korean_access";
-import { koreanOfChanges } from "./korean_changes";
 import { remember, remembered } from "./memory";
 import { safe } from "./safe";
-
-const koreanTexts: Record<string, string> = {
-  ...koreanOfAccess,
-  ...koreanOfChanges,
-  ...korean,
-};
 
 export type Language = "en" | "ko";
 
@@ -25,6 +17,6 @@ export function chooseLanguage(wanted: Language): void {
 
 /** The text in the chosen language; `{name}` is replaced by a value, which may be a name. */
 export function t(english: string, values: Record<string, string | number> = {}): string {
-  const text = language.value === "ko" ? (koreanTexts[english] ?? english) : english;
+  const text = language.value === "ko" ? (korean[english] ?? english) : english;
   return text.replace(/\{(\w+)\}/g, (whole, name: string) => safe(String(values[name] ?? whole)));
 }

@@ -4,7 +4,7 @@ import gzip
 import re
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from suwi.console.server import STATIC
 from tests.browser.support import go, serious_violations, take_picture, tile
@@ -68,6 +68,29 @@ def test_a_command_can_be_copied(page: Page, suwi: Suwi) -> None:
     assert copied == f"suwi status --broker {suwi.broker}"
 
 
+def test_a_command_that_the_browser_does_not_copy_says_so(page: Page) -> None:
+    go(page, "overview")
+    page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject() }")
+    page.click(".copy")
+    expect(page.locator(".copy")).to_have_text("The browser does not let it be copied")
+
+
+def test_a_finding_leads_to_the_page_of_its_group(page: Page) -> None:
+    finding = {"level": "warning", "about": "group a b", "problem": "p", "advice": "a"}
+
+    def answer(route: Route) -> None:
+        if "event-stream" in route.request.headers["accept"]:
+            route.abort()
+        else:
+            route.fulfill(json=route.fetch().json() | {"findings": [finding]})
+
+    page.route("**/overview", answer)
+    go(page, "topics")
+    go(page, "overview")
+    page.click("[data-attention] a")
+    assert page.url.endswith("#/local/groups/a%20b")
+
+
 def test_a_cluster_that_does_not_answer_says_so(page: Page) -> None:
     go(page, "overview", cluster="away")
     expect(page.locator("[data-state=unreachable]")).to_contain_text("does not answer")
@@ -96,10 +119,13 @@ def test_a_narrow_screen_scrolls_in_one_direction_only(page: Page) -> None:
 
 def test_every_text_has_a_korean_one() -> None:
     source = Path(__file__).parents[2] / "console/src"
-    korean = "".join(file.read_text() for file in source.glob("korean*.ts"))
+    korean = (source / "korean.ts").read_text()
     known = set(re.findall(r'^  (?:"((?:[^"\\]|\\.)*)"|(\w+)):', korean, re.MULTILINE))
     keys = {quoted or word for quoted, word in known}
     used = set()
     for file in source.rglob("*.tsx"):
         used |= set(re.findall(r'\bt\(\s*"((?:[^"\\]|\\.)*)"', file.read_text()))
-    assert used - keys == set()
+        # Of tables of texts, too: they are told from other literals by their first letter.
+        used |= set(re.findall(r'"([A-Z][^"\n]{2,})"', file.read_text()))
+    names = {"Suwi", "User:alice", "ZooKeeper"}
+    assert used - keys == names

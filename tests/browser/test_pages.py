@@ -79,7 +79,7 @@ def test_a_topic_shows_its_partitions_and_settings(page: Page, suwi: SuwiProcess
         row = cells(page, partition["partition"])
         assert row[1] == str(partition["leader"])
         assert row[5] == str(partition["end_offset"])
-    assert cells(page, "retention.ms")[1:] == ["86400000", "topic"]
+    assert cells(page, "retention.ms")[1:] == ["86400000 1.0 d", "topic"]
     take_picture(page, "topic")
     assert serious_violations(page) == []
 
@@ -99,6 +99,22 @@ def test_records_are_what_another_client_wrote(page: Page) -> None:
     expect(page.locator("[data-whole]").nth(1)).to_contain_text('"apples"')
     take_picture(page, "records")
     assert serious_violations(page) == []
+
+
+def test_an_answer_that_comes_late_is_not_shown_on_another_page(page: Page) -> None:
+    held: list[Route] = []
+    of_first = re.compile(r"/records\?.*partition=0")
+    page.route(of_first, lambda route: held.append(route))
+    with page.expect_request(of_first):
+        page.evaluate(f"() => {{ location.hash = '#/local/records/{ORDERS}?partition=0' }}")
+    page.evaluate(f"() => {{ location.hash = '#/local/records/{ORDERS}?partition=1' }}")
+    last = f"1:{ORDERS_COUNT // 3 - 1}"
+    page.wait_for_selector(f"tr[data-row='{last}']")
+    with page.expect_response(of_first) as late:
+        held[0].continue_()
+    late.value.finished()
+    page.evaluate("() => new Promise(done => setTimeout(() => requestAnimationFrame(done)))")
+    expect(page.locator(f"tr[data-row='{last}']")).to_be_visible()
 
 
 def test_records_are_searched(page: Page) -> None:

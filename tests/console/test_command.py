@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import re
 import signal
 import subprocess
@@ -66,6 +67,17 @@ def test_it_stops_at_once_even_while_a_page_is_open(suwi: Suwi, number: signal.S
         connection.close()
     assert rest == b""
     assert process.returncode == (0 if number == signal.SIGINT else -number)
+
+
+@needs_pages
+def test_it_opens_the_browser(suwi: Suwi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, browser = tmp_path / "opened", tmp_path / "browser"
+    os.mkfifo(opened)
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", str(browser))
+    with started(suwi, "console", "--port", 0, "--open") as (_, address):
+        assert opened.read_text().strip() == address
 
 
 @needs_pages

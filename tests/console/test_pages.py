@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from suwi.console.page import problem_of
 from suwi.testing import Cluster
+from suwi.wire.errors import MalformedResponse
 from tests.broker_process import BrokerProcess, unique_name
 from tests.cli.support import Suwi
 from tests.console.support import Browser, ConsoleThread, run_copied
@@ -63,6 +65,10 @@ def test_what_does_not_exist_is_missing(browser: Browser, page: str, query: dict
 @pytest.mark.parametrize("page", ["topics", "groups", "brokers", "transactions", "hanging"])
 def test_a_cluster_that_does_not_answer_is_unreachable(browser: Browser, page: str) -> None:
     assert browser.problem(page, "away") == (503, "unreachable")
+
+
+def test_a_broker_whose_response_makes_no_sense_is_unreachable() -> None:
+    assert problem_of(MalformedResponse("a number is cut off")).kind == "unreachable"
 
 
 @pytest.mark.parametrize("query", [{"first": "x"}, {"first": "-1"}, {"first": "9" * 30}])
@@ -155,7 +161,7 @@ def test_the_partitions_of_a_topic_are_paged(browser: Browser, suwi: Suwi) -> No
     suwi.ok("topics", "create", topic, "--partitions", 60)
     page = browser.page("topic", topic=topic, first=50)
     assert [p["partition"] for p in page["partitions"]] == list(range(50, 60))
-    assert (page["partition_count"], page["end_offsets"]) == (60, 0)
+    assert (page["partition_count"], page["offsets"]) == (60, 0)
 
 
 def test_a_rebalance_has_its_generation(browser: Browser, suwi: Suwi, topic: str) -> None:

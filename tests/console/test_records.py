@@ -453,6 +453,9 @@ def shown(data: bytes | None, length_max: int = PREVIEW_LENGTH) -> dict[str, obj
         ("a\u0085\n".encode(), "text", "a\\u0085\n"),
         ("a\u202eb".encode(), "text", "a\\u202eb"),
         ('["\u202eb"]'.encode(), "json", '["\\u202eb"]'),
+        ("a\u061cb\u200b\ufeff\u2028".encode(), "text", "a\\u061cb\\u200b\\ufeff\\u2028"),
+        ("a\U000e0041".encode(), "text", "a\\U000e0041"),
+        ("\U0001f469\u200d\U0001f4bb".encode(), "text", "\U0001f469\u200d\U0001f4bb"),
     ],
 )
 def test_bytes_are_shown_without_what_could_deceive(

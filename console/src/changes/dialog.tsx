@@ -107,7 +107,7 @@ export function ChangeDialog<K extends keyof Changes>(props: {
     <dialog ref={box} aria-labelledby={title} onClose={close} data-dialog={change}>
       <RefusalOf refusal={refusal.value}>
         <form onSubmit={submit}>
-          <h2 id={title}>{props.title}</h2>
+          <h2 id={title}>{safe(props.title)}</h2>
           {done.value === undefined ? (
             <>
               {props.children}

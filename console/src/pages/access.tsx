@@ -1,16 +1,14 @@
 // Who may do what: access rules, whom they allow something, and the users.
-import { useSignal } from "@preact/signals";
 import { linkTo } from "../address";
-import type { AccessRules, AclCheck, AclRow, Problem } from "../api";
+import type { AccessRules, AclCheck, AclRow } from "../api";
 import { AddRule, ruleColumn, ruleText } from "../changes/access";
 import { CopyCommand, Head } from "../parts/head";
-import { partQuery, Parts, Search } from "../parts/search";
-import { Empty, Loading, Shown } from "../parts/state";
-import { Table } from "../parts/table";
+import { List, partQuery } from "../parts/list";
+import { Loading, Shown } from "../parts/state";
 import { Tabs } from "../parts/tabs";
 import { place } from "../route";
 import { safe } from "../safe";
-import { apiPath, ask, usePage } from "../server";
+import { apiPath, useAnswer, usePage } from "../server";
 import { t } from "../words";
 
 const TABS = [
@@ -96,38 +94,30 @@ function Rules({ cluster, page, kept }: OfPage) {
             : t("What no rule allows is refused.")}
         </p>
       )}
-      <Search
-        cluster={cluster}
-        page="access"
-        kept={kept}
-        part={page.part}
-        label={t("Rule contains")}
+      <List
+        list={{ cluster, page: "access", kept, part: page.part }}
+        search={t("Rule contains")}
+        empty={t("There are no rules.")}
+        none={t("No rule is like that.")}
+        label={t("Rules")}
+        rows={page.rows}
+        rowKey={ruleText}
+        columns={[
+          {
+            title: t("Permission"),
+            cell: (row) => (
+              <span class={`tag ${row.permission === "deny" ? "error" : ""}`}>
+                {t(row.permission)}
+              </span>
+            ),
+          },
+          { title: t("Principal"), cell: (row) => row.principal },
+          { title: t("Operation"), cell: (row) => row.operation },
+          { title: t("Resource"), cell: resource },
+          { title: t("From host"), cell: (row) => (row.host === "*" ? t("any") : row.host) },
+          ...ruleColumn(cluster),
+        ]}
       />
-      {page.rows.length === 0 ? (
-        <Empty>{t(page.part.search ? "No rule is like that." : "There are no rules.")}</Empty>
-      ) : (
-        <Table
-          label={t("Rules")}
-          rows={page.rows}
-          rowKey={ruleText}
-          columns={[
-            {
-              title: t("Permission"),
-              cell: (row) => (
-                <span class={`tag ${row.permission === "deny" ? "error" : ""}`}>
-                  {t(row.permission)}
-                </span>
-              ),
-            },
-            { title: t("Principal"), cell: (row) => row.principal },
-            { title: t("Operation"), cell: (row) => row.operation },
-            { title: t("Resource"), cell: resource },
-            { title: t("From host"), cell: (row) => (row.host === "*" ? t("any") : row.host) },
-            ...ruleColumn(cluster),
-          ]}
-        />
-      )}
-      <Parts cluster={cluster} page="access" kept={kept} part={page.part} />
     </section>
   );
 }
@@ -142,20 +132,15 @@ function resource(row: AclRow) {
 
 /** Would it be allowed, and by which rule. */
 function Check({ cluster, operations }: { cluster: string; operations: string[] }) {
-  const found = useSignal<AclCheck | Problem | "asked" | undefined>(undefined);
+  const { answer: shown, askFor } = useAnswer<AclCheck>();
   const look = (event: SubmitEvent) => {
     event.preventDefault();
     const form = new FormData(event.currentTarget as HTMLFormElement);
     const value = (field: string) => String(form.get(field) ?? "").trim();
     const fields = ["principal", "operation", "resource", "host"];
     const asked = Object.fromEntries(fields.map((field) => [field, value(field)]));
-    found.value = "asked";
-    ask<AclCheck>(apiPath(cluster, "acl-check", asked)).then(
-      (told) => (found.value = told),
-      (problem: Problem) => (found.value = problem),
-    );
+    askFor(apiPath(cluster, "acl-check", asked));
   };
-  const shown = found.value;
   return (
     <section class="card" data-check>
       <h2>{t("Would it be allowed?")}</h2>
@@ -210,58 +195,35 @@ function Users({ cluster, page, kept }: OfPage) {
           {t("They are not known:")} {safe(page.users_problem)}
         </p>
       ) : (
-        <>
-          <Search
-            cluster={cluster}
-            page="access"
-            kept={kept}
-            part={page.users_part}
-            prefix="user_"
-            label={t("Name contains")}
-          />
-          {page.users.length === 0 ? (
-            <Empty>
-              {t(
-                page.users_part.search
-                  ? "No user has such a name."
-                  : "There are none. suwi users add NAME adds one.",
-              )}
-            </Empty>
-          ) : (
-            <Table
-              label={t("Users who log in by SCRAM")}
-              rows={page.users}
-              rowKey={(row) => row.user}
-              columns={[
-                { title: t("User"), cell: (row) => row.user },
-                { title: t("Mechanisms (iterations)"), cell: (row) => row.mechanisms.join(", ") },
-                {
-                  title: t("Rules"),
-                  cell: (row) => (
-                    <a href={linkTo(cluster, "access", "", { search: `User:${row.user}` })}>
-                      {t("Show the rules")}
-                    </a>
-                  ),
-                },
-                {
-                  title: t("Quotas"),
-                  cell: (row) => (
-                    <a href={linkTo(cluster, "quotas", "", { search: `user:${row.user}` })}>
-                      {t("Show the quotas")}
-                    </a>
-                  ),
-                },
-              ]}
-            />
-          )}
-          <Parts
-            cluster={cluster}
-            page="access"
-            kept={kept}
-            part={page.users_part}
-            prefix="user_"
-          />
-        </>
+        <List
+          list={{ cluster, page: "access", kept, part: page.users_part, prefix: "user_" }}
+          search={t("Name contains")}
+          empty={t("There are none. suwi users add NAME adds one.")}
+          none={t("No user has such a name.")}
+          label={t("Users who log in by SCRAM")}
+          rows={page.users}
+          rowKey={(row) => row.user}
+          columns={[
+            { title: t("User"), cell: (row) => row.user },
+            { title: t("Mechanisms (iterations)"), cell: (row) => row.mechanisms.join(", ") },
+            {
+              title: t("Rules"),
+              cell: (row) => (
+                <a href={linkTo(cluster, "access", "", { search: `User:${row.user}` })}>
+                  {t("Show the rules")}
+                </a>
+              ),
+            },
+            {
+              title: t("Quotas"),
+              cell: (row) => (
+                <a href={linkTo(cluster, "quotas", "", { search: `user:${row.user}` })}>
+                  {t("Show the quotas")}
+                </a>
+              ),
+            },
+          ]}
+        />
       )}
     </section>
   );

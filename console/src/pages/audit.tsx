@@ -2,9 +2,8 @@
 import { linkTo } from "../address";
 import type { Audit, AuditLine } from "../api";
 import { Head } from "../parts/head";
-import { partQuery, Parts, Search } from "../parts/search";
-import { Empty, Shown } from "../parts/state";
-import { Table } from "../parts/table";
+import { List, partQuery } from "../parts/list";
+import { NotKnown, Shown } from "../parts/state";
 import { Tabs } from "../parts/tabs";
 import { place } from "../route";
 import { safe } from "../safe";
@@ -27,12 +26,10 @@ export function AuditPage({ cluster }: { cluster: string }) {
             about={page.files.map(safe).join(" · ")}
           />
           <AccessTabs cluster={cluster} />
-          {page.silent.length > 0 && (
-            <p class="card warning" role="status" data-silent>
-              {t("Of some brokers it is not known; only Suwi's tell it.")}{" "}
-              {page.silent.map(safe).join("; ")}
-            </p>
-          )}
+          <NotKnown
+            what={t("Of some brokers it is not known; only Suwi's tell it.")}
+            why={page.silent}
+          />
           {page.off.length > 0 && <Off page={page} />}
           {page.files.length > 0 && <Lines cluster={cluster} page={page} only={only} />}
         </>
@@ -72,54 +69,42 @@ function Lines({ cluster, page, only }: { cluster: string; page: Audit; only: st
           isChosen: value === only,
         }))}
       />
-      <Search
-        cluster={cluster}
-        page="audit"
-        kept={{ only }}
-        part={page.part}
-        label={t("Line contains")}
+      <List
+        list={{ cluster, page: "audit", kept: { only }, part: page.part }}
+        search={t("Line contains")}
+        empty={t("Nothing was changed or refused yet.")}
+        none={t("No line is like that, of the newest of each broker.")}
+        label={t("Audit log")}
+        rows={page.lines}
+        rowKey={(line) =>
+          `${line.node} ${line.at_ms} ${line.principal} ${line.request} ${line.on.join(" ")} ${line.why}`
+        }
+        wide={(line) =>
+          line.lost > 0 && (
+            <span class="tag warning">
+              {t("{time}: broker {node} could not write {count} lines", {
+                time: time(line.at_ms),
+                node: line.node,
+                count: count(line.lost),
+              })}
+            </span>
+          )
+        }
+        columns={[
+          {
+            title: t("Time (UTC)"),
+            cell: (line) => <span class="mono">{time(line.at_ms)}</span>,
+          },
+          { title: t("Outcome"), cell: (line) => <Outcome line={line} /> },
+          { title: t("Principal"), cell: (line) => line.principal },
+          { title: t("Host"), cell: (line) => line.host },
+          { title: t("Client"), cell: (line) => line.client_id ?? "–" },
+          { title: t("Request"), cell: (line) => line.request },
+          { title: t("Why refused"), cell: (line) => safe(line.why ?? "–") },
+          { title: t("On what"), isWide: true, cell: on },
+          { title: t("Broker"), isNumber: true, cell: (line) => line.node },
+        ]}
       />
-      {page.lines.length === 0 ? (
-        <Empty>
-          {search
-            ? t("No line is like that, of the newest of each broker.")
-            : t("Nothing was changed or refused yet.")}
-        </Empty>
-      ) : (
-        <Table
-          label={t("Audit log")}
-          rows={page.lines}
-          rowKey={(line) =>
-            `${line.node} ${line.at_ms} ${line.principal} ${line.request} ${line.on.join(" ")} ${line.why}`
-          }
-          wide={(line) =>
-            line.lost > 0 && (
-              <span class="tag warning">
-                {t("{time}: broker {node} could not write {count} lines", {
-                  time: time(line.at_ms),
-                  node: line.node,
-                  count: count(line.lost),
-                })}
-              </span>
-            )
-          }
-          columns={[
-            {
-              title: t("Time (UTC)"),
-              cell: (line) => <span class="mono">{time(line.at_ms)}</span>,
-            },
-            { title: t("Outcome"), cell: (line) => <Outcome line={line} /> },
-            { title: t("Principal"), cell: (line) => line.principal },
-            { title: t("Host"), cell: (line) => line.host },
-            { title: t("Client"), cell: (line) => line.client_id ?? "–" },
-            { title: t("Request"), cell: (line) => line.request },
-            { title: t("Why refused"), cell: (line) => safe(line.why ?? "–") },
-            { title: t("On what"), cell: on },
-            { title: t("Broker"), isNumber: true, cell: (line) => line.node },
-          ]}
-        />
-      )}
-      <Parts cluster={cluster} page="audit" kept={{ only }} part={page.part} />
     </section>
   );
 }

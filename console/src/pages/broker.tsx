@@ -4,8 +4,8 @@ import type { Broker, BrokerStatus } from "../api";
 import { HourCharts } from "../parts/chart";
 import { DirectoryState } from "../parts/directory_state";
 import { Head } from "../parts/head";
-import { partQuery, Parts, Search } from "../parts/search";
-import { Empty, Shown } from "../parts/state";
+import { List, partQuery } from "../parts/list";
+import { Shown } from "../parts/state";
 import { Table } from "../parts/table";
 import { Tile } from "../parts/tile";
 import { place } from "../route";
@@ -30,7 +30,7 @@ export function BrokerPage({ cluster, name }: { cluster: string; name: string })
             <HourCharts
               cluster={cluster}
               query={{ broker: page.broker.node }}
-              titles={{ records_per_s: t("Records in per second, last hour") }}
+              titles={{ records_per_s: t("Records in per second") }}
             />
           )}
           {page.broker.problems.map((each) => (
@@ -120,45 +120,37 @@ function Replicas({ cluster, name, page }: { cluster: string; name: string; page
   return (
     <section class="card">
       <h2>{t("Replicas, the largest first")}</h2>
-      <Search
-        cluster={cluster}
-        page="brokers"
-        name={name}
-        part={page.part}
-        label={t("Name contains")}
+      <List
+        list={{ cluster, page: "brokers", name, part: page.part }}
+        search={t("Name contains")}
+        empty={t("There are none.")}
+        none={t("No replica has such a name.")}
+        label={t("Replicas, the largest first")}
+        rows={page.replicas}
+        rowKey={({ directory, replica }) =>
+          `${replica.topic}-${replica.partition}${replica.is_future ? ` ${directory}` : ""}`
+        }
+        columns={[
+          {
+            title: t("Partition"),
+            cell: ({ replica }) => (
+              <a href={linkTo(cluster, "topics", replica.topic)}>
+                {replica.topic}-{replica.partition}
+              </a>
+            ),
+          },
+          { title: t("Size"), isNumber: true, cell: ({ replica }) => size(replica.size_bytes) },
+          {
+            title: t("Log directory"),
+            cell: ({ directory, replica }) => (
+              <>
+                <code>{directory}</code>{" "}
+                {replica.is_future && <span class="tag">{t("is moved here")}</span>}
+              </>
+            ),
+          },
+        ]}
       />
-      {page.replicas.length === 0 ? (
-        <Empty>{t(page.part.search ? "No replica has such a name." : "There are none.")}</Empty>
-      ) : (
-        <Table
-          label={t("Replicas, the largest first")}
-          rows={page.replicas}
-          rowKey={({ directory, replica }) =>
-            `${replica.topic}-${replica.partition}${replica.is_future ? ` ${directory}` : ""}`
-          }
-          columns={[
-            {
-              title: t("Partition"),
-              cell: ({ replica }) => (
-                <a href={linkTo(cluster, "topics", replica.topic)}>
-                  {replica.topic}-{replica.partition}
-                </a>
-              ),
-            },
-            { title: t("Size"), isNumber: true, cell: ({ replica }) => size(replica.size_bytes) },
-            {
-              title: t("Log directory"),
-              cell: ({ directory, replica }) => (
-                <>
-                  <code>{directory}</code>{" "}
-                  {replica.is_future && <span class="tag">{t("is moved here")}</span>}
-                </>
-              ),
-            },
-          ]}
-        />
-      )}
-      <Parts cluster={cluster} page="brokers" name={name} part={page.part} />
     </section>
   );
 }

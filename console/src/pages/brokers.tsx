@@ -6,7 +6,7 @@ import { BrokerTable } from "../parts/broker_table";
 import { DirectoryState } from "../parts/directory_state";
 import { Ensemble } from "../parts/ensemble";
 import { Head } from "../parts/head";
-import { Shown } from "../parts/state";
+import { NotKnown, Shown } from "../parts/state";
 import { Table } from "../parts/table";
 import { apiPath, usePage } from "../server";
 import { size } from "../text";
@@ -32,11 +32,7 @@ export function BrokersPage({ cluster }: { cluster: string }) {
               </p>
             )),
           )}
-          {page.unknown.map((text) => (
-            <p class="card warning" key={text}>
-              {t("Not known:")} {text}
-            </p>
-          ))}
+          <NotKnown what={t("Not known:")} why={page.unknown} />
           <section class="card">
             <BrokerTable cluster={cluster} brokers={page.brokers} />
           </section>

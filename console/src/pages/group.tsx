@@ -3,8 +3,8 @@ import type { Group, PartitionLag, Rebalance } from "../api";
 import { GroupChanges } from "../changes/group";
 import { HourCharts } from "../parts/chart";
 import { CopyCommand, Head } from "../parts/head";
-import { partQuery, Parts, Search } from "../parts/search";
-import { Empty, Shown } from "../parts/state";
+import { isLong, List, partQuery } from "../parts/list";
+import { Shown } from "../parts/state";
 import { Table } from "../parts/table";
 import { Tile } from "../parts/tile";
 import { place } from "../route";
@@ -14,6 +14,7 @@ import { count, duration, time } from "../text";
 import { t } from "../words";
 
 const NAMED_MAX = 5;
+const REBALANCES_FIRST = 10;
 const OF_MEMBERS = "member_";
 
 export function GroupPage({ cluster, name }: { cluster: string; name: string }) {
@@ -30,7 +31,7 @@ export function GroupPage({ cluster, name }: { cluster: string; name: string }) 
             title={page.group}
             about={
               <>
-                <span class="tag">{page.state}</span> {page.type} {page.protocol}
+                <span class="tag">{page.state}</span> {page.type} {safe(page.protocol)}
               </>
             }
             command={page.command}
@@ -55,8 +56,8 @@ export function GroupPage({ cluster, name }: { cluster: string; name: string }) 
               cluster={cluster}
               query={{ group: page.group }}
               titles={{
-                lag: t("Lag in records, last hour"),
-                lag_ms: t("Lag in time, last hour"),
+                lag: t("Lag in records"),
+                lag_ms: t("Lag in time"),
               }}
             />
           </div>
@@ -98,40 +99,21 @@ function Unread({ cluster, page }: { cluster: string; page: Group }) {
   );
 }
 
-interface Listed {
+interface OfPage {
   cluster: string;
   page: Group;
   /** What the address says of the other list. */
   kept: Record<string, string>;
 }
 
-function Partitions({ cluster, page, kept }: Listed) {
-  const { part } = page;
-  const list = { cluster, page: "groups", name: page.group, kept, part };
+function Partitions({ cluster, page, kept }: OfPage) {
   return (
-    <>
-      {(part.total > part.rows_max || part.search) && (
-        <Search {...list} label={t("Name contains")} />
-      )}
-      {page.partitions.length > 0 ? (
-        <PartitionTable cluster={cluster} page={page} />
-      ) : (
-        <Empty>
-          {t(
-            part.search
-              ? "No partition has such a name."
-              : "The group has no offsets and no partitions.",
-          )}
-        </Empty>
-      )}
-      <Parts {...list} />
-    </>
-  );
-}
-
-function PartitionTable({ cluster, page }: { cluster: string; page: Group }) {
-  return (
-    <Table
+    <List
+      list={{ cluster, page: "groups", name: page.group, kept, part: page.part }}
+      search={t("Name contains")}
+      hasSearch={isLong(page.part)}
+      empty={t("The group has no offsets and no partitions.")}
+      none={t("No partition has such a name.")}
       label={t("Partitions")}
       rows={page.partitions}
       rowKey={(row) => `${row.topic}-${row.partition}`}
@@ -182,45 +164,39 @@ function hasLostRecords(row: PartitionLag): boolean {
   return row.current_offset !== null && row.current_offset < (row.start_offset ?? 0);
 }
 
-function Members({ cluster, page, kept }: Listed) {
+function Members({ cluster, page, kept }: OfPage) {
   const part = page.members_part;
-  const list = { cluster, page: "groups", name: page.group, kept, part, prefix: OF_MEMBERS };
   return (
     <section class="card">
       <h2>{t("Members")}</h2>
-      {(part.total > part.rows_max || part.search) && (
-        <Search {...list} label={t("Client or host contains")} />
-      )}
-      {page.members.length === 0 ? (
-        <p class="quiet">
-          {t(part.search ? "No member is like that." : "The group has no members.")}
-        </p>
-      ) : (
-        <Table
-          label={t("Members")}
-          rows={page.members}
-          rowKey={(member) => member.member_id}
-          columns={[
-            { title: t("Client"), cell: (member) => member.client_id },
-            { title: t("Host"), cell: (member) => member.host },
-            { title: t("Static member"), cell: (member) => member.instance_id ?? "–" },
-            {
-              title: t("Partitions"),
-              cell: (member) => {
-                const more = member.partition_count - NAMED_MAX;
-                return (
-                  <span title={member.partitions.join(", ")}>
-                    {member.partitions.slice(0, NAMED_MAX).join(", ") || "–"}
-                    {more > 0 && ` … ${t("{count} more", { count: count(more) })}`}
-                  </span>
-                );
-              },
+      <List
+        list={{ cluster, page: "groups", name: page.group, kept, part, prefix: OF_MEMBERS }}
+        search={t("Client or host contains")}
+        hasSearch={isLong(part)}
+        empty={t("The group has no members.")}
+        none={t("No member is like that.")}
+        label={t("Members")}
+        rows={page.members}
+        rowKey={(member) => member.member_id}
+        columns={[
+          { title: t("Client"), cell: (member) => member.client_id },
+          { title: t("Host"), cell: (member) => member.host },
+          { title: t("Static member"), cell: (member) => member.instance_id ?? "–" },
+          {
+            title: t("Partitions"),
+            cell: (member) => {
+              const more = member.partition_count - NAMED_MAX;
+              return (
+                <span title={member.partitions.join(", ")}>
+                  {member.partitions.slice(0, NAMED_MAX).join(", ") || "–"}
+                  {more > 0 && ` … ${t("{count} more", { count: count(more) })}`}
+                </span>
+              );
             },
-            { title: t("Member"), cell: (member) => <code>{safe(member.member_id)}</code> },
-          ]}
-        />
-      )}
-      <Parts {...list} />
+          },
+          { title: t("Member"), cell: (member) => <code>{safe(member.member_id)}</code> },
+        ]}
+      />
     </section>
   );
 }
@@ -244,6 +220,7 @@ function Rebalances({ page }: { page: Group }) {
         <Table
           label={t("Rebalances, the newest first")}
           rows={page.rebalances}
+          first={REBALANCES_FIRST}
           rowKey={(each) => `${each.at_ms} ${each.trigger}`}
           columns={[
             { title: t("Time (UTC)"), cell: (each) => time(each.at_ms) },

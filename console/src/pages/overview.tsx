@@ -31,13 +31,13 @@ export function OverviewPage({ cluster }: { cluster: string }) {
             command={page.command}
           />
           <Tiles cluster={cluster} page={page} />
-          <Attention findings={page.findings} total={page.findings_count} />
+          <Attention cluster={cluster} findings={page.findings} total={page.findings_count} />
           <div class="two">
             <HourCharts
               cluster={cluster}
               titles={{
-                records_per_s: t("Records in per second, last hour"),
-                lag: t("Lag of all groups, last hour"),
+                records_per_s: t("Records in per second"),
+                lag: t("Lag of all groups"),
               }}
             />
           </div>
@@ -116,7 +116,8 @@ function Tiles({ cluster, page }: { cluster: string; page: Overview }) {
   );
 }
 
-function Attention({ findings, total }: { findings: Finding[]; total: number }) {
+function Attention(props: { cluster: string; findings: Finding[]; total: number }) {
+  const { cluster, findings, total } = props;
   return (
     <section class="card" data-attention>
       <h2>{t("What needs attention")}</h2>
@@ -125,7 +126,9 @@ function Attention({ findings, total }: { findings: Finding[]; total: number }) 
         {findings.map((finding) => (
           <li class="finding" key={finding.about + finding.problem}>
             <span class={`tag ${finding.level}`}>{t(finding.level)}</span>
-            <strong>{safe(finding.about)}</strong>
+            <strong>
+              <Subject cluster={cluster} about={finding.about} />
+            </strong>
             <p>{safe(finding.problem)}</p>
             <p class="quiet">{safe(finding.advice)}</p>
           </li>
@@ -138,6 +141,13 @@ function Attention({ findings, total }: { findings: Finding[]; total: number }) 
       )}
     </section>
   );
+}
+
+/** What a finding is about: a group or a broker has a page. */
+function Subject({ cluster, about }: { cluster: string; about: string }) {
+  const [kind = "", name] = about.split(/ (.*)/s);
+  if (name === undefined || !["group", "broker"].includes(kind)) return <>{safe(about)}</>;
+  return <a href={linkTo(cluster, `${kind}s`, name)}>{safe(about)}</a>;
 }
 
 function Behind({ cluster, page }: { cluster: string; page: Overview }) {

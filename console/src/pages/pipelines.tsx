@@ -2,9 +2,8 @@
 import type { PipelineStatus, Pipelines, QueryStatus } from "../api";
 import { linkTo } from "../address";
 import { Head } from "../parts/head";
-import { partQuery, Parts, Search } from "../parts/search";
-import { Empty, Shown } from "../parts/state";
-import { Table } from "../parts/table";
+import { List, partQuery } from "../parts/list";
+import { Shown } from "../parts/state";
 import { place } from "../route";
 import { safe } from "../safe";
 import { apiPath, usePage } from "../server";
@@ -21,68 +20,57 @@ export function PipelinesPage({ cluster }: { cluster: string }) {
         <>
           <Head title={t("Pipelines")} command={page.command} />
           <section class="card">
-            <Search
-              cluster={cluster}
-              page="pipelines"
-              part={page.part}
-              label={t("Name contains")}
+            <List
+              list={{ cluster, page: "pipelines", part: page.part }}
+              search={t("Name contains")}
+              empty={t("No pipeline publishes its status here (topic {topic}).", {
+                topic: page.topic,
+              })}
+              none={t("No pipeline has such a name.")}
+              label={t("Pipelines")}
+              rows={page.rows.flatMap((status) =>
+                status.queries.map((query) => ({ status, query })),
+              )}
+              rowKey={({ status, query }: Row) => `${status.pipeline}/${query.query}`}
+              columns={[
+                { title: t("Query"), cell: ({ query }: Row) => query.query },
+                {
+                  title: t("State"),
+                  cell: ({ status }: Row) => <span class="tag">{t(status.state)}</span>,
+                },
+                { title: t("From, to"), cell: ({ query }: Row) => query.about },
+                {
+                  title: t("Rows/s"),
+                  isNumber: true,
+                  cell: ({ query }: Row) => count(query.rows_per_s),
+                },
+                {
+                  title: t("Lag"),
+                  isNumber: true,
+                  cell: ({ query }: Row) =>
+                    query.group === null ? (
+                      count(query.lag)
+                    ) : (
+                      <a href={linkTo(cluster, "groups", query.group)}>{count(query.lag)}</a>
+                    ),
+                },
+                { title: t("Rows"), isNumber: true, cell: ({ query }: Row) => count(query.rows) },
+                {
+                  title: t("Batch"),
+                  isNumber: true,
+                  cell: ({ query }: Row) => (query.batch < 0 ? "–" : count(query.batch)),
+                },
+                {
+                  title: t("It took"),
+                  isNumber: true,
+                  cell: ({ query }: Row) => (query.batch < 0 ? "–" : duration(query.batch_ms)),
+                },
+                {
+                  title: t("Done at (UTC)"),
+                  cell: ({ query }: Row) => (query.done_ms === null ? "–" : time(query.done_ms)),
+                },
+              ]}
             />
-            {page.rows.length === 0 ? (
-              <Empty>
-                {page.part.search
-                  ? t("No pipeline has such a name.")
-                  : t("No pipeline publishes its status here (topic {topic}).", {
-                      topic: page.topic,
-                    })}
-              </Empty>
-            ) : (
-              <Table
-                label={t("Pipelines")}
-                rows={page.rows.flatMap((status) =>
-                  status.queries.map((query) => ({ status, query })),
-                )}
-                rowKey={({ status, query }: Row) => `${status.pipeline}/${query.query}`}
-                columns={[
-                  { title: t("Query"), cell: ({ query }: Row) => query.query },
-                  {
-                    title: t("State"),
-                    cell: ({ status }: Row) => <span class="tag">{t(status.state)}</span>,
-                  },
-                  { title: t("From, to"), cell: ({ query }: Row) => query.about },
-                  {
-                    title: t("Rows/s"),
-                    isNumber: true,
-                    cell: ({ query }: Row) => count(query.rows_per_s),
-                  },
-                  {
-                    title: t("Lag"),
-                    isNumber: true,
-                    cell: ({ query }: Row) =>
-                      query.group === null ? (
-                        count(query.lag)
-                      ) : (
-                        <a href={linkTo(cluster, "groups", query.group)}>{count(query.lag)}</a>
-                      ),
-                  },
-                  { title: t("Rows"), isNumber: true, cell: ({ query }: Row) => count(query.rows) },
-                  {
-                    title: t("Batch"),
-                    isNumber: true,
-                    cell: ({ query }: Row) => (query.batch < 0 ? "–" : count(query.batch)),
-                  },
-                  {
-                    title: t("It took"),
-                    isNumber: true,
-                    cell: ({ query }: Row) => (query.batch < 0 ? "–" : duration(query.batch_ms)),
-                  },
-                  {
-                    title: t("Done at (UTC)"),
-                    cell: ({ query }: Row) => (query.done_ms === null ? "–" : time(query.done_ms)),
-                  },
-                ]}
-              />
-            )}
-            <Parts cluster={cluster} page="pipelines" part={page.part} />
           </section>
           {page.rows.map(
             (status) =>

@@ -2,9 +2,8 @@
 import { linkTo } from "../address";
 import type { Producers } from "../api";
 import { Head } from "../parts/head";
-import { partQuery, Parts, Search } from "../parts/search";
-import { Empty, Shown } from "../parts/state";
-import { Table } from "../parts/table";
+import { List, partQuery } from "../parts/list";
+import { Shown } from "../parts/state";
 import { place } from "../route";
 import { safe } from "../safe";
 import { apiPath, usePage } from "../server";
@@ -31,32 +30,7 @@ export function ProducersPage({ cluster, name }: { cluster: string; name: string
             command={page.command}
           />
           <section class="card">
-            <Search
-              cluster={cluster}
-              page="producers"
-              name={name}
-              kept={{ partition }}
-              part={page.part}
-              label={t("Producer or transactional id contains")}
-            />
-            {page.rows.length === 0 ? (
-              <Empty>
-                {t(
-                  page.part.search
-                    ? "No producer is like that."
-                    : "No idempotent or transactional producer has written here lately.",
-                )}
-              </Empty>
-            ) : (
-              <Rows cluster={cluster} page={page} />
-            )}
-            <Parts
-              cluster={cluster}
-              page="producers"
-              name={name}
-              kept={{ partition }}
-              part={page.part}
-            />
+            <Rows cluster={cluster} page={page} />
           </section>
         </>
       )}
@@ -66,7 +40,17 @@ export function ProducersPage({ cluster, name }: { cluster: string; name: string
 
 function Rows({ cluster, page }: { cluster: string; page: Producers }) {
   return (
-    <Table
+    <List
+      list={{
+        cluster,
+        page: "producers",
+        name: page.topic,
+        kept: { partition: String(page.partition) },
+        part: page.part,
+      }}
+      search={t("Producer or transactional id contains")}
+      empty={t("No idempotent or transactional producer has written here lately.")}
+      none={t("No producer is like that.")}
       label={t("Producers")}
       rows={page.rows}
       rowKey={(row) => row.producer_id}

@@ -2,11 +2,9 @@
 import type { ClosestUsage, Quotas } from "../api";
 import { quotaColumn, SetQuota } from "../changes/quotas";
 import { CopyCommand, Head } from "../parts/head";
-import { partQuery, Parts, Search } from "../parts/search";
-import { Empty, Shown } from "../parts/state";
-import { Table } from "../parts/table";
+import { List, partQuery } from "../parts/list";
+import { NotKnown, Shown } from "../parts/state";
 import { place } from "../route";
-import { safe } from "../safe";
 import { apiPath, usePage } from "../server";
 import { count, duration, size } from "../text";
 import { t } from "../words";
@@ -34,39 +32,25 @@ export function QuotasPage({ cluster }: { cluster: string }) {
               <h2>{t("Quotas")}</h2>
               <SetQuota cluster={cluster} keys={page.keys} />
             </div>
-            <Search
-              cluster={cluster}
-              page="quotas"
-              kept={ofUsages}
-              part={page.part}
-              label={t("Name contains")}
+            <List
+              list={{ cluster, page: "quotas", kept: ofUsages, part: page.part }}
+              search={t("Name contains")}
+              empty={t("There are no quotas. suwi quotas set limits what clients use.")}
+              none={t("No quota is like that.")}
+              label={t("Quotas")}
+              rows={page.rows}
+              rowKey={(row) => `${row.entity} ${row.key}`}
+              columns={[
+                { title: t("Whose"), cell: (row) => row.entity },
+                { title: t("Quota"), cell: (row) => row.key },
+                {
+                  title: t("Limit"),
+                  isNumber: true,
+                  cell: (row) => amount(row.key, row.limit),
+                },
+                ...quotaColumn(cluster),
+              ]}
             />
-            {page.rows.length === 0 ? (
-              <Empty>
-                {t(
-                  page.part.search
-                    ? "No quota is like that."
-                    : "There are no quotas. suwi quotas set limits what clients use.",
-                )}
-              </Empty>
-            ) : (
-              <Table
-                label={t("Quotas")}
-                rows={page.rows}
-                rowKey={(row) => `${row.entity} ${row.key}`}
-                columns={[
-                  { title: t("Whose"), cell: (row) => row.entity },
-                  { title: t("Quota"), cell: (row) => row.key },
-                  {
-                    title: t("Limit"),
-                    isNumber: true,
-                    cell: (row) => amount(row.key, row.limit),
-                  },
-                  ...quotaColumn(cluster),
-                ]}
-              />
-            )}
-            <Parts cluster={cluster} page="quotas" kept={ofUsages} part={page.part} />
           </section>
         </>
       )}
@@ -76,57 +60,44 @@ export function QuotasPage({ cluster }: { cluster: string }) {
 
 function Usages(props: { cluster: string; page: Quotas; kept: Record<string, string> }) {
   const { cluster, page, kept } = props;
-  const isKnown = page.usages.length > 0 || page.usages_part.search !== "";
   return (
     <section class="card" data-usages>
       <div class="head">
         <h2>{t("How close clients are to their quotas")}</h2>
         <CopyCommand command={page.usage_command} />
       </div>
-      {page.silent.length > 0 && (
-        <p class="card warning small" role="status">
-          {t("Of some brokers it is not known; only Suwi's tell it.")}{" "}
-          {page.silent.map(safe).join("; ")}
-        </p>
-      )}
-      {isKnown && (
-        <Search
-          cluster={cluster}
-          page="quotas"
-          kept={kept}
-          part={page.usages_part}
-          prefix="usage_"
-          label={t("Client contains")}
-        />
-      )}
-      {page.usages.length === 0 ? (
-        <Empty>{t("No client has used something of a quota lately.")}</Empty>
-      ) : (
-        <Table
-          label={t("How close clients are to their quotas")}
-          rows={page.usages}
-          rowKey={(row) => `${row.entity} ${row.key}`}
-          columns={[
-            { title: t("Client"), cell: (row) => row.entity },
-            { title: t("Quota"), cell: (row) => row.key },
-            { title: t("Limit"), isNumber: true, cell: (row) => amount(row.key, row.limit) },
-            { title: t("Used of late"), isNumber: true, cell: (row) => amount(row.key, row.used) },
-            { title: t("Of the limit"), cell: (row) => <Share row={row} /> },
-            { title: t("On broker"), isNumber: true, cell: (row) => row.node },
-            {
-              title: t("Throttled for"),
-              isNumber: true,
-              cell: (row) =>
-                row.throttle_ms > 0 ? (
-                  <span class="tag error">{duration(row.throttle_ms)}</span>
-                ) : (
-                  "–"
-                ),
-            },
-          ]}
-        />
-      )}
-      <Parts cluster={cluster} page="quotas" kept={kept} part={page.usages_part} prefix="usage_" />
+      <NotKnown
+        what={t("Of some brokers it is not known; only Suwi's tell it.")}
+        why={page.silent}
+      />
+      <List
+        list={{ cluster, page: "quotas", kept, part: page.usages_part, prefix: "usage_" }}
+        search={t("Client contains")}
+        hasSearch={page.usages.length > 0 || page.usages_part.search !== ""}
+        empty={t("No client has used something of a quota lately.")}
+        none={t("No client has used something of a quota lately.")}
+        label={t("How close clients are to their quotas")}
+        rows={page.usages}
+        rowKey={(row) => `${row.entity} ${row.key}`}
+        columns={[
+          { title: t("Client"), cell: (row) => row.entity },
+          { title: t("Quota"), cell: (row) => row.key },
+          { title: t("Limit"), isNumber: true, cell: (row) => amount(row.key, row.limit) },
+          { title: t("Used of late"), isNumber: true, cell: (row) => amount(row.key, row.used) },
+          { title: t("Of the limit"), cell: (row) => <Share row={row} /> },
+          { title: t("On broker"), isNumber: true, cell: (row) => row.node },
+          {
+            title: t("Throttled for"),
+            isNumber: true,
+            cell: (row) =>
+              row.throttle_ms > 0 ? (
+                <span class="tag error">{duration(row.throttle_ms)}</span>
+              ) : (
+                "–"
+              ),
+          },
+        ]}
+      />
       {page.left_off > 0 && (
         <p class="quiet small">
           {t("{count} others are further away from theirs.", { count: count(page.left_off) })}

@@ -458,6 +458,11 @@ function Found({ cluster, name, query }: { cluster: string; name: string; query:
         {records.value.length > 0 && (
           <RecordTable cluster={cluster} name={name} query={query} records={records.value} />
         )}
+        {(asked["from"] ?? "end") === "end" && (
+          <p class="quiet small">
+            {t("The newest 100,000 offsets are searched, the oldest of them first.")}
+          </p>
+        )}
         {ranges.value.length > 0 && <Ranges ranges={ranges.value} />}
         <ExportLinks cluster={cluster} topic={name} asked={asked} />
       </section>
@@ -511,7 +516,11 @@ function RecordTable(props: {
           cell: cell((row) => <span class="mono">{time(row.timestamp)}</span>),
         },
         { title: t("Key"), cell: cell((row) => <Preview bytes={row.key} isShort />) },
-        { title: t("Value"), cell: cell((row) => <Preview bytes={row.value} />) },
+        {
+          title: t("Value"),
+          isWide: true,
+          cell: cell((row) => <Preview bytes={row.value} />),
+        },
         { title: t("Headers"), isNumber: true, cell: cell((row) => count(row.headers_count)) },
       ]}
     />

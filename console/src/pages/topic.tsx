@@ -1,17 +1,19 @@
 import { linkTo } from "../address";
-import type { PartitionDescription, PartitionEvent, Topic } from "../api";
+import type { ConfigRow, PartitionDescription, PartitionEvent, Topic } from "../api";
 import { RunningReassignments } from "../changes/replicas";
 import { configColumn, TopicChanges } from "../changes/topic";
 import { HourCharts } from "../parts/chart";
 import { CopyCommand, Head } from "../parts/head";
-import { partQuery, Parts, Search } from "../parts/search";
-import { Empty, Shown } from "../parts/state";
+import { List, partQuery } from "../parts/list";
+import { Shown } from "../parts/state";
 import { Table } from "../parts/table";
 import { Tile } from "../parts/tile";
 import { place } from "../route";
 import { apiPath, usePage } from "../server";
 import { count, duration, size, time } from "../text";
 import { t } from "../words";
+
+const CHANGES_FIRST = 10;
 
 export function TopicPage({ cluster, name }: { cluster: string; name: string }) {
   const asked = { topic: name, ...partQuery(place.value.query) };
@@ -59,29 +61,15 @@ export function TopicPage({ cluster, name }: { cluster: string; name: string }) 
               cluster={cluster}
               query={{ topic: page.topic }}
               titles={{
-                records_per_s: t("Records in per second, last hour"),
-                bytes_per_s: t("Bytes in, last hour"),
+                records_per_s: t("Records in per second"),
+                bytes_per_s: t("Bytes in"),
               }}
               missing={{ bytes_per_s: t("They are not known: only Suwi's brokers count them.") }}
             />
           </div>
           <section class="card">
             <h2>{t("Partitions")}</h2>
-            {page.partition_count > page.part.rows_max && (
-              <Search
-                cluster={cluster}
-                page="topics"
-                name={name}
-                part={page.part}
-                label={t("Number contains")}
-              />
-            )}
-            {page.partitions.length === 0 ? (
-              <Empty>{t("No partition has such a number.")}</Empty>
-            ) : (
-              <Partitions cluster={cluster} page={page} />
-            )}
-            <Parts cluster={cluster} page="topics" name={name} part={page.part} />
+            <Partitions cluster={cluster} page={page} />
           </section>
           <Changes page={page} />
           <Settings cluster={cluster} page={page} />
@@ -120,7 +108,7 @@ function Missing({ page }: { page: Topic }) {
             cell: (one) =>
               one.since_ms === null ? "–" : duration(Math.max(0, page.at_ms - one.since_ms)),
           },
-          { title: t("Reason"), cell: (one) => one.reason ?? "–" },
+          { title: t("Reason"), isWide: true, cell: (one) => one.reason ?? "–" },
         ]}
       />
       {page.missing_count > page.missing.length && (
@@ -145,6 +133,7 @@ function Changes({ page }: { page: Topic }) {
         <Table
           label={t("Changes of leaders and in-sync sets, the newest first")}
           rows={page.changes}
+          first={CHANGES_FIRST}
           rowKey={(change) =>
             `${change.at_ms}-${change.partition}-${change.leader_epoch}-${change.isr.join()}`
           }
@@ -188,7 +177,12 @@ function Change({ change }: { change: PartitionEvent }) {
 
 function Partitions({ cluster, page }: { cluster: string; page: Topic }) {
   return (
-    <Table
+    <List
+      list={{ cluster, page: "topics", name: page.topic, part: page.part }}
+      search={t("Number contains")}
+      hasSearch={page.partition_count > page.part.rows_max}
+      empty={t("No partition has such a number.")}
+      none={t("No partition has such a number.")}
       label={t("Partitions")}
       rows={page.partitions}
       rowKey={(partition) => partition.partition}
@@ -235,7 +229,7 @@ function Partitions({ cluster, page }: { cluster: string; page: Topic }) {
 
 function ReplicaTags({ partition }: { partition: PartitionDescription }) {
   return (
-    <>
+    <span class="tags">
       {partition.replicas.map((node) => {
         const isInSync = partition.isr.includes(node);
         return (
@@ -244,8 +238,24 @@ function ReplicaTags({ partition }: { partition: PartitionDescription }) {
           </span>
         );
       })}
+    </span>
+  );
+}
+
+function Value({ config: { key, value } }: { config: ConfigRow }) {
+  if (value === "") return <span class="quiet">{t("empty")}</span>;
+  return (
+    <>
+      <code>{value ?? "–"}</code> <span class="quiet">{readable(key, Number(value))}</span>
     </>
   );
+}
+
+/** What a large number of a setting is, in larger units; nothing of those that mean no limit. */
+function readable(key: string, value: number): string {
+  if (!(value >= 1024 && value <= Number.MAX_SAFE_INTEGER)) return "";
+  if (key.endsWith(".ms")) return duration(value);
+  return key.endsWith(".bytes") ? size(value) : "";
 }
 
 function Settings({ cluster, page }: { cluster: string; page: Topic }) {
@@ -264,7 +274,7 @@ function Settings({ cluster, page }: { cluster: string; page: Topic }) {
             title: t("Key"),
             cell: (config) => <code title={config.doc ?? undefined}>{config.key}</code>,
           },
-          { title: t("Value"), cell: (config) => <code>{config.value ?? "–"}</code> },
+          { title: t("Value"), cell: (config) => <Value config={config} /> },
           {
             title: t("Source"),
             cell: (config) => (

@@ -1,16 +1,16 @@
 // Transactional ids: which have an open transaction, since when, and which transactions hang.
 import { useSignal } from "@preact/signals";
 import { linkTo } from "../address";
-import type { Hanging, HangingTransaction, Problem, Transactions } from "../api";
+import type { Hanging, HangingTransaction, Transactions } from "../api";
 import { AbortTransaction } from "../changes/transaction";
 import { CopyCommand, Head } from "../parts/head";
-import { partQuery, Parts, Search } from "../parts/search";
-import { Empty, Loading, Shown, Trouble } from "../parts/state";
+import { List, partQuery } from "../parts/list";
+import { Empty, Loading, NotKnown, Shown, Trouble } from "../parts/state";
 import { Table } from "../parts/table";
 import { Tile } from "../parts/tile";
 import { place } from "../route";
 import { safe } from "../safe";
-import { apiPath, ask, usePage } from "../server";
+import { apiPath, useAnswer, usePage } from "../server";
 import { count, duration, time } from "../text";
 import { t } from "../words";
 
@@ -27,11 +27,7 @@ export function TransactionsPage({ cluster }: { cluster: string }) {
       {(page) => (
         <>
           <Head title={t("Transactions")} command={page.command} />
-          {page.silent.map((text) => (
-            <p class="card warning" key={text}>
-              {t("Some transactions are not known.")} {text}
-            </p>
-          ))}
+          <NotKnown what={t("Some transactions are not known.")} why={page.silent} />
           <div class="tiles">
             <Tile
               name="open"
@@ -45,25 +41,7 @@ export function TransactionsPage({ cluster }: { cluster: string }) {
             </Tile>
           </div>
           <section class="card">
-            <Search
-              cluster={cluster}
-              page="transactions"
-              kept={{ state }}
-              part={page.part}
-              label={t("Name contains")}
-            />
-            {page.rows.length === 0 ? (
-              <Empty>
-                {t(
-                  page.part.search || state
-                    ? "No transactional id is like that."
-                    : "There are no transactional ids.",
-                )}
-              </Empty>
-            ) : (
-              <Rows cluster={cluster} page={page} />
-            )}
-            <Parts cluster={cluster} page="transactions" kept={{ state }} part={page.part} />
+            <Rows cluster={cluster} page={page} state={state} />
           </section>
           <HangingCard cluster={cluster} />
         </>
@@ -72,9 +50,15 @@ export function TransactionsPage({ cluster }: { cluster: string }) {
   );
 }
 
-function Rows({ cluster, page }: { cluster: string; page: Transactions }) {
+function Rows(props: { cluster: string; page: Transactions; state: string }) {
+  const { cluster, page, state } = props;
+  const none = t("No transactional id is like that.");
   return (
-    <Table
+    <List
+      list={{ cluster, page: "transactions", kept: { state }, part: page.part }}
+      search={t("Name contains")}
+      empty={state ? none : t("There are no transactional ids.")}
+      none={none}
       label={t("Transactions")}
       rows={page.rows}
       rowKey={(row) => row.transactional_id}
@@ -117,16 +101,11 @@ function Rows({ cluster, page }: { cluster: string; page: Transactions }) {
 /** All partitions are asked for their producers: only when somebody wants it. */
 function HangingCard({ cluster }: { cluster: string }) {
   const minutes = useSignal(SILENT_MINUTES);
-  const found = useSignal<Hanging | Problem | "asked" | undefined>(undefined);
+  const { answer: shown, askFor } = useAnswer<Hanging>();
   const look = (event: SubmitEvent) => {
     event.preventDefault();
-    found.value = "asked";
-    ask<Hanging>(apiPath(cluster, "hanging", { minutes: minutes.value })).then(
-      (page) => (found.value = page),
-      (problem: Problem) => (found.value = problem),
-    );
+    askFor(apiPath(cluster, "hanging", { minutes: minutes.value }));
   };
-  const shown = found.value;
   return (
     <section class="card" data-hanging={typeof shown === "object"}>
       <h2>{t("Transactions that hang")}</h2>
@@ -154,11 +133,7 @@ function HangingCard({ cluster }: { cluster: string }) {
           <Trouble problem={shown} />
         ) : (
           <>
-            {shown.unread.map((text) => (
-              <p class="card warning small" key={text}>
-                {t("Not known:")} {text}
-              </p>
-            ))}
+            <NotKnown what={t("Not known:")} why={shown.unread} />
             {shown.found.length === 0 ? (
               <Empty>{t("No transaction hangs.")}</Empty>
             ) : (

@@ -10,6 +10,7 @@ import { count, duration, size } from "../text";
 import { t } from "../words";
 
 const TIME_WIDTH = 80; // of a text on the axis, with the space beside it
+const SPACE = 8; // above the line
 const WINDOW_S_MIN = 60;
 const PERIOD_MS = 5000;
 type Query = Record<string, string | number>;
@@ -107,9 +108,10 @@ function HourChart(props: {
     : values.length < 2 && t("Sampled since the console was started; the first comes soon.");
   return (
     <section class="card" data-hour={props.figure} data-points={values.length}>
-      <h2>
+      <h2 class="figure">
         {title}
         {now != null && `: ${SCALES[props.figure].form(Math.round(now))}`}
+        <span class="quiet small">{t("the last hour")}</span>
       </h2>
       <Chart
         label={title}
@@ -145,8 +147,9 @@ function Chart(props: { label: string; scale: Scale; times: number[]; values: (n
         height: 180,
         legend: { show: false },
         cursor: { show: false },
+        padding: [SPACE, null, 0, 0],
         axes: [
-          { ...axis, size: 30, space: TIME_WIDTH, values: (_, times) => clockTexts(times) },
+          { ...axis, size: 24, space: TIME_WIDTH, values: (_, times) => clockTexts(times) },
           {
             ...axis,
             size: 80,

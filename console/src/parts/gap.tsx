@@ -1,8 +1,7 @@
 // Offsets without a record, and why: the reason is asked for when somebody wants it.
-import { useSignal } from "@preact/signals";
 import { linkTo } from "../address";
-import type { ExplainedGap, Gap, Problem } from "../api";
-import { apiPath, ask } from "../server";
+import type { ExplainedGap, Gap } from "../api";
+import { apiPath, useAnswer } from "../server";
 import { count } from "../text";
 import { t } from "../words";
 import { CopyCommand } from "./head";
@@ -10,18 +9,10 @@ import { Trouble } from "./state";
 
 export function GapNote(props: { cluster: string; topic: string; gap: Gap }) {
   const { partition, first, end } = props.gap;
-  const why = useSignal<ExplainedGap | Problem | undefined>(undefined);
-  const isAsked = useSignal(false);
-  const explain = () => {
-    isAsked.value = true;
-    ask<ExplainedGap>(
-      apiPath(props.cluster, "gap", { topic: props.topic, partition, first, end }),
-    ).then(
-      (explained) => (why.value = explained),
-      (problem: Problem) => (why.value = problem),
-    );
-  };
-  const found = why.value;
+  const { answer, askFor } = useAnswer<ExplainedGap>();
+  const explain = () =>
+    askFor(apiPath(props.cluster, "gap", { topic: props.topic, partition, first, end }));
+  const found = typeof answer === "object" ? answer : undefined;
   return (
     <div class="gap small" data-gap={`${partition}:${first}`}>
       <div class="row middle">
@@ -38,12 +29,12 @@ export function GapNote(props: { cluster: string; topic: string; gap: Gap }) {
                 },
               )}
         </span>
-        {!isAsked.value && (
+        {answer === undefined && (
           <button type="button" onClick={explain}>
             {t("Why?")}
           </button>
         )}
-        {isAsked.value && found === undefined && <span role="status">{t("Loading …")}</span>}
+        {answer === "asked" && <span role="status">{t("Loading …")}</span>}
         {found && "parts" in found && <CopyCommand command={found.command} />}
       </div>
       {found && "kind" in found && <Trouble problem={found} />}

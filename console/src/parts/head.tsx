@@ -21,15 +21,19 @@ export function Head(props: {
 }
 
 export function CopyCommand({ command }: { command: string }) {
-  const isCopied = useSignal(false);
+  const label = useSignal("Copy as command");
   const copy = async () => {
-    await navigator.clipboard.writeText(command);
-    isCopied.value = true;
-    setTimeout(() => (isCopied.value = false), 2000);
+    try {
+      await navigator.clipboard.writeText(command);
+      label.value = "Copied";
+    } catch {
+      label.value = "The browser does not let it be copied";
+    }
+    setTimeout(() => (label.value = "Copy as command"), 2000);
   };
   return (
     <button type="button" class="copy" title={command} data-command={command} onClick={copy}>
-      <span aria-live="polite">{t(isCopied.value ? "Copied" : "Copy as command")}</span>
+      <span aria-live="polite">{t(label.value)}</span>
     </button>
   );
 }

@@ -47,6 +47,16 @@ export function Empty({ children }: { children: ComponentChildren }) {
   );
 }
 
+/** What the page cannot say, and why. */
+export function NotKnown({ what, why }: { what: string; why: string[] }) {
+  if (why.length === 0) return null;
+  return (
+    <p class="card warning small" role="status" data-not-known>
+      {what} {why.map(safe).join("; ")}
+    </p>
+  );
+}
+
 /** The page, or why there is none; what was read last stays while the cluster is away. */
 export function Shown<T>(props: { loaded: Loaded<T>; children: (page: T) => ComponentChildren }) {
   const { page, problem, isStale } = props.loaded;

@@ -26,7 +26,9 @@ from suwi.admin.json_documents import plain
 from suwi.admin.text import time_text
 from suwi.client.errors import reason
 from suwi.console.clusters import ShownCluster
+from suwi.console.page import STATUS
 from suwi.model.errors import BrokerError
+from suwi.wire.errors import MalformedResponse
 
 audit = logging.getLogger("suwi.console.audit")
 """One JSON line for each change."""
@@ -37,7 +39,6 @@ Count = NewType("Count", int)
 _OFFSET_MAX, _COUNT_MAX, _TEXT_CHARACTERS_MAX = (1 << 62) - 1, (1 << 15) - 1, 32_000
 _ROWS_SHOWN_MAX, _NOTES_SHOWN_MAX = 200, 20
 _READ_ONLY = "this console only reads; start it with --allow-changes to change something"
-_STATUS = {"unreachable": 503, "forbidden": 403, "missing": 404, "bad": 400}
 _FIELDS = {
     ErrorCode.topic_already_exists: "topic",
     ErrorCode.invalid_topic_exception: "topic",
@@ -209,7 +210,9 @@ async def _apply(planning: Awaitable[Plan], order: Order, entry: Mapping[str, An
 def _may_be_done(error: Exception) -> bool:
     """Whether it was applied all the same: nobody knows, or the broker gave up waiting."""
     told = error.__cause__ if isinstance(error, Failure) else error
-    return isinstance(told, OSError) or getattr(told, "code", None) in _MAY_BE_DONE
+    return (
+        isinstance(told, OSError | MalformedResponse) or getattr(told, "code", None) in _MAY_BE_DONE
+    )
 
 
 def _seen(plan: Plan) -> str:
@@ -247,11 +250,11 @@ def _refused(error: Exception) -> tuple[Refusal, int]:
             is_forbidden = error.code.name.endswith("authorization_failed")
             kind, field = "forbidden" if is_forbidden else "refused", _FIELDS.get(error.code, "")
             text = error.message or error.code.name.replace("_", " ")
-        case OSError():
+        case OSError() | MalformedResponse():
             kind, text = "unreachable", reason(error)
         case _:
             raise error
-    return Refusal(kind, text, field), _STATUS.get(kind, 409)
+    return Refusal(kind, text, field), STATUS.get(kind, 409)
 
 
 def _json(value: Any, status: int = 200) -> JSONResponse:

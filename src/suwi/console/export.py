@@ -18,6 +18,7 @@ from suwi.admin.text import time_text
 from suwi.client.reader import Reader, ReadSettings
 from suwi.console.clusters import ShownCluster
 from suwi.console.page import Query
+from suwi.console.record_values import Placed
 from suwi.console.records import (
     SEARCHED_NEWEST,
     Bounds,
@@ -28,13 +29,11 @@ from suwi.console.records import (
     start_positions,
 )
 from suwi.model.ids import Offset, TopicPartition
-from suwi.records.record import Record
 
 _RECORDS_MAX = 10_000
 _BYTES_MAX = 64 * 1024 * 1024
 _SEARCHED_BYTES_MAX = 1024 * 1024 * 1024
 _COLUMNS = "topic partition offset time key key_base64 value value_base64 headers".split()
-_Placed = tuple[TopicPartition, Record]
 # A spreadsheet takes a cell that begins with one of these for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -77,7 +76,7 @@ async def _read(
     positions: dict[TopicPartition, Offset],
     bounds: Bounds,
     settings: ReadSettings,
-) -> AsyncGenerator[list[_Placed], None]:
+) -> AsyncGenerator[list[Placed], None]:
     left = {tp: at for tp, at in positions.items() if at < bounds.ends[tp]}
     async with Reader(shown.client, left, settings) as reader:
         while reader.positions and not shown.is_closed:
@@ -88,11 +87,12 @@ async def _read(
                     del reader.positions[tp]
 
 
-def _text(form: str, records: Iterable[_Placed]) -> bytes:
+def _text(form: str, records: Iterable[Placed]) -> bytes:
     found = [record_fields(*tp, record) for tp, record in records]
     if form == "csv":
         return _csv(map(_row, found))
-    return "".join(f"{json.dumps(fields, ensure_ascii=False)}\n" for fields in found).encode()
+    lines = (json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in found)
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _row(fields: dict[str, Any]) -> list[object]:

@@ -98,6 +98,8 @@ async def read_overview(shown: ShownCluster, _: Query) -> Overview:
 def _behind(group: GroupStatus) -> Finding:
     advice = "More members read more, up to one for each partition; its page says who reads what."
     if not group.state.startswith(("Stable", "PreparingRebalance", "CompletingRebalance")):
-        advice = f"Its state is {group.state}: nobody may be reading. Its page says since when."
+        advice = (
+            f"Its state is {group.state}: nobody may be reading. Its page has its last rebalances."
+        )
     problem = f"it is {group.lag:,} records behind"
     return Finding(WARNING, f"group {group.group}", problem, advice)

@@ -22,6 +22,7 @@ from suwi.console.sessions import Session
 from suwi.env.tasks import cancel_and_wait
 from suwi.model.errors import BrokerError, UnknownTopicOrPartition
 from suwi.model.ids import PartitionIndex
+from suwi.wire.errors import MalformedResponse
 
 T = TypeVar("T")
 
@@ -30,7 +31,7 @@ _STREAMS_MAX = 64
 _NUMBER_DIGITS_MAX = 18
 _ROWS = 50
 _ROWS_MAX = 200
-_STATUS = {"unreachable": 503, "forbidden": 403, "missing": 404, "bad": 400}
+STATUS = {"unreachable": 503, "forbidden": 403, "missing": 404, "bad": 400}
 
 
 class Problem(NamedTuple):
@@ -126,7 +127,7 @@ def problem_of(error: Exception) -> Problem:
         if error.code.name.startswith("invalid_"):
             return Problem("bad", text)
         return Problem("forbidden" if is_forbidden else "unreachable", text)
-    if isinstance(error, OSError):
+    if isinstance(error, OSError | MalformedResponse):
         return Problem("unreachable", reason(error))
     raise error
 
@@ -143,7 +144,7 @@ class Pages:
                 return _json(await read(cluster, Query(request.query_params)))
             except Exception as error:
                 problem = problem_of(error)
-                return _json(problem, _STATUS[problem.kind])
+                return _json(problem, STATUS[problem.kind])
 
         return answer
 

@@ -15,14 +15,12 @@ from suwi.admin.json_records import BadLine, parse_record
 from suwi.admin.topic_descriptions import existing_topic
 from suwi.client.partition_sender import ProducerSettings
 from suwi.client.producer import Producer
-from suwi.client.reader import Reader
 from suwi.console.change import RECORD, BadValue, Plan, PlanRow
 from suwi.console.clusters import TIMEOUT_S, ShownCluster
 from suwi.console.page import Query
 from suwi.console.record_values import is_shown_exactly
-from suwi.model.errors import OffsetOutOfRange
+from suwi.console.records import find_record
 from suwi.model.ids import Offset, TopicPartition
-from suwi.records.record import Record
 
 _COMMAND_CHARACTERS_MAX = 16 * 1024
 
@@ -55,7 +53,7 @@ async def read_edited_record(shown: ShownCluster, query: Query) -> EditedRecord:
     """The record at an offset, to be edited. Raises `Failure` if there is none."""
     topic, offset = query.text("topic"), query.number("offset", 0)
     partition = (await existing_topic(shown.client, topic)).partition(query.number("partition", 0))
-    record = await _find_record(shown, TopicPartition(topic, partition.index), Offset(offset))
+    record = await find_record(shown, TopicPartition(topic, partition.index), Offset(offset))
     if record is None:
         raise Failure(f"there is no record at offset {offset} of {topic}-{partition.index}")
     return EditedRecord(
@@ -67,16 +65,6 @@ async def read_edited_record(shown: ShownCluster, query: Query) -> EditedRecord:
         ],
         partition.index,
     )
-
-
-async def _find_record(shown: ShownCluster, tp: TopicPartition, offset: Offset) -> Record | None:
-    try:
-        async with Reader(shown.client, {tp: offset}) as reader:
-            for fetched in await reader.read():
-                return next((r for r in fetched.records if r.offset == offset), None)
-    except OffsetOutOfRange:
-        pass
-    return None
 
 
 def _edited(data: bytes | None) -> EditedBytes:

@@ -2,8 +2,8 @@
 
 `RecordValues.shown` is the entrance. It decodes in a thread: the first value of a schema waits for
 the schema registry.
-Invariant: a shown text has no control characters but line breaks and tabs, and none that changes
-the direction of text: a record cannot disguise itself. The browser escapes the rest.
+Invariant: a shown text has no control characters but line breaks and tabs, and none that is not
+seen or changes the direction of text: a record cannot disguise itself. The browser escapes HTML.
 """
 
 import asyncio
@@ -22,9 +22,24 @@ WHOLE_LENGTH = 1024 * 1024
 _PREVIEW_BYTES_MAX = 64 * 1024
 """In a list, larger values are not decoded: their beginning is shown."""
 _HEADERS_MAX = 100
+# As in `console/src/safe.ts`. Joiners are left: emoji and some scripts need them.
+_HIDDEN_SPANS = (
+    (0x00, 0x20),
+    (0x7F, 0xA0),
+    (0xAD, 0xAE),
+    (0x061C, 0x061D),
+    (0x180E, 0x180F),
+    (0x200B, 0x200C),
+    (0x200E, 0x2010),
+    (0x2028, 0x202F),
+    (0x2060, 0x2070),
+    (0xFEFF, 0xFF00),
+    (0xFFF9, 0xFFFC),
+    (0xE0000, 0xE0080),
+)
 _HIDDEN = {
-    code: f"\\u{code:04x}"
-    for span in ((0x00, 0x20), (0x7F, 0xA0), (0x200E, 0x2010), (0x202A, 0x202F), (0x2066, 0x206A))
+    code: f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    for span in _HIDDEN_SPANS
     for code in range(*span)
     if chr(code) not in "\n\t"
 }

@@ -332,14 +332,7 @@ async def read_record(shown: ShownCluster, query: Query) -> OneRecord:
     offset = Offset(query.number("offset", 0))
     (fields,) = await explain_offsets(shown.client, topic, index, [offset])
     tp = TopicPartition(topic, PartitionIndex(index))
-    record = None
-    if fields["what"] == "record":
-        try:
-            async with Reader(shown.client, {tp: offset}, _SETTINGS) as reader:
-                for fetched in await reader.read():
-                    record = next((r for r in fetched.records if r.offset == offset), None)
-        except OffsetOutOfRange:
-            pass  # it was deleted meanwhile
+    record = await find_record(shown, tp, offset) if fields["what"] == "record" else None
     whole = await shown.values.shown([(tp, record)], WHOLE_LENGTH) if record is not None else []
     return OneRecord(
         whole[0] if whole else None,
@@ -351,6 +344,16 @@ async def read_record(shown: ShownCluster, query: Query) -> OneRecord:
         fields.get("transactional_id"),
         shown.command("explain", topic, index, offset),
     )
+
+
+async def find_record(shown: ShownCluster, tp: TopicPartition, offset: Offset) -> Record | None:
+    """None if there is none, also if it was deleted meanwhile."""
+    try:
+        async with Reader(shown.client, {tp: offset}, _SETTINGS) as reader:
+            found = [record for fetched in await reader.read() for record in fetched.records]
+    except OffsetOutOfRange:
+        return None
+    return next((record for record in found if record.offset == offset), None)
 
 
 async def read_gap(shown: ShownCluster, query: Query) -> ExplainedGap:

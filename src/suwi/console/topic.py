@@ -41,11 +41,9 @@ class Topic(NamedTuple):
     partition_count: int
     offsets: int | None
     """How many offsets its logs have; None if not all leaders respond."""
-    end_offsets: int | None
-    """The sum of the ends of the logs: what it grows by was written."""
     size_bytes: int | None
     at_ms: int
-    """When the offsets were read: a rate is their difference to an earlier reading."""
+    """When this was read."""
     part: Part
     partitions: Sequence[PartitionDescription]
     missing: Sequence[MissingMember]
@@ -79,7 +77,6 @@ async def read_topic(shown: ShownCluster, query: Query) -> Topic:
         found.replication_factor,
         found.partition_count,
         total([_offsets(partition) for partition in found.partitions]),
-        total([partition.end_offset for partition in found.partitions]),
         total([partition.size_bytes for partition in found.partitions]),
         at_ms,
         part,

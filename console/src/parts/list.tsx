@@ -1,10 +1,14 @@
-// Search, and the parts of a long list: the server does both.
+// A long list: what is searched, the part that is shown, the way to the others. The server searches
+// and cuts.
 import { linkTo } from "../address";
 import type { Part } from "../api";
 import { count } from "../text";
 import { t } from "../words";
+import { Empty } from "./state";
+import { Table } from "./table";
+import type { Rows } from "./table";
 
-interface Listed {
+export interface Listed {
   cluster: string;
   page: string;
   name?: string;
@@ -15,7 +19,37 @@ interface Listed {
   prefix?: string;
 }
 
-export function Search(props: Listed & { label: string }) {
+export function List<T>(
+  props: Rows<T> & {
+    list: Listed;
+    /** What is searched. */
+    search: string;
+    hasSearch?: boolean;
+    /** What is said where there is nothing, and where nothing is like the search. */
+    empty: string;
+    none: string;
+  },
+) {
+  const { list, search, hasSearch = true, empty, none, ...rows } = props;
+  return (
+    <>
+      {hasSearch && <Search {...list} label={search} />}
+      {rows.rows.length > 0 ? (
+        <Table {...rows} />
+      ) : (
+        <Empty>{list.part.search ? none : empty}</Empty>
+      )}
+      <Parts {...list} />
+    </>
+  );
+}
+
+/** A list that fits on one page needs no search, but what was searched can be changed. */
+export function isLong(part: Part): boolean {
+  return part.total > part.rows_max || part.search !== "";
+}
+
+function Search(props: Listed & { label: string }) {
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
     const form = new FormData(event.currentTarget as HTMLFormElement);
@@ -33,7 +67,7 @@ export function Search(props: Listed & { label: string }) {
   );
 }
 
-export function Parts(props: Listed) {
+function Parts(props: Listed) {
   const { total, first, rows_max, search } = props.part;
   if (total <= rows_max && first === 0) return null;
   const { cluster, page, name, kept, prefix = "" } = props;
@@ -43,16 +77,24 @@ export function Parts(props: Listed) {
   };
   const last = Math.min(first + rows_max, total);
   return (
-    <nav class="row" aria-label={t("Parts of the list")}>
-      <span class="quiet small">
+    <nav class="row parts small" aria-label={t("Parts of the list")}>
+      <span class="quiet">
         {t("{first} to {last} of {total}", {
           first: count(first + 1),
           last: count(last),
           total: count(total),
         })}
       </span>
-      {first > 0 && <a href={at(Math.max(0, first - rows_max))}>{t("Back")}</a>}
-      {last < total && <a href={at(last)}>{t("Next")}</a>}
+      {first > 0 && (
+        <a class="button" href={at(Math.max(0, first - rows_max))}>
+          {t("Back")}
+        </a>
+      )}
+      {last < total && (
+        <a class="button" href={at(last)}>
+          {t("Next")}
+        </a>
+      )}
     </nav>
   );
 }
