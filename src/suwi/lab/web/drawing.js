@@ -524,7 +524,7 @@
       part(words.confirmed, ...(inSync.length ? inSync.map((each) => chip("span", each)) : [words.none])),
     );
     if (proposed) {
-      const all = [...new Set([...inSync, ...proposed])].sort();
+      const all = [...new Set([...inSync, ...proposed])].sort((a, b) => a - b);
       list.append(part(words.proposed, ...all.map((each) =>
         chip(!proposed.includes(each) ? "del" : inSync.includes(each) ? "span" : "ins", each))));
       list.lastChild.className = "proposed";
