@@ -190,9 +190,16 @@ def test_links_of_the_lab_are_slow_for_your_own_client() -> None:
             until(lambda: suwi(*create).exit_code == 0, lambda: suwi(*create).output)
             assert suwi.run("produce", "orders", stdin=b"x\n").returncode == 0
             assert suwi.ok("consume", "orders", "--from-beginning", "--count", 1) == "x\n"
+            assert process.stdout is not None
+            (data,) = re.findall(rb"^data in +(\S+)$", process.stdout.readline(), re.MULTILINE)
+            Suwi("").ok("cluster", "fill-disk", 2, "--data", data.decode())
+            assert suwi.run("produce", "orders", stdin=b"y\n").returncode == 0
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE_S) == 0
+            said = process.communicate(timeout=PATIENCE_S)[0]
+            assert process.returncode == 0
+    for line in said.splitlines():  # A line of the log has its time and fields.
+        assert line != b"problem", said
 
 
 @pytest.mark.parametrize("delay", ["0ms", "fast", "6s", "-1ms"])
