@@ -1,5 +1,6 @@
 """`suwi serve --brokers 3 --faults`: brokers of one process are broken by commands of another."""
 
+import asyncio
 import json
 import re
 import signal
@@ -7,11 +8,15 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from suwi.cli.breakable_brokers import _Faults
 from suwi.local_cluster.cluster import ClusterError
-from suwi.local_cluster.served_brokers import FILE, ServedBrokers
+from suwi.local_cluster.served_brokers import FILE, HOLD_S, ServedBrokers
+from suwi.sim import Simulation
+from suwi.testing.brokers import Brokers
 from tests.broker_process import BrokerProcess
 from tests.cli.support import Suwi
 from tests.testing.clients import until
@@ -73,6 +78,17 @@ def test_brokers_of_one_process_are_killed_paused_and_cut_off_by_commands(tmp_pa
         cluster("cut", 1, 3)
         cluster("slow", 2)
         cluster("heal")
+        assert cluster("fill-disk", 3) == "broker-3 has a full disk\n"
+        assert suwi.run("produce", "orders", stdin=b"x\n").returncode == 0
+        until(lambda: in_sync() == {1, 2})
+        cluster("free-disk", 3)
+        until(lambda: in_sync() == {1, 2, 3})
+        assert cluster("power-loss", 3) == "broker-3 has lost power\n"
+        until(lambda: in_sync() == {1, 2})
+        cluster("restart", 3)
+        until(lambda: in_sync() == {1, 2, 3})
+        assert cluster("hold").startswith("replication is held, for 20 s at most")
+        cluster("heal")
         failed = Suwi("").run("cluster", "kill", 7, "--data", data)
         assert b"there is no broker 7: they are 1 to 3" in failed.stderr
         assert failed.returncode == 1
@@ -82,6 +98,17 @@ def test_brokers_of_one_process_are_killed_paused_and_cut_off_by_commands(tmp_pa
     assert not ServedBrokers(str(data)).is_there
     with serving(data) as (_, suwi):  # the data are still there
         assert suwi.json("topics", "list")[0]["topic"] == "orders"
+
+
+@pytest.mark.parametrize(
+    "words", [("power-loss", 1), ("fill-disk", 1), ("free-disk", 1), ("hold",)]
+)
+def test_what_processes_of_one_machine_cannot_have_is_refused(
+    tmp_path: Path, words: tuple[object, ...]
+) -> None:
+    failed = Suwi("").run("cluster", *words, "--data", tmp_path)
+    assert (failed.returncode, failed.stdout) == (1, b"")
+    assert b"only brokers of `suwi serve --brokers N --faults` can have this" in failed.stderr
 
 
 def test_who_has_not_read_the_file_breaks_nothing(tmp_path: Path) -> None:
@@ -118,6 +145,41 @@ def test_replication_is_held_until_it_is_healed(tmp_path: Path) -> None:
         until(lambda: sorted(ends().values()) == [2, 2, 2], ends)
 
 
+class Links:
+    """In the place of brokers: remembers what was done to their links."""
+
+    all = (1, 2, 3)
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    async def partition(self, *sides: list[int]) -> None:
+        assert [*sides] == [[1], [2], [3]]
+        self.done.append("held")
+
+    async def heal(self) -> None:
+        self.done.append("healed")
+
+
+def test_what_is_held_is_let_go_by_itself() -> None:
+    async def scenario() -> None:
+        links = Links()
+        faults = _Faults(cast(Brokers, links))
+        await faults.act("hold", {})
+        await asyncio.sleep(HOLD_S - 1)
+        await faults.act("hold", {})  # From now on, not from the first time.
+        await asyncio.sleep(HOLD_S - 1)
+        assert links.done == ["held", "held"]
+        await asyncio.sleep(2)
+        assert links.done == ["held", "held", "healed"]
+        await faults.act("hold", {})
+        await faults.act("heal", {})
+        await asyncio.sleep(HOLD_S + 1)
+        assert links.done[3:] == ["held", "healed"]
+
+    Simulation(1).run(scenario())
+
+
 def test_links_of_the_lab_are_slow_for_your_own_client() -> None:
     command = ("lab", "serve", "--link-delay", "200ms")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -128,9 +190,16 @@ def test_links_of_the_lab_are_slow_for_your_own_client() -> None:
             until(lambda: suwi(*create).exit_code == 0, lambda: suwi(*create).output)
             assert suwi.run("produce", "orders", stdin=b"x\n").returncode == 0
             assert suwi.ok("consume", "orders", "--from-beginning", "--count", 1) == "x\n"
+            assert process.stdout is not None
+            (data,) = re.findall(rb"^data in +(\S+)$", process.stdout.readline(), re.MULTILINE)
+            Suwi("").ok("cluster", "fill-disk", 2, "--data", data.decode())
+            assert suwi.run("produce", "orders", stdin=b"y\n").returncode == 0
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE_S) == 0
+            said = process.communicate(timeout=PATIENCE_S)[0]
+            assert process.returncode == 0
+    for line in said.splitlines():  # A line of the log has its time and fields.
+        assert line != b"problem", said
 
 
 @pytest.mark.parametrize("delay", ["0ms", "fast", "6s", "-1ms"])

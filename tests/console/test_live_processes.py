@@ -157,9 +157,12 @@ class FaultsUnderLoad(threading.Thread):
         return log_end(Path(self._cluster.data_directory(broker)) / self._name)
 
     def _wait_until_recorded(self, in_sync: set[int]) -> None:
+        """Also until they all answer: what a broker has noted and nobody has read dies with it."""
+
         def is_recorded() -> bool:
             recorded = set(self._recorded.in_sync.get(self._name, ()))
-            return recorded == in_sync and self._leader in in_sync
+            is_heard = self._recorded.down.isdisjoint(in_sync)
+            return recorded == in_sync and self._leader in in_sync and is_heard
 
         now = self._recorded
         until(is_recorded, lambda: (in_sync, now.in_sync, now.leaders), timeout_s=PATIENCE_S)

@@ -193,6 +193,18 @@ def test_followers_are_told_again_after_an_election() -> None:
     assert kinds(recorder.add(4, {1: told(new)}))[-1] == "follower"
 
 
+def test_no_follower_was_last_caught_up_in_the_future() -> None:
+    seen = {"node": 2, "end_offset": 1, "lag_ms": 1, "in_sync": True}
+    answer = told(leader(1, end=2, followers=[seen]))
+    (event,) = [
+        each
+        for each in LiveRecorder("a-0").add(5.999, {1: answer})
+        if isinstance(each, events.FollowerSeen)
+    ]
+    assert event.caught_up_s is not None
+    assert event.caught_up_s <= event.at_s
+
+
 def test_a_replica_that_was_moved_away_is_gone_when_its_broker_does_not_have_it_any_more() -> None:
     recorder, sum_of = LiveRecorder("orders-0"), Replicas()
 

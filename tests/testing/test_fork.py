@@ -23,6 +23,7 @@ from suwi.env import SystemRandom
 from suwi.sim.incarnation import current
 from suwi.testing import Cluster, ClusterSnapshot
 from suwi.testing.loop import ClusterLoop
+from suwi.transaction.marker_sender import TransactionMarkers
 from tests.testing.clients import PATIENCE_S, read, send, until
 
 TOPIC = "orders"
@@ -414,19 +415,44 @@ def test_an_open_transaction_is_open_in_each_fork_and_ends_there_by_itself(
     until(lambda: committed(cluster) == ["paid"])
 
 
-def test_an_idempotent_producer_of_the_original_is_known_in_the_fork(cluster: Cluster) -> None:
+def pay(producer: Producer, value: str) -> None:
+    producer.begin_transaction()
+    producer.produce(TOPIC, value, partition=0)
+    producer.commit_transaction(PATIENCE_S)
+
+
+def test_what_read_committed_consumers_have_read_they_read_in_the_fork_at_once(
+    cluster: Cluster,
+) -> None:
+    cluster.create_topic(TOPIC)
+    pay(transactional(cluster), "paid")
+    until(lambda: committed(cluster) == ["paid"])
+    with cluster.fork() as fork:
+        assert committed(fork) == ["paid"]
+
+
+def test_a_transaction_that_is_decided_is_completed_by_the_fork(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit is answered when it is decided, before its markers are written."""
     cluster.create_topic(TOPIC)
     producer = transactional(cluster)
-    producer.begin_transaction()
-    producer.produce(TOPIC, "paid", partition=0)
-    producer.commit_transaction(PATIENCE_S)
-    with cluster.fork() as fork:
-        # A commit is answered before its marker is written: the fork may have to write its own.
+    with monkeypatch.context() as original:
+        original.setattr(TransactionMarkers, "send", lambda *_: None)
+        pay(producer, "paid")
+        snapshot = cluster.snapshot()
+    assert till(cluster).state == "PrepareCommit"
+    with snapshot, snapshot.fork() as fork:
         until(lambda: committed(fork) == ["paid"])
-        again = transactional(fork)
-        again.begin_transaction()
-        again.produce(TOPIC, "paid again", partition=0)
-        again.commit_transaction(PATIENCE_S)
+        until(lambda: till(fork).state == "CompleteCommit")
+    assert committed(cluster) == []
+
+
+def test_an_idempotent_producer_of_the_original_is_known_in_the_fork(cluster: Cluster) -> None:
+    cluster.create_topic(TOPIC)
+    pay(transactional(cluster), "paid")
+    with cluster.fork() as fork:
+        pay(transactional(fork), "paid again")
         assert till(fork).producer.producer_id == till(cluster).producer.producer_id
         until(lambda: committed(fork) == ["paid", "paid again"])
 

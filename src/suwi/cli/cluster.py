@@ -30,7 +30,7 @@ from suwi.client.connection import ConnectionLost
 from suwi.local_cluster.cluster import ClusterError, LocalCluster
 from suwi.local_cluster.layout import Layout, broker_name, read_state
 from suwi.local_cluster.process import ProcessState
-from suwi.local_cluster.served_brokers import Faults, faults_of
+from suwi.local_cluster.served_brokers import HOLD_S, Faults, ServedBrokers, faults_of, served_in
 from suwi.local_cluster.zookeeper import CannotRun
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
@@ -178,6 +178,7 @@ def _work(open_: Callable[[str], Any], data: str, work: Callable[[Any], None]) -
 _open_cluster = partial(LocalCluster, say=say_at_once)
 _on_local_cluster = partial(_on_local, _open_cluster)
 _on_faults = partial(_on_local, partial(faults_of, say=say_at_once))
+_on_served = partial(_on_local, served_in)
 
 
 class _Given(NamedTuple):
@@ -361,6 +362,27 @@ _add_fault("pause", "paused", "Freeze a process (SIGSTOP) until `resume`.")
 _add_fault("resume", "resumed", "Let a paused process go on.")
 
 
+def _add_served_fault(fault: str, done: str, help_text: str) -> None:
+    """The command of a fault of one broker, which processes of one machine cannot have."""
+
+    def act(brokers: ServedBrokers, broker: _Id) -> None:
+        name = broker_name(broker)
+        getattr(brokers, fault.replace("-", "_"))(name)
+        say(f"{name} {done}")
+
+    app.command(fault, help=f"{help_text} {_SERVED}")(_on_served(act))
+
+
+_SERVED = "Only of brokers that share one process: `suwi serve --brokers N --faults`."
+_add_served_fault(
+    "power-loss",
+    "has lost power",
+    "Take the power from a broker until `restart`: what is not synced is lost.",
+)
+_add_served_fault("fill-disk", "has a full disk", "Let no file of a broker grow.")
+_add_served_fault("free-disk", "has room on its disk", "End `fill-disk`.")
+
+
 @app.command()
 @_on_faults
 def isolate(cluster: Faults, broker: _Id) -> None:
@@ -404,6 +426,15 @@ def slow(
     for broker in brokers:
         cluster.slow(broker)
         say(f"the links of {broker_name(broker)} are slow; `suwi cluster heal` restores them")
+
+
+@app.command(
+    help=f"Let nothing pass between the brokers for {HOLD_S:g} s, or until `heal`. {_SERVED}"
+)
+@_on_served
+def hold(cluster: ServedBrokers) -> None:
+    cluster.hold()
+    say(f"replication is held, for {HOLD_S:g} s at most; `suwi cluster heal` restores the links")
 
 
 @app.command()

@@ -17,7 +17,7 @@ from rich.cells import cell_len, chop_cells
 from rich.console import Console
 
 from suwi.admin.failure import Failure
-from suwi.cli.output import is_terminal, say, say_at_once
+from suwi.cli.output import is_terminal, say, say_at_once, set_up_logging
 from suwi.cli.session import guarded, is_input_a_terminal, local_command, read_text
 from suwi.env import local_env
 from suwi.lab import events, lab_consumer, lab_producer
@@ -269,6 +269,7 @@ def _serve_slowly(link_delay_ms: float, *, opens: bool) -> None:
     from suwi.cli.breakable_brokers import run_breakable
     from suwi.cli.broker_process import ServeFailed
 
+    set_up_logging("warning")
     with tempfile.TemporaryDirectory(prefix="suwi-lab-") as directory:
         settings = {
             "listeners": "PLAINTEXT://127.0.0.1:0",

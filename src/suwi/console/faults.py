@@ -15,23 +15,24 @@ from suwi.console.change import Count, Plan, PlanChange
 from suwi.console.clusters import ShownCluster, quoted
 from suwi.local_cluster.cluster import ClusterError
 from suwi.local_cluster.layout import broker_name
-from suwi.local_cluster.served_brokers import HOLD_S, Faults, ServedBrokers
+from suwi.local_cluster.served_brokers import HOLD_S, ONLY_SERVED, Faults, ServedBrokers
 from suwi.local_cluster.zookeeper import CannotRun
 
 NOT_BREAKABLE = "this console breaks nothing; start it with --faults, on the machine of the cluster"
-_Act = Callable[[Any, int], None]
-_OF_BROKERS: dict[str, tuple[str, _Act]] = {
-    "fill-disk": ("the disk of {} is full", lambda to, id_: to.fill_disk(broker_name(id_))),
-    "free-disk": ("the disk of {} has room", lambda to, id_: to.free_disk(broker_name(id_))),
-    "isolate": ("{} is cut off", lambda to, id_: to.isolate(id_)),
-    "kill": ("killed {}", lambda to, id_: to.kill(broker_name(id_))),
-    "pause": ("paused {}", lambda to, id_: to.pause(broker_name(id_))),
-    "power-loss": ("{} has lost power", lambda to, id_: to.power_loss(broker_name(id_))),
-    "restart": ("{} serves", lambda to, id_: to.restart(broker_name(id_))),
-    "resume": ("resumed {}", lambda to, id_: to.resume(broker_name(id_))),
-    "slow": ("the links of {} are slow", lambda to, id_: to.slow(id_)),
+_OF_BROKERS = {
+    "fill-disk": "the disk of {} is full",
+    "free-disk": "the disk of {} has room",
+    "isolate": "{} is cut off",
+    "kill": "killed {}",
+    "pause": "paused {}",
+    "power-loss": "{} has lost power",
+    "restart": "{} serves",
+    "resume": "resumed {}",
+    "slow": "the links of {} are slow",
 }
-"""What is true then of a broker, and what does it to `Faults`, by the id of the broker."""
+"""What is true of a broker then."""
+_BY_ID = ("isolate", "slow")
+"""`Faults` has these by the id of the broker, the others by its name."""
 _OF_MACHINES = ("fill-disk", "free-disk", "hold", "power-loss")
 """What processes of one machine cannot have each for itself."""
 
@@ -56,24 +57,28 @@ def _plan(
     assert shown.breakable is not None
     faults, directory = shown.breakable
     command = " ".join(["suwi cluster", fault, *map(str, words), "--data", quoted(directory)])
-    is_command = fault not in _OF_MACHINES
-    return Plan(command if is_command else "", partial(_apply, faults, fault, act), done)
+    return Plan(command, partial(_apply, faults, fault, act), done)
 
 
 async def _apply(faults: Faults, fault: str, act: Callable[[Any], None]) -> None:
     """In a thread: it waits until the fault has its effect."""
     if fault in _OF_MACHINES and not isinstance(faults, ServedBrokers):
-        raise Failure("only brokers of `suwi serve --brokers N --faults` can have this")
+        raise Failure(ONLY_SERVED)
     try:
         await asyncio.get_running_loop().run_in_executor(None, act, faults)
     except (ClusterError, CannotRun) as error:
         raise Failure(str(error)) from None
 
 
-def _of_broker(fault: str, done: str, act: _Act) -> PlanChange:
+def _of_broker(fault: str, done: str) -> PlanChange:
     async def plan(shown: ShownCluster, asked: OfBroker) -> Plan:
-        name, broker = broker_name(asked.broker), asked.broker
-        return _plan(shown, fault, done.format(name), lambda to: act(to, broker), broker)
+        name = broker_name(asked.broker)
+        one = asked.broker if fault in _BY_ID else name
+
+        def act(faults: Faults) -> None:
+            getattr(faults, fault.replace("-", "_"))(one)
+
+        return _plan(shown, fault, done.format(name), act, asked.broker)
 
     return plan
 
@@ -106,5 +111,5 @@ FAULTS: dict[str, PlanChange] = {
     "cut": cut,
     "heal": heal,
     "hold": hold,
-    **{fault: _of_broker(fault, *each) for fault, each in _OF_BROKERS.items()},
+    **{fault: _of_broker(fault, done) for fault, done in _OF_BROKERS.items()},
 }

@@ -8,6 +8,7 @@ Invariant: after each round the sum of all events is what the answers of the rou
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from math import floor
 from typing import Any, TypeAlias
 
 from suwi.client.own_apis import Watched
@@ -216,7 +217,7 @@ class LiveRecorder:
     def _followers_of(self, now_s: float, state: Mapping[str, Any]) -> Iterator[Event]:
         for seen in state["followers"]:
             node, end, lag_ms = seen["node"], seen["end_offset"], seen["lag_ms"]
-            caught_up_s = round(now_s - lag_ms / 1000, 1) if lag_ms else None
+            caught_up_s = floor(10 * now_s - lag_ms / 100) / 10 if lag_ms else None
             before_end, before_s, told_s = self._followers.get(node, (None, None, now_s))
             is_same = before_end == end and (caught_up_s is None) == (before_s is None)
             is_same &= abs((caught_up_s or 0) - (before_s or 0)) <= _LAG_S

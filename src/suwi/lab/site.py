@@ -53,9 +53,6 @@ _TEXTS = {
     "happens": Text("As it happens", "일어난 일"),
     "instead": Text("Instead", "대신"),
     "beside": Text("Instead, beside it", "대신 (나란히 보기)"),
-    "step": Text("Step {} of {}", "{}단계 / 전체 {}단계"),
-    "commands": Text("Commands", "명령"),
-    "changes": Text("What changed", "달라진 것"),
     "same": Text("Nothing is different in this step.", "이 단계에서는 달라지는 것이 없다."),
     "says": Text("The file says:", "파일에 적힌 내용:"),
     "went": Text("no longer:", "없어짐:"),
@@ -88,7 +85,7 @@ _TEXTS = {
         "a colour for each leader epoch e0, e1, …", "리더에포크 e0, e1, …마다 다른 색"
     ),
 }
-_LABELS = by_language(_TEXTS)
+_LABELS = {language: words_of(language) | texts for language, texts in by_language(_TEXTS).items()}
 _LEGEND = ("k-committed", "k-uncommitted", "k-new", "k-gone", "k-hw", "k-lso", "k-end", "k-epochs")
 
 

@@ -22,6 +22,7 @@ from suwi.local_cluster.layout import Cut
 FILE = "suwi-faults.json"
 HOLD_S = 20.0
 """For so long replication can be held: less than the usual time-outs of clients."""
+ONLY_SERVED = "only brokers of `suwi serve --brokers N --faults` can have this"
 _HOST = "127.0.0.1"
 _BYTES_MAX = 4096
 _PATIENCE_S = 130.0
@@ -150,6 +151,15 @@ class Faults(Protocol):
     def cut(self, pairs: Iterable[Cut], *, one_way: bool = False) -> None: ...
     def slow(self, broker: int) -> None: ...
     def heal(self) -> None: ...
+
+
+def served_in(directory: str) -> ServedBrokers:
+    """Those of brokers that share a process only: processes of one machine cannot have these each
+    for itself. Raises ClusterError."""
+    brokers = ServedBrokers(directory)
+    if not brokers.is_there:
+        raise ClusterError(ONLY_SERVED)
+    return brokers
 
 
 def faults_of(directory: str, say: Callable[[str], None] = lambda _: None) -> Faults:

@@ -524,7 +524,7 @@
       part(words.confirmed, ...(inSync.length ? inSync.map((each) => chip("span", each)) : [words.none])),
     );
     if (proposed) {
-      const all = [...new Set([...inSync, ...proposed])].sort();
+      const all = [...new Set([...inSync, ...proposed])].sort((a, b) => a - b);
       list.append(part(words.proposed, ...all.map((each) =>
         chip(!proposed.includes(each) ? "del" : inSync.includes(each) ? "span" : "ins", each))));
       list.lastChild.className = "proposed";
@@ -532,17 +532,22 @@
     return list;
   }
 
-  const quoted = (values) => (values ?? []).map((value) => `"${value}"`).join(" ");
+  /** What was sent; of a live cluster values are not known. */
+  function sentText({ values = [], records, times = 1 }, words) {
+    if (records === undefined) return values.map((value) => `"${value}"`).join(" ");
+    if (times > 1) return filled(words["some batches"], records, times);
+    return filled(words[records === 1 ? "one record" : "one batch"], records);
+  }
 
-  function lineOf({ what, values, records, times, acks, isOpen, offset, error }, client, words) {
+  function lineOf(line, client, words) {
+    const { what, acks, isOpen, offset, error } = line;
     if (what !== undefined) {
       return made("li", {}, what.startsWith(client) ? what.slice(client.length).replace(/^:? /, "") : what);
     }
     const [kind, outcome] = isOpen ? ["waits", words.waits]
       : error ? ["refused", `✗ ${error}`]
         : ["acknowledged", offset === undefined ? words.unanswered : filled(words.acknowledged, offset)];
-    const sent = records === undefined ? quoted(values) : filled(words["some records"], records, times ?? 1);
-    return made("li", { class: kind }, `${sent} acks=${acks} `, made("b", {}, outcome));
+    return made("li", { class: kind }, `${sentText(line, words)} acks=${acks} `, made("b", {}, outcome));
   }
 
   function clientsOf({ clients, groups, transactions }, words) {
