@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from suwi.handlers.authorization import ASKED
+from suwi.handlers.fetch import LARGE_PARTITIONS
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
 from suwi.security.acls import Operation, PatternType, ResourceType
@@ -889,6 +890,24 @@ def test_a_session_and_a_waiting_fetch_end_with_the_right(
     assert codes(alice.answer(ApiKey.FETCH, 12)) == {0, TOPIC_REFUSED}
     again = alice.ask(ApiKey.FETCH, 12, {**next_of_session, "session_epoch": 2})
     assert codes(again) == {0, TOPIC_REFUSED}
+
+
+def test_a_waiting_fetch_of_many_partitions_ends_with_the_right(
+    root: RawClient, alice: RawClient
+) -> None:
+    """It is answered in slices, and reads again only what has changed."""
+    name, count = f"read-{next(_numbers)}", LARGE_PARTITIONS + 1
+    root.create_topic(name, count)
+    create_rules(root, [topic(READ, name).rule()])
+    fields = fetch_fields(12, name, 0, max_wait_ms=60_000)
+    (asked,) = fields["topics"][0]["partitions"]
+    fields["topics"][0]["partitions"] = [{**asked, "partition": n} for n in range(count)]
+    alice.send_request(ApiKey.FETCH, 12, encode(fields))
+    delete_rules(root)
+    assert root.produce(name, BATCH).error == 0  # wakes the fetch
+    (fetched,) = alice.answer(ApiKey.FETCH, 12).responses
+    assert not any(partition.records for partition in fetched.partitions)
+    assert TOPIC_REFUSED in {partition.error_code for partition in fetched.partitions}
 
 
 def encode(fields: Mapping[str, Any]) -> bytes:
