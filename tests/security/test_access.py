@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import pytest
 
@@ -654,6 +655,52 @@ def test_an_api_asks_for_exactly_its_rights(root: RawClient, alice: RawClient, c
         assert told(alice, case) == {case.refusal_without(denied)}, f"with {denied} denied"
         delete_rules(root, permission_type=2)
     assert told(root, case) == set()
+
+
+OF_OTHER_VERSIONS: dict[ApiKey, dict[str, Any]] = {
+    ApiKey.LIST_OFFSETS: {"timeout": 1000},
+    ApiKey.METADATA: {"include_cluster_authorized_operations": False},
+    ApiKey.OFFSET_FETCH: {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]},
+    ApiKey.FIND_COORDINATOR: {"key": "g"},
+    ApiKey.LEAVE_GROUP: {
+        "members": [{"member_id": "m", "group_instance_id": None, "reason": None}]
+    },
+    ApiKey.DELETE_TOPICS: {"topic_names": ["t"]},
+}
+"""What the fields of `CASES` lack."""
+NAMED_BY_ID = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH)
+WITHOUT_THIS_REFUSAL = {
+    ("DescribeLogDirs-v4-CLUSTER", 1),  # The list is empty.
+    ("DescribeLogDirs-v4-CLUSTER", 2),
+    ("FindCoordinator-v4-TRANSACTIONAL_ID", 0),  # It is always about a group.
+}
+
+
+def with_id(fields: Any, topic_id: UUID) -> Any:
+    """The topic `t` also by its id."""
+    if isinstance(fields, list):
+        return [with_id(each, topic_id) for each in fields]
+    if not isinstance(fields, Mapping):
+        return fields
+    named = "t" in (fields.get("name"), fields.get("topic"))
+    inner = {key: with_id(value, topic_id) for key, value in fields.items()}
+    return {**inner, "topic_id": topic_id} if named else inner
+
+
+@pytest.mark.parametrize("case", CASES, ids=label)
+def test_every_version_of_an_api_refuses(root: RawClient, alice: RawClient, case: Case) -> None:
+    (described,) = metadata(root, "t").topics
+    asked, api = case.fields, APIS[case.api]
+    if case.api in NAMED_BY_ID:
+        asked = with_id(asked, described.topic_id)
+    fields = {**OF_OTHER_VERSIONS.get(case.api, {}), **asked}
+    versions = range(api.min_version, api.max_version + 1)
+    if case.api is ApiKey.ADD_PARTITIONS_TO_TXN:  # It is another request from v4 on.
+        versions = range(*((4, 6) if case.version >= 4 else (0, 4)))
+    for version in versions:
+        if (label(case), version) not in WITHOUT_THIS_REFUSAL:
+            refused = told(alice, case._replace(version=version, fields=fields))
+            assert refused == {case.refusal}, f"v{version}"
 
 
 @pytest.mark.parametrize(
