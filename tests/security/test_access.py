@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import pytest
 
 from suwi.handlers.authorization import ASKED
+from suwi.handlers.fetch import LARGE_PARTITIONS
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
 from suwi.security.acls import Operation, PatternType, ResourceType
@@ -55,6 +57,12 @@ TRANSACTIONAL = build_batch(
     transactional=True,
 )
 _numbers = count()
+CODES = {
+    ResourceType.TOPIC: TOPIC_REFUSED,
+    ResourceType.GROUP: GROUP_REFUSED,
+    ResourceType.CLUSTER: CLUSTER_REFUSED,
+    ResourceType.TRANSACTIONAL_ID: TRANSACTION_REFUSED,
+}
 
 
 class Case(NamedTuple):
@@ -65,6 +73,10 @@ class Case(NamedTuple):
     """All are needed."""
     refusal: int
     """The code without any right."""
+
+    def refusal_without(self, missing: Right) -> int:
+        """The code tells which of several rights is missing."""
+        return CODES[missing.kind] if len(self.rights) > 1 else self.refusal
 
 
 def partitions(**fields: Any) -> list[dict[str, Any]]:
@@ -634,15 +646,61 @@ def test_an_api_asks_for_exactly_its_rights(root: RawClient, alice: RawClient, c
         others = [right.rule() for right in case.rights if right is not missing]
         others.append(missing.rule("User:bob"))
         assert set(create_rules(root, others)) == {0}
-        assert told(alice, case), f"without {missing}"
+        assert told(alice, case) == {case.refusal_without(missing)}, f"without {missing}"
         delete_rules(root)
     create_rules(root, [right.rule() for right in case.rights])
     assert told(alice, case) == set()
     for denied in case.rights:
         create_rules(root, [denied.rule("User:*", deny=True)])
-        assert told(alice, case), f"with {denied} denied"
+        assert told(alice, case) == {case.refusal_without(denied)}, f"with {denied} denied"
         delete_rules(root, permission_type=2)
     assert told(root, case) == set()
+
+
+OF_OTHER_VERSIONS: dict[ApiKey, dict[str, Any]] = {
+    ApiKey.LIST_OFFSETS: {"timeout": 1000},
+    ApiKey.METADATA: {"include_cluster_authorized_operations": False},
+    ApiKey.OFFSET_FETCH: {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]},
+    ApiKey.FIND_COORDINATOR: {"key": "g"},
+    ApiKey.LEAVE_GROUP: {
+        "members": [{"member_id": "m", "group_instance_id": None, "reason": None}]
+    },
+    ApiKey.DELETE_TOPICS: {"topic_names": ["t"]},
+}
+"""What the fields of `CASES` lack."""
+NAMED_BY_ID = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH)
+WITHOUT_THIS_REFUSAL = {
+    ("DescribeLogDirs-v4-CLUSTER", 1),  # The list is empty.
+    ("DescribeLogDirs-v4-CLUSTER", 2),
+    ("FindCoordinator-v4-TRANSACTIONAL_ID", 0),  # It is always about a group.
+}
+
+
+def with_id(fields: Any, topic_id: UUID) -> Any:
+    """The topic `t` also by its id."""
+    if isinstance(fields, list):
+        return [with_id(each, topic_id) for each in fields]
+    if not isinstance(fields, Mapping):
+        return fields
+    named = "t" in (fields.get("name"), fields.get("topic"))
+    inner = {key: with_id(value, topic_id) for key, value in fields.items()}
+    return {**inner, "topic_id": topic_id} if named else inner
+
+
+@pytest.mark.parametrize("case", CASES, ids=label)
+def test_every_version_of_an_api_refuses(root: RawClient, alice: RawClient, case: Case) -> None:
+    (described,) = metadata(root, "t").topics
+    asked, api = case.fields, APIS[case.api]
+    if case.api in NAMED_BY_ID:
+        asked = with_id(asked, described.topic_id)
+    fields = {**OF_OTHER_VERSIONS.get(case.api, {}), **asked}
+    versions = range(api.min_version, api.max_version + 1)
+    if case.api is ApiKey.ADD_PARTITIONS_TO_TXN:  # It is another request from v4 on.
+        versions = range(*((4, 6) if case.version >= 4 else (0, 4)))
+    for version in versions:
+        if (label(case), version) not in WITHOUT_THIS_REFUSAL:
+            refused = told(alice, case._replace(version=version, fields=fields))
+            assert refused == {case.refusal}, f"v{version}"
 
 
 @pytest.mark.parametrize(
@@ -879,6 +937,24 @@ def test_a_session_and_a_waiting_fetch_end_with_the_right(
     assert codes(alice.answer(ApiKey.FETCH, 12)) == {0, TOPIC_REFUSED}
     again = alice.ask(ApiKey.FETCH, 12, {**next_of_session, "session_epoch": 2})
     assert codes(again) == {0, TOPIC_REFUSED}
+
+
+def test_a_waiting_fetch_of_many_partitions_ends_with_the_right(
+    root: RawClient, alice: RawClient
+) -> None:
+    """It is answered in slices, and reads again only what has changed."""
+    name, count = f"read-{next(_numbers)}", LARGE_PARTITIONS + 1
+    root.create_topic(name, count)
+    create_rules(root, [topic(READ, name).rule()])
+    fields = fetch_fields(12, name, 0, max_wait_ms=60_000)
+    (asked,) = fields["topics"][0]["partitions"]
+    fields["topics"][0]["partitions"] = [{**asked, "partition": n} for n in range(count)]
+    alice.send_request(ApiKey.FETCH, 12, encode(fields))
+    delete_rules(root)
+    assert root.produce(name, BATCH).error == 0  # wakes the fetch
+    (fetched,) = alice.answer(ApiKey.FETCH, 12).responses
+    assert not any(partition.records for partition in fetched.partitions)
+    assert TOPIC_REFUSED in {partition.error_code for partition in fetched.partitions}
 
 
 def encode(fields: Mapping[str, Any]) -> bytes:

@@ -108,6 +108,27 @@ def test_a_consumer_needs_read_on_its_topic_and_its_group(
     consumer.close()
 
 
+def test_a_regular_expression_finds_the_topics_that_its_group_may_see(
+    broker: GuardedBroker, root: RawClient, settings: dict[str, Any]
+) -> None:
+    prefix, its_group = unique_name("topic"), unique_name("group")
+    seen, hidden = f"{prefix}-seen", f"{prefix}-hidden"
+    administrator = Producer({"bootstrap.servers": broker.address})
+    for name in (hidden, seen):
+        root.create_topic(name)
+        assert produce(administrator, name) is None
+    create_rules(
+        root, [topic(Operation.READ, seen).rule(), group(Operation.READ, its_group).rule()]
+    )
+    how = {"group.id": its_group, "auto.offset.reset": "earliest", "group.protocol": "consumer"}
+    consumer = Consumer({**settings, **how})
+    consumer.subscribe([f"^{prefix}-.*"])
+    polled = until(lambda: consumer.poll(0.5))
+    assert (polled.error(), polled.topic()) == (None, seen)
+    assert {partition.topic for partition in consumer.assignment()} == {seen}
+    consumer.close()
+
+
 def test_a_transactional_producer_needs_write_on_its_id(
     root: RawClient, settings: dict[str, Any]
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from suwi.controller.acl_control import Deleted
 from suwi.controller.controller_election import ControllerElection
 from suwi.handlers.authorization import check
-from suwi.handlers.errors import error_fields, reply
+from suwi.handlers.errors import error_fields
 from suwi.handlers.slices import Sliced, SlicedItems, SlicedResponse, sliced, sliced_handler
 from suwi.model.errors import BrokerError, InvalidRequest, SecurityDisabled
 from suwi.net.answers import Reply
@@ -72,7 +72,7 @@ async def create_acls(controller: ControllerElection, request: Request) -> Reply
     results = SlicedItems(request, ("results",))
     for problem in problems:
         await results.put(error_fields(problem))
-    return reply(request, {"results": results.take()})
+    return results.reply()
 
 
 async def delete_acls(controller: ControllerElection, request: Request) -> Reply:

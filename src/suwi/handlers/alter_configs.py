@@ -8,7 +8,7 @@ from typing import Any
 from suwi.controller.configuration_control import Alteration, AlterOperation, Resource
 from suwi.controller.controller_election import ControllerElection
 from suwi.handlers.describe_configs import check_resource
-from suwi.handlers.errors import outcome, reply
+from suwi.handlers.errors import outcome
 from suwi.handlers.slices import SlicedItems, times_named
 from suwi.model.errors import InvalidRequest
 from suwi.net.answers import Reply
@@ -35,7 +35,7 @@ class AlterConfigs:
             times_asked = times[resource.resource_type, resource.resource_name]
             altered = await outcome(self._alter(request, resource, times_asked))
             await responses.put({**altered, **key})
-        return reply(request, {"responses": responses.take()})
+        return responses.reply()
 
     async def _alter(self, request: Request, resource: Any, times_asked: int) -> None:
         if times_asked > 1:

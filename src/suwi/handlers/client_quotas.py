@@ -102,7 +102,7 @@ async def alter_client_quotas(controller: ControllerElection, request: Request) 
     answers = SlicedItems(request, ("entries",))
     for entity, problem in results.items():
         await answers.put({**error_fields(problem), "entity": _entity_fields(entity)})
-    return reply(request, {"entries": answers.take()})
+    return answers.reply()
 
 
 def _entity_fields(entity: Entity) -> list[dict[str, Any]]:

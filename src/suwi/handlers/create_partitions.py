@@ -2,13 +2,14 @@
 v3: THROTTLING_QUOTA_EXCEEDED."""
 
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 from suwi.controller.controller_election import ControllerElection
 from suwi.handlers.authorization import check_topic
 from suwi.handlers.deadline import deadline_of, in_time
-from suwi.handlers.errors import outcome, reply
-from suwi.handlers.slices import SlicedItems, times_named
+from suwi.handlers.errors import outcome
+from suwi.handlers.slices import SlicedItems, each_named
 from suwi.model.errors import InvalidRequest
 from suwi.net.answers import Reply
 from suwi.net.client_quota_manager import mutating
@@ -17,7 +18,7 @@ from suwi.replica.replica_manager import ReplicaManager
 from suwi.security.acls import Operation
 
 _QUOTA_ERROR_FROM: Final = 3
-_ANSWERED: Final = 0  # in place of how often a topic is named
+_NAME: Final = attrgetter("name")
 
 
 class CreatePartitions:
@@ -26,18 +27,11 @@ class CreatePartitions:
         self._controller = controller
 
     async def __call__(self, request: Request) -> Reply:
-        asked = request.message
-        times = await times_named(request, (topic.name for topic in asked.topics))
-        results = SlicedItems(request, ("results",))
-        deadline_s = deadline_of(request)
-        for topic in asked.topics:
-            if times[topic.name] == _ANSWERED:
-                continue
-            added = self._add(request, topic, times[topic.name], deadline_s)
-            if times[topic.name] > 1:
-                times[topic.name] = _ANSWERED
-            await results.put({"name": topic.name, **await outcome(added)})
-        return reply(request, {"results": results.take()})
+        results, deadline_s = SlicedItems(request, ("results",)), deadline_of(request)
+        async for topic, times in each_named(request, request.message.topics, _NAME):
+            added = await outcome(self._add(request, topic, times, deadline_s))
+            await results.put({"name": topic.name, **added})
+        return results.reply()
 
     async def _add(self, request: Request, topic: Any, times_named: int, deadline_s: float) -> None:
         if times_named > 1:

@@ -3,6 +3,7 @@ v6: THROTTLING_QUOTA_EXCEEDED. v7: ids."""
 
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from suwi.controller.config_view import ConfigView
@@ -10,8 +11,8 @@ from suwi.controller.controller_election import ControllerElection
 from suwi.handlers.authorization import refusal as refusal_of
 from suwi.handlers.deadline import deadline_of, in_time
 from suwi.handlers.describe_configs import setting_fields
-from suwi.handlers.errors import error_fields, reply
-from suwi.handlers.slices import SlicedItems, sliced, times_named
+from suwi.handlers.errors import error_fields
+from suwi.handlers.slices import SlicedItems, each_named, sliced
 from suwi.metadata.image import NewTopic, Topic
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import (
@@ -30,7 +31,6 @@ from suwi.security.acls import CLUSTER_NAME, Operation, ResourceType
 
 _DEFAULT = -1
 _QUOTA_ERROR_FROM = 6
-_ANSWERED = 0  # in place of how often a topic is named
 # Applies to requests with several topics, as in Kafka: the response has all settings of each.
 _PARTITIONS_PER_REQUEST_MAX = 10_000
 
@@ -44,7 +44,6 @@ class CreateTopics:
 
     async def __call__(self, request: Request) -> Reply:
         asked = request.message
-        times = await times_named(request, (topic.name for topic in asked.topics))
         partitions = 0
         async for topic in sliced(request, asked.topics):
             partitions += self._partitions(topic)
@@ -52,13 +51,10 @@ class CreateTopics:
         answers = SlicedItems(request, ("topics",))
         creates_all = request.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
         deadline_s = deadline_of(request)
-        for topic in asked.topics:
+        async for topic, times in each_named(request, asked.topics, attrgetter("name")):
             refusal: BrokerError | None = None
-            if times[topic.name] > 1:
-                times[topic.name] = _ANSWERED
+            if times > 1:
                 refusal = InvalidRequest(f"topic {topic.name!r} is named more than once")
-            elif times[topic.name] == _ANSWERED:
-                continue
             elif is_too_large:
                 refusal = PolicyViolation(
                     f"topics of one request have at most {_PARTITIONS_PER_REQUEST_MAX} partitions "
@@ -74,7 +70,7 @@ class CreateTopics:
                 hidden = {"num_partitions": -1, "replication_factor": -1, "configs": ()}
                 answer |= {**hidden, "topic_config_error_code": TopicAuthorizationFailed.code.value}
             await answers.put(answer, 1 + len(answer["configs"]))
-        return reply(request, {"topics": answers.take()})
+        return answers.reply()
 
     def _partitions(self, asked: Any) -> int:
         return len(asked.assignments) or _or_default(

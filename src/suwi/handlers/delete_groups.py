@@ -6,7 +6,6 @@ from suwi.coordinator.event import Call
 from suwi.coordinator.runtime import coordinator_error
 from suwi.group.group_coordinator_shard import GroupCall, GroupCoordinatorShard, GroupRuntime
 from suwi.handlers.coordinator_requests import hashing
-from suwi.handlers.errors import reply
 from suwi.handlers.slices import SLICE_PARTITIONS, SlicedItems
 from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
@@ -34,4 +33,4 @@ async def delete_groups(groups: GroupRuntime, request: Request) -> Reply:
             await begun.done()
             code = begun.response if begun.error is None else coordinator_error(begun.error)
         await results.put({"group_id": name, "error_code": code})
-    return reply(request, {"results": results.take()})
+    return results.reply()

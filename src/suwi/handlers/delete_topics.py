@@ -7,7 +7,7 @@ from uuid import UUID
 from suwi.controller.controller_election import ControllerElection
 from suwi.handlers.authorization import check_topic
 from suwi.handlers.deadline import deadline_of, in_time
-from suwi.handlers.errors import error_fields, reply
+from suwi.handlers.errors import error_fields
 from suwi.handlers.slices import SlicedItems, times_named
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.errors import (
@@ -69,7 +69,7 @@ class DeleteTopics:
             except BrokerError as error:
                 answer = {"name": shown, "topic_id": topic_id, **error_fields(error)}
             await responses.put(answer)
-        return reply(request, {"responses": responses.take()})
+        return responses.reply()
 
     def _partitions(self, name: str | None, topic_id: UUID | None) -> int:
         image = self._replicas.image

@@ -16,7 +16,6 @@ from suwi.group.consumer_validation import check_fetch
 from suwi.group.group_coordinator_shard import GroupCoordinatorShard, GroupRuntime
 from suwi.group.offset_records import OffsetCommitValue
 from suwi.handlers.coordinator_requests import hashing
-from suwi.handlers.errors import reply
 from suwi.handlers.slices import SLICE_PARTITIONS, Sliced, SlicedItems, SlicedResponse, in_slices
 from suwi.metadata.image import ClusterImage
 from suwi.model.errors import BrokerError
@@ -89,7 +88,7 @@ class OffsetFetch:
             topics = response.topics()
             topics = topics if error is ErrorCode.none else []
             groups.add({"group_id": group.group_id, "topics": topics, "error_code": error})
-        return reply(request, {"groups": groups.take()})
+        return groups.reply()
 
     def _fetch(
         self,

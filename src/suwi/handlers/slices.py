@@ -8,7 +8,7 @@ Invariant: nothing else runs between two yields; state is checked again after ea
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from itertools import islice
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
@@ -99,6 +99,16 @@ def each_once(keys: Iterable[_Key]) -> Iterator[_Key | None]:
         seen.add(key)
 
 
+async def each_named(
+    request: Request, items: Sequence[_Item], key: Callable[[_Item], _Key]
+) -> AsyncIterator[tuple[_Item, int]]:
+    """The first item with each key, and how many have it."""
+    times = await times_named(request, map(key, items))
+    for item, first in zip(items, each_once(map(key, items)), strict=True):
+        if first is not None:
+            yield item, times[first]
+
+
 def list_in_slices(
     request: Request, array: str, items: Iterable[dict[str, Any] | None], fields: Mapping[str, Any]
 ) -> Sliced:
@@ -113,7 +123,7 @@ def list_in_slices(
         if number % SLICE_PARTITIONS == 0:
             listed.encode()
             yield
-    return reply(request, {**fields, array: listed.take()})
+    return listed.reply(**fields)
 
 
 class SlicedResponse:
@@ -228,6 +238,10 @@ class SlicedItems:
 
     def add(self, item: dict[str, Any]) -> None:
         self._plain.append(item)
+
+    def reply(self, **fields: Any) -> Reply:
+        """With these items as the array of the response."""
+        return reply(self._request, {**fields, self._path[0]: self.take()})
 
     def encode(self) -> None:
         if self._plain:

@@ -12,7 +12,7 @@ from typing import Any
 from suwi.controller.controller_election import ControllerElection
 from suwi.controller.scram_control import Deletion, ScramDirectory, Upsertion
 from suwi.handlers.authorization import check
-from suwi.handlers.errors import error_fields, reply
+from suwi.handlers.errors import error_fields
 from suwi.handlers.slices import (
     Sliced,
     SlicedItems,
@@ -91,7 +91,7 @@ async def alter_user_scram_credentials(
     answers = SlicedItems(request, ("results",))
     for user, problem in results.items():
         await answers.put({"user": user, **error_fields(problem)})
-    return reply(request, {"results": answers.take()})
+    return answers.reply()
 
 
 def _forbidden(brokers_user: str | None, request: Request) -> dict[str, BrokerError | None]:

@@ -8,7 +8,6 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from suwi.env.slices import free_in_slices
-from suwi.handlers.errors import reply
 from suwi.handlers.hanging_transactions import HangingTransactions
 from suwi.handlers.slices import SlicedItems, SlicedResponse, sliced
 from suwi.model.ids import PartitionIndex, TopicPartition
@@ -72,7 +71,7 @@ async def write_txn_markers(
         free_in_slices(errors)
     for large in (asked, results, by_producer):
         free_in_slices(large)
-    return reply(request, {"markers": markers.take()})
+    return markers.reply()
 
 
 def _answer(index: int, error: ErrorCode) -> dict[str, Any]:
