@@ -1,10 +1,11 @@
-"""Spark's own Kafka connector from Maven, for the installed Spark.
+"""Jars for the installed Spark from Maven: its own Kafka connector, and Iceberg's runtime.
 
-`connector_jars` fetches it once; `Unavailable` says what is missing.
+Each is fetched once; `Unavailable` says what is missing.
 """
 
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from compat.kafka import Unavailable
@@ -30,21 +31,41 @@ def connector_jars() -> list[str]:
 
 
 def _jars_of(version: str, token_version: str) -> list[str]:
-    jars = _JARS / f"spark-connector-{version}-{token_version}"
-    missing, complete = jars / ".missing", jars / ".complete"
+    folder = f"spark-connector-{version}-{token_version}"
+    missing = _JARS / folder / ".missing"
     if missing.exists():
         raise Unavailable(f"Maven has no connector {version}")
+    versions = {"spark.version": version, "token.version": token_version}
+    try:
+        return _fetch("spark-connector.xml", folder, versions)
+    except Unavailable as error:
+        if "Could not find artifact org.apache.spark" in str(error):
+            missing.parent.mkdir(parents=True, exist_ok=True)
+            missing.touch()
+        raise
+
+
+def iceberg_jars() -> list[str]:
+    """Iceberg's for Spark, and those of the installed Spark. Raises `Unavailable`."""
+    import pyspark
+
+    of_spark = Path(pyspark.__file__).parent / "jars"
+    return [*_fetch("iceberg.xml", "iceberg", {}), f"{of_spark}/*"]
+
+
+def _fetch(project: str, folder: str, properties: Mapping[str, str]) -> list[str]:
+    jars = _JARS / folder
+    complete = jars / ".complete"
     if not complete.exists():
         if shutil.which("mvn") is None:
-            raise Unavailable("there is no `mvn` on the path to fetch Spark's connector with")
+            raise Unavailable("there is no `mvn` on the path to fetch jars with")
         fetched = subprocess.run(
             [
                 "mvn",
                 "--quiet",
                 "--batch-mode",
-                f"--file={_HERE / 'spark-connector.xml'}",
-                f"-Dspark.version={version}",
-                f"-Dtoken.version={token_version}",
+                f"--file={_HERE / project}",
+                *(f"-D{name}={value}" for name, value in properties.items()),
                 f"-DoutputDirectory={jars}",
                 "dependency:copy-dependencies",
             ],
@@ -54,9 +75,6 @@ def _jars_of(version: str, token_version: str) -> list[str]:
             check=False,
         )
         if fetched.returncode:
-            if "Could not find artifact org.apache.spark" in fetched.stdout:
-                jars.mkdir(parents=True, exist_ok=True)
-                missing.touch()
-            raise Unavailable(f"Maven could not fetch Spark's connector:\n{fetched.stdout[-2000:]}")
+            raise Unavailable(f"Maven could not fetch {folder}:\n{fetched.stdout[-2000:]}")
         complete.touch()
     return sorted(str(jar) for jar in jars.glob("*.jar"))

@@ -16,12 +16,13 @@ from bench.lines import Row
 from bench.overview import Section
 
 _TEXT = Path(__file__).parents[1] / "how_to_read_spark.md"
-_JOBS = ("source", "delta", "outputs", "table")
+_JOBS = ("source", "delta", "outputs", "decode", "table")
 _OPTIONS = {"source": ["--repetitions=3"]}
 _QUICK = {
     "source": ["--rows=100000", "--repetitions=1", "--codecs=none", "--cores=2"],
     "delta": ["--rows=200000", "--batch-rows=40000"],
     "outputs": ["--rows=200000", "--repetitions=1"],
+    "decode": ["--rows=100000", "--repetitions=1"],
     "table": ["--rows=400000", "--repetitions=1"],
 }
 
@@ -85,6 +86,7 @@ def sections(out: Path) -> list[Section]:
         _row(goals.SPARK_SINK, sink["rows_per_s"], "rows/s"),
         *(_row(goals.SPARK_ICEBERG, ratio, "×") for _, _, ratio in _iceberg(results)),
         *(_row(goals.SPARK_OUTPUTS, ratio, "×") for _, _, ratio in _outputs(results)),
+        *(_row(goals.SPARK_JSON, ratio, "×") for _, _, ratio in _json(results)),
         _row(goals.SPARK_FLOOR, floor["floor_ms"], "ms"),
         *(_row(goals.SPARK_TABLE, ratio, "×") for _, _, ratio in _fastest(results["table"])),
     ]
@@ -126,6 +128,11 @@ def _outputs(results: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, An
     return [(one, two, one["cpu_us_per_row"] / two["cpu_us_per_row"])]
 
 
+def _json(results: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any], float]]:
+    """As `_pairs`, of `decode` and `from_json`; empty if it was not measured."""
+    return _pairs(results.get("decode", []))
+
+
 def _at_goal(results: dict[str, Any]) -> float | None:
     """The ratio to the connector in the case that has a goal; None if it was not measured."""
     ratios = {(ours["topic"], ours["cores"]): ratio for ours, _, ratio in _pairs(results["source"])}
@@ -148,6 +155,7 @@ def text_of(results: dict[str, Any]) -> str:
         planner_ms=f"{spent_ms['queryPlanning']:.0f}",
         batch_ms=f"{spent_ms['addBatch']:.0f}",
         outputs=_outputs_table(_outputs(results)),
+        decode=_decode_table(_json(results)),
         table=_reader_table(results["table"]),
     )
 
@@ -264,6 +272,21 @@ def _outputs_table(found: list[tuple[dict[str, Any], dict[str, Any], float]]) ->
         for one, two, ratio in found
     ]
     header = "| CPU for a row, one read | two pipelines | ratio | goal | rows/s of the topic |"
+    return _table(header, rows) if rows else "Not measured."
+
+
+def _decode_table(found: list[tuple[dict[str, Any], dict[str, Any], float]]) -> str:
+    rows = [
+        [
+            f"{ours['rows_per_s']:,}",
+            f"{theirs['rows_per_s']:,}",
+            f"{ratio:.2f} ×",
+            _verdict(goals.SPARK_JSON, ratio),
+            f"{ours['cpu_us_per_row']:.2f} and {theirs['cpu_us_per_row']:.2f} µs",
+        ]
+        for ours, theirs, ratio in found
+    ]
+    header = "| `decode`, rows/s | `from_json` | ratio | goal | CPU for a row, ours and its |"
     return _table(header, rows) if rows else "Not measured."
 
 

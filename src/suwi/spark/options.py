@@ -189,9 +189,7 @@ class TableOptions:
 def read_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Raises `BadOption`."""
     use = Use.STREAM if streaming else Use.BATCH
-    given = _checked(options, use)
-    for fault in _source_faults(given, use):
-        raise fault
+    given = _understood(options, use)
     starting, ending = _bounds(given, use)
     fetch_bytes = min(given["kafka.max.partition.fetch.bytes"], given["kafka.fetch.max.bytes"])
     return SourceOptions(
@@ -221,9 +219,7 @@ def _options_of(declared: type) -> Iterator[tuple[str, str]]:
 
 def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Raises `BadOption`."""
-    given = _checked(options, Use.WRITE)
-    for fault in _connection_faults(given):
-        raise fault
+    given = _understood(options, Use.WRITE)
     return SinkOptions(
         _connection(given),
         ProducerSettings(
@@ -244,9 +240,7 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
 
 def read_table_options(options: Mapping[str, str], use: Use = Use.TABLE_WRITE) -> TableOptions:
     """Raises `BadOption`, which never says what stands after `storage.`."""
-    given = _checked(options, use)
-    for fault in _table_faults(given):
-        raise fault
+    given = _understood(options, use)
     return _table_options(
         given,
         options,
@@ -259,9 +253,7 @@ def read_table_options(options: Mapping[str, str], use: Use = Use.TABLE_WRITE) -
 
 def read_iceberg_options(options: Mapping[str, str]) -> TableOptions:
     """Raises `BadOption`, which never says what stands after `catalog.`."""
-    given = _checked(options, Use.ICEBERG_WRITE)
-    for fault in _iceberg_faults(given, options):
-        raise fault
+    given = _understood(options, Use.ICEBERG_WRITE)
     uri = f"iceberg table {given['table']}"
     return _table_options(given, options, uri=uri, catalog=_catalog(given, options))
 
@@ -310,16 +302,16 @@ def examine(options: Mapping[str, str], use: Use) -> list[BadOption]:
     """Everything that is wrong with the options, not only the first."""
     given, faults = _parse(options, use)
     wrong = {fault.option for fault in faults}
-    match use:
-        case Use.STREAM | Use.BATCH:
-            together = _source_faults(given, use)
-        case Use.WRITE:
-            together = _connection_faults(given)
-        case Use.ICEBERG_WRITE:
-            together = _iceberg_faults(given, options)
-        case _:
-            together = _table_faults(given)
+    together = _together(given, options, use)
     return [*faults, *(fault for fault in together if fault.option not in wrong)]
+
+
+def _understood(options: Mapping[str, str], use: Use) -> "_Given":
+    """Raises `BadOption` for the first that is wrong."""
+    given, faults = _parse(options, use, is_logged=True)
+    for fault in faults or _together(given, options, use):
+        raise fault
+    return given
 
 
 # -- each option by itself -------------------------------------------------------------------------
@@ -330,13 +322,6 @@ class _Given(dict[str, Any]):
 
     def __missing__(self, name: str) -> None:
         return None
-
-
-def _checked(options: Mapping[str, str], use: Use) -> _Given:
-    given, faults = _parse(options, use, is_logged=True)
-    for fault in faults:
-        raise fault
-    return given
 
 
 def _parse(
@@ -404,6 +389,18 @@ def _spelled(name: str) -> str:
 
 
 # -- options that have to fit together -------------------------------------------------------------
+
+
+def _together(given: _Given, options: Mapping[str, str], use: Use) -> Iterator[BadOption]:
+    match use:
+        case Use.STREAM | Use.BATCH:
+            return _source_faults(given, use)
+        case Use.WRITE:
+            return _connection_faults(given)
+        case Use.ICEBERG_WRITE:
+            return _iceberg_faults(given, options)
+        case _:
+            return _table_faults(given)
 
 
 def _source_faults(given: _Given, use: Use) -> Iterator[BadOption]:

@@ -175,7 +175,7 @@ def read_files(scan: Scan, files: Iterable[DataFile]) -> Iterator["pa.RecordBatc
                 "before it was read"
             ) from None
         with source:
-            for batch in _batches(source, file, needed):
+            for batch in batches_of(source, file, needed):
                 if wanted is None:
                     yield batch.select(target.names)
                     continue
@@ -183,7 +183,8 @@ def read_files(scan: Scan, files: Iterable[DataFile]) -> Iterator["pa.RecordBatc
                 yield from table.combine_chunks().to_batches()
 
 
-def _batches(source: Any, file: DataFile, needed: "pa.Schema") -> Iterator["pa.RecordBatch"]:
+def batches_of(source: Any, file: DataFile, needed: "pa.Schema") -> Iterator["pa.RecordBatch"]:
+    """The rows of an open file, with these columns. Raises `CannotRead`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

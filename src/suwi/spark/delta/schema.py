@@ -257,10 +257,9 @@ def describe(kind: Any) -> str:
     return str(kind.get("type"))
 
 
-def arrow_schema(data: "StructType", without: Sequence[str] = ()) -> "pa.Schema":
-    """What the Parquet files have: times in UTC, and not the partition columns."""
+def arrow_schema(data: "StructType") -> "pa.Schema":
+    """As the Parquet files have it: times in UTC."""
     import pyarrow as pa
     from deltalake import Schema
 
-    whole = pa.schema(Schema.from_json(json.dumps(delta_schema(data))).to_arrow())
-    return pa.schema([field for field in whole if field.name not in without])
+    return pa.schema(Schema.from_json(json.dumps(delta_schema(data))).to_arrow())

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from suwi.spark.delta.commit import Apply
 from suwi.spark.delta.errors import SchemaMismatch
 from suwi.spark.delta.files import WrittenFile
+from suwi.spark.delta.log import DataFile
+from suwi.spark.delta.scan import batches_of
 from suwi.spark.delta.storage import storage_of
 from suwi.spark.options import TableOptions
 from suwi.spark.table_commit import Batch
@@ -49,7 +51,11 @@ def merge_files(options: TableOptions) -> Apply:
     writing = _writing(options)
 
     def apply(table: "DeltaTable", batch: Batch, properties: "CommitProperties") -> None:
-        staged = _as_in(table, read_staged(options, batch.files))
+        import pyarrow as pa
+
+        columns_of_data = batch.schema.fieldNames()
+        schema = pa.schema([one for one in _columns(table) if one.name in columns_of_data])
+        staged = pa.Table.from_batches(_staged(options, batch.files, schema), schema)
         rows = last_of_each_key(staged, options.keys, options.order_by)
         same = " AND ".join(_same(key, rows) for key in options.keys)
         merger = table.merge(
@@ -87,7 +93,7 @@ def replace_files(options: TableOptions) -> Apply:
         from deltalake import write_deltalake
         from deltalake.exceptions import CommitFailedError, DeltaError
 
-        schema = pa.schema(table.schema().to_arrow())
+        schema = _columns(table)
         rows = pa.RecordBatchReader.from_batches(schema, _staged(options, batch.files, schema))
         try:
             write_deltalake(
@@ -119,49 +125,23 @@ def _writing(options: TableOptions) -> "WriterProperties":
     return WriterProperties(compression=codec)
 
 
+def _columns(table: "DeltaTable") -> "pa.Schema":
+    import pyarrow as pa
+
+    return pa.schema(table.schema().to_arrow())
+
+
 def _staged(
     options: TableOptions, files: Sequence[WrittenFile], schema: "pa.Schema"
 ) -> "Iterator[pa.RecordBatch]":
-    """The batch with all columns of the table, a part at a time."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    """The batch with these columns of the table, a part at a time.
 
-    from suwi.spark.delta.scan import conform
-
+    delta-rs merges columns of one type only: structs get all fields that the table's have.
+    """
     storage = storage_of(options.uri, options.storage)
     for file in files:
         with storage.read(file.path) as source:
-            for batch in pq.ParquetFile(source).iter_batches():
-                columns = [
-                    conform(batch.column(field.name), field.type)
-                    if field.name in batch.schema.names
-                    else pa.nulls(batch.num_rows, field.type)
-                    for field in schema
-                ]
-                yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _as_in(table: "DeltaTable", rows: "pa.Table") -> "pa.Table":
-    """With all fields of the table's structs: delta-rs merges columns of one type only."""
-    import pyarrow as pa
-
-    from suwi.spark.delta.scan import conform
-
-    kinds = pa.schema(table.schema().to_arrow())
-    for at, name in enumerate(rows.schema.names):
-        field, column = kinds.field(name), rows.column(name)
-        if pa.types.is_nested(field.type) and column.type != field.type:
-            chunks = [conform(chunk, field.type) for chunk in column.chunks]
-            rows = rows.set_column(at, field, pa.chunked_array(chunks, field.type))
-    return rows
-
-
-def read_staged(options: TableOptions, files: Sequence[WrittenFile]) -> "pa.Table":
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    storage = storage_of(options.uri, options.storage)
-    return pa.concat_tables(pq.read_table(storage.read(file.path)) for file in files)
+            yield from batches_of(source, DataFile(file.path, file.size_bytes, {}, {}), schema)
 
 
 def last_of_each_key(rows: "pa.Table", keys: Sequence[str], order_by: str | None) -> "pa.Table":
