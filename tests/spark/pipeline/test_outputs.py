@@ -132,7 +132,7 @@ def test_mistakes_in_outputs_are_told_with_their_lines(
             "",
             "2: inputs: give sql or p",
         ),
-        ("  shops: /lake", "  paid: /lake", "12: tables: 'paid': a name for the SQL, and not ord"),
+        ("  shops: /lake", "  paid: /lake", "13: tables: 'paid': a name for the SQL, and not ord"),
         ("    decode: {json", "    decoed: {json", "6: there is no 'decoed' in inputs.orders: did"),
     ],
 )
