@@ -110,8 +110,8 @@ def _check_sink(sink: Sink, schema: "StructType", *, is_alone: bool) -> None:
         case DeltaSpec():
             from suwi.spark.delta.data_source import DeltaFormat
 
-            options = read_table_options(resolved(options_of(sink)))
-            DeltaFormat(options).judge(schema, sink.mode == "complete")
+            table = DeltaFormat(read_table_options(resolved(options_of(sink))))
+            table.judge(schema, sink.mode == "complete")
         case IcebergSpec():
             from suwi.spark.iceberg.data_source import IcebergFormat
 

@@ -113,10 +113,6 @@ def is_kind(node: Node | None, kind: str) -> bool:
     return isinstance(node, ScalarNode) and node.tag == f"tag:yaml.org,2002:{kind}"
 
 
-def is_true(node: Node) -> bool:
-    return str(node.value).lower() in ("true", "yes", "on")
-
-
 class Fields:
     def __init__(self, node: MappingNode, problems: Problems, where: str = "") -> None:
         self.line = line_of(node)
@@ -191,7 +187,7 @@ class Fields:
             return None
         if not is_kind(node, "bool"):
             self.wrong(name, "true or false")
-        return is_true(node)
+        return str(node.value).lower() in ("true", "yes", "on")
 
     def texts(self, name: str) -> tuple[Text, ...]:
         """One text or a list of them."""

@@ -235,8 +235,8 @@ def lineage_svg(pipelines: Sequence[Pipeline]) -> str:
     for source in columns.keys() - {end for _, end in edges}:
         columns[source] = min(columns[end] for start, end in edges if start == source) - 1
     nodes: list[list[_Node]] = [[] for _ in range(max(columns.values(), default=0) + 1)]
-    for node, column in columns.items():
-        nodes[column].append(node)
+    for place, column in columns.items():
+        nodes[column].append(place)
     for edge in edges:
         for column in range(columns[edge[0]] + 1, columns[edge[1]]):
             nodes[column].append(edge)  # It passes between the boxes of this column.
@@ -252,7 +252,7 @@ def lineage_svg(pipelines: Sequence[Pipeline]) -> str:
         first, last = columns[edge[0]], columns[edge[1]]
         between = [boxes[column, edge] for column in range(first + 1, last)]
         drawn.append(_path([boxes[first, edge[0]], *between, boxes[last, edge[1]]]))
-    drawn += [_drawn(node, boxes[column, node]) for node, column in columns.items()]
+    drawn += [_drawn(place, boxes[column, place]) for place, column in columns.items()]
     size = f'width="{left - _GAP * 2 // 3}" height="{height + _GAP // 3}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{_STYLE}</style>'
     return "\n".join([head, *drawn, "</svg>"])

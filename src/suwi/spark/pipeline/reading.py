@@ -157,28 +157,37 @@ class _Reader:
             if isinstance(one.source, TableSource):
                 taken[_place(one.source.path)] = itself
             else:
-                servers = one.source.servers.shown
-                taken |= {(servers, topic.shown): itself for topic in one.source.topics}
+                cluster = one.source.servers.shown
+                taken |= {(cluster, topic.shown): itself for topic in one.source.topics}
         for where, sink in pipeline.sinks.items():
             place: object = None
             match sink:
-                case DeltaSpec(path) | ParquetSpec(path):
-                    place = _place(path)
+                case DeltaSpec() | ParquetSpec():
+                    place = _place(sink.path)
                 case IcebergSpec(table, warehouse, catalog):
                     texts = (table, warehouse or table, *catalog.values())
-                    place = tuple(text.shown for text in texts)
-                case TopicSpec(topic, servers) if topic is not None:
-                    place = (servers.shown, topic.shown)
+                    place = tuple(one.shown for one in texts)
+                case TopicSpec(topic, servers, _, options):
+                    self._check_prefix(where, servers, options, prefixes)
+                    place = None if topic is None else (servers.shown, topic.shown)
             if place in taken:
                 self._problems.add(sink.line, f"{where}: {sink_text(sink)!r} is {taken[place]}")
             elif place is not None:
                 taken[place] = f"also that of {where}: rows for both conditions need one output"
-            for name, text in sink.options.items() if isinstance(sink, TopicSpec) else ():
-                if name.lower() == "transactionalidprefix":
-                    first = prefixes.setdefault((sink.servers.shown, text.shown), where)
-                    if first != where:
-                        problem = f"{text.shown!r} is that of {first}: each topic needs its own"
-                        self._problems.add(text.line, f"{where}: transactionalIdPrefix {problem}")
+
+    def _check_prefix(
+        self,
+        where: str,
+        servers: Text,
+        options: Mapping[str, Text],
+        taken: dict[tuple[str, str], str],
+    ) -> None:
+        for name, text in options.items():
+            if name.lower() == "transactionalidprefix":
+                first = taken.setdefault((servers.shown, text.shown), where)
+                if first != where:
+                    problem = f"{text.shown!r} is that of {first}: each topic needs its own"
+                    self._problems.add(text.line, f"{where}: transactionalIdPrefix {problem}")
 
     # -- inputs ----------------------------------------------------------------------------------
 
