@@ -1,5 +1,7 @@
 """Several pipelines: what depends on what, in which order they run, and a picture of it."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -87,3 +89,39 @@ def test_the_lineage_as_a_picture() -> None:
     order = ["topic orders", "medallion-bronze", "/tmp/medallion/bronze", "medallion-silver"]
     assert sorted(order, key=lambda text: left[text]) == order
     assert len(list(picture.iter("{http://www.w3.org/2000/svg}path"))) == 8
+
+
+def test_no_edge_of_the_picture_runs_behind_a_box(tmp_path: Path) -> None:
+    """Earlier the one from products to silver ran behind bronze, as if it were written by it."""
+    late = (
+        "name: late\nsource: {delta: /tmp/medallion/bronze}\ntables: {gold: /tmp/medallion/gold}\n"
+    )
+    late += "sql: SELECT * FROM records JOIN gold\nsink: {delta: /x}\ncheckpoint: /y\n"
+    (tmp_path / "late.yaml").write_text(late)
+    late_one = read_pipeline(str(tmp_path / "late.yaml"), {})
+    picture = ElementTree.fromstring(lineage_svg([*medallion(), late_one]))
+    boxes = [
+        (int(one.attrib["x"]), int(one.attrib["y"]), int(one.attrib["width"]))
+        for one in picture.iter("{http://www.w3.org/2000/svg}rect")
+    ]
+    for path in picture.iter("{http://www.w3.org/2000/svg}path"):
+        for x, y in _points(path.attrib["d"]):
+            assert not [b for b in boxes if b[0] < x < b[0] + b[2] and b[1] < y < b[1] + 30]
+
+
+def _points(path: str) -> Iterator[tuple[float, float]]:
+    """Some of those that it runs through."""
+    x = y = 0.0
+    for kind, given in re.findall(r"([MCH])([-\d ]+)", path):
+        numbers = [float(one) for one in given.split()]
+        if kind == "M":
+            x, y = numbers
+        elif kind == "H":
+            yield from ((x + (numbers[0] - x) * at / 20, y) for at in range(21))
+            x = numbers[0]
+        else:
+            half, _, _, _, to_x, to_y = numbers
+            for t in (at / 20 for at in range(21)):
+                a, b, c, d = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3
+                yield a * x + (b + c) * half + d * to_x, (a + b) * y + (c + d) * to_y
+            x, y = to_x, to_y

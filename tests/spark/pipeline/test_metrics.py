@@ -32,7 +32,7 @@ def test_lag_and_age_of_the_last_batch_are_metrics() -> None:
     finally:
         server.close()
     assert {line for line in lines if not line.startswith("#")} == {
-        "suwi_pipeline_restarts_total 3.0",
+        'suwi_pipeline_restarts_total{query="orders"} 3.0',
         'suwi_pipeline_rows_total{query="orders"} 10.0',
         'suwi_pipeline_late_rows_total{query="orders"} 0.0',
         'suwi_pipeline_batches_total{query="orders"} 1.0',

@@ -15,9 +15,10 @@ pytest.importorskip("deltalake")
 pytest.importorskip("pyspark")
 
 from deltalake import DeltaTable, write_deltalake
+from pyspark.errors import AnalysisException
 
 from suwi.spark.pipeline.backfill import Backfill
-from suwi.spark.pipeline.deep_check import check_deeply, take_sample
+from suwi.spark.pipeline.deep_check import check_deeply, place_of, take_sample
 from suwi.spark.pipeline.nodes import BadPipeline
 from suwi.spark.pipeline.plan import check_checkpoint, plan_lines
 from suwi.spark.pipeline.program import load_program
@@ -132,7 +133,7 @@ def test_mistakes_in_outputs_are_told_with_their_lines(
             "",
             "2: inputs: give sql or p",
         ),
-        ("  shops: /lake", "  paid: /lake", "12: tables: 'paid': a name for the SQL, and not ord"),
+        ("  shops: /lake", "  paid: /lake", "13: tables: 'paid': a name for the SQL, and not ord"),
         ("    decode: {json", "    decoed: {json", "6: there is no 'decoed' in inputs.orders: did"),
     ],
 )
@@ -182,6 +183,18 @@ def test_a_checkpoint_with_other_inputs_or_out_of_reach_is_refused(tmp_path: Pat
     away = ORDERS.replace("/lake/checkpoint", "s3://lake/checkpoint")
     ((_, text),) = check_checkpoint(read(tmp_path, away))
     assert "is not a directory of this machine" in text
+
+
+def test_what_spark_refuses_in_an_input_has_the_line_of_its_step(tmp_path: Path) -> None:
+    """Earlier it had the line of the SQL, or was blamed on the first of the inputs."""
+    joined = read(tmp_path, JOINED)
+    error = AnalysisException("[UNRESOLVED_COLUMN] A column with name `at` cannot be resolved.")
+    error.add_note("paid")
+    line, text = place_of(joined, error)
+    assert (line, text.partition(":")[0]) == (11, "inputs.paid.watermark")
+    error = AnalysisException("there is no Delta table at /lake/paid")
+    error.add_note("paid")
+    assert place_of(joined, error) == (10, "inputs.paid: there is no Delta table at /lake/paid")
 
 
 def test_it_is_shown_as_python(tmp_path: Path) -> None:

@@ -439,7 +439,7 @@ checkpoint: /x
             ["9: dead_letters: with raw every record is good"],
         ),
         (
-            MINIMAL + "deduplicate: id\n",
+            MINIMAL + "deduplicate: value\n",
             ["10: deduplicate: needs a watermark, or it would remember for ever"],
         ),
         (
@@ -487,6 +487,8 @@ outputs: {paid: {delta: /lake/paid}}
 dead_letters: {topic: bad}
 checkpoint: /lake/checkpoint
 """
+PREFIXED = "{topic: a, options: {transactionalIdPrefix: p}}"
+TWICE = "is said twice: leave it to the key "
 FEEDS_ITSELF = "is also read: the pipeline would feed itself"
 
 
@@ -519,6 +521,45 @@ FEEDS_ITSELF = "is also read: the pipeline would feed itself"
         (MINIMAL, "sink", "sql: SELECT 1 FROM orders\nsink", "6: sql: does not use records: …"),
         (JOINED, " JOIN payments USING (id)", "", "11: sql: does not use payments: …"),
         (JOINED, "    watermark: {column: at, delay: 10 minutes}\n", "", "9: inputs.payments: …"),
+        (JOINED, "column: _timestamp", "column: _tmestamp", "7: … mean '_timestamp'?"),
+        (JOINED, "    watermark", "    deduplicate: [ID, idd]\n    watermark", "7: … mean 'id'?"),
+        (
+            TABLE,
+            "bronze}",
+            "bronze, columns: id}\nwatermark: {column: at, delay: 1 day}",
+            "3: watermark: there is no column 'at': there are id",
+        ),
+        (JOINED, "id BIGINT", "id INT, ID INT", "6: …: ID is there twice"),
+        (JOINED, "}}\n", "}, more: {delta: /lake/paid/}}\n", "12: outputs.more: … outputs.paid: …"),
+        (JOINED, "{topic: bad}", "{topic: orders}", f"13: … {FEEDS_ITSELF}"),
+        (TABLE, "/lake/silver}", "/lake/silver, mode: complete, keys: id}", "3: sink.keys: …"),
+        (TABLE, "/lake/bronze}", "'${a-b}'}", "2: source.delta: ${a-b} is neither …"),
+        (MINIMAL, "/lake/checkpoint", "''", "8: checkpoint: nothing is given: …"),
+        (JOINED, "sql", "tables: {x: /x,\n  a-b: /y}\nsql", "12: tables: 'a-b': a name for …"),
+        (
+            MINIMAL,
+            "decode",
+            "  options: {subscribe: x}\ndecode",
+            f"5: …: 'subscribe' {TWICE}topics",
+        ),
+        (
+            MINIMAL,
+            "decode",
+            "  from: latest\n  options: {startingoffsets: x}\ndecode",
+            f"6: source.options: 'startingoffsets' {TWICE}from",
+        ),
+        (
+            JOINED,
+            "{topic: bad}",
+            "{topic: bad, options: {kafka.bootstrap.servers: x:1}}",
+            f"13: dead_letters.options: 'kafka.bootstrap.servers' {TWICE}servers",
+        ),
+        (
+            JOINED,
+            "}}\ndead_letters: {topic: bad}",
+            f"}}, x: {PREFIXED}}}\ndead_letters: {PREFIXED.replace(': a', ': b')}",
+            "13: dead_letters: transactionalIdPrefix 'p' is that of outputs.x: …",
+        ),
     ],
 )
 def test_a_mistake_comes_with_its_line_and_what_to_do(

@@ -358,6 +358,8 @@ suwi.spark.offsets.DataLoss: partitions are gone: a-1. Records were removed.
         Kind.PASSING,
         "it broke",
     )
+    socket = '[CANNOT_OPEN_SOCKET] Can not open socket: ["tried to connect to … timed out"]'
+    assert failure_of(RuntimeError(socket)).kind is Kind.BUSY
     text = "Traceback\n  File x\nsuwi.decoders.errors.RegistryUnavailable: answers 503\n"
     assert failure_of(RuntimeError(text)) == (Kind.PASSING, "answers 503")
     assert reason(RuntimeError(text)) == "answers 503"

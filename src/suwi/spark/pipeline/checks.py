@@ -9,7 +9,7 @@ the line of the option. What only brokers know is in `brokers.py`, what Spark kn
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
 from suwi.client.security import read_client_security
@@ -19,7 +19,7 @@ from suwi.model.errors import InvalidTopic
 from suwi.model.topic_names import check_topic_name
 from suwi.spark.option_table import CATALOG, KAFKA, STORAGE, Use
 from suwi.spark.options import BadOption, examine, read_connection
-from suwi.spark.pipeline.nodes import Problems, said
+from suwi.spark.pipeline.nodes import Problems, meant, said
 from suwi.spark.pipeline.spec import (
     VIEW,
     Decode,
@@ -48,6 +48,7 @@ _QUERY: Final = re.compile(
     r"(?:\s|--[^\n]*\n|/\*.*?\*/|\()*(SELECT|WITH|FROM|VALUES|TABLE)\b", re.IGNORECASE | re.DOTALL
 )
 _FROM: Final = re.compile(r"\bfrom\s+(\w+)")
+_DECODED: Final = ["_key", "_topic", "_partition", "_offset", "_timestamp", "_headers"]
 _JOIN: Final = re.compile(r"\bjoin\s+(\w+)")
 
 
@@ -63,6 +64,13 @@ class Checker:
         """Of a source or a sink, as a query takes them."""
         if part is not None and type(part) in _USES:
             self._options(where, options_of(part), part.line, _USES[type(part)])
+        if isinstance(part, TopicSource | TableSource | TopicSpec):
+            named = set(map(str.lower, options_of(replace(part, options={}))))
+            for name, text in part.options.items():
+                if name.lower() in named:
+                    key = _KEYS.get(name.lower(), name.lower())
+                    problem = f"{name!r} is said twice: leave it to the key {key}"
+                    self._problems.add(text.line, f"{where}.options: {problem}")
         if isinstance(part, TopicSource):
             self._topics(where, part.topics, "; for several by their names there is `pattern`")
         elif isinstance(part, TopicSpec) and part.topic is not None:
@@ -76,11 +84,32 @@ class Checker:
             except InvalidTopic as error:
                 self._problems.add(topic.line, f"{where}: {error}{hint}")
 
-    def decode(self, prefix: str, decode: Decode | None) -> None:
+    def input(
+        self, prefix: str, source: Source | None, decode: Decode | None, steps: Mapping[str, Any]
+    ) -> None:
+        """Its schema, and the columns of its steps."""
+        columns: list[str] = []
         if decode is not None and decode.kind == "json" and isinstance(decode.schema, Text):
             schema = self._resolved(decode.schema)
-            for problem in [] if schema is None else wrong_types(schema):
+            problems, columns = ([], []) if schema is None else wrong_types(schema)
+            for problem in problems:
                 self._problems.add(decode.schema.line, f"{prefix}decode.json: {problem}")
+        elif decode is not None and decode.kind in ("string", "raw"):
+            columns = ["value"]
+        elif isinstance(source, TableSource):
+            columns = [text.shown for text in source.columns]
+        if not columns:
+            return  # Spark knows them.
+        if decode is not None:
+            columns += _DECODED
+        known = {name.lower() for name in columns}
+        watermark = steps.get("watermark")
+        used = [("watermark", watermark.column)] if watermark is not None else []
+        for key, text in [*used, *(("deduplicate", one) for one in steps["deduplicate"])]:
+            name = self._resolved(text)
+            if name and "`" not in name and name.split(".")[0].lower() not in known:
+                hint = meant(name, columns)
+                self._problems.add(text.line, f"{prefix}{key}: there is no column {name!r}: {hint}")
 
     def sql(self, sql: Text | None, inputs: Mapping[str, Input | None]) -> None:
         text = None if sql is None else self._resolved(sql)
@@ -166,6 +195,12 @@ def resolved(texts: Mapping[str, Text]) -> dict[str, str]:
     return {name: text.value for name, text in texts.items()}
 
 
+_KEYS: Final = {
+    "kafka.bootstrap.servers": "servers",
+    "subscribe": "topics",
+    "startingoffsets": "from",
+    "startingversion": "from",
+}
 _PREFIXES: Final = {"storage_options": STORAGE, "catalog": CATALOG}
 _USES: Final = {
     TopicSource: Use.STREAM,
@@ -241,19 +276,20 @@ _TYPES: Final = frozenset(
 _TOKEN: Final = re.compile(r"\s*(`[^`]*`|'[^']*'|\w+|[<>(),:])")
 
 
-def wrong_types(schema: str) -> list[str]:
-    """Types in `name TYPE, …` that Spark does not have, and missing commas.
+def wrong_types(schema: str) -> tuple[list[str], list[str]]:
+    """Types in `name TYPE, …` that Spark does not have, missing commas, names that occur twice; and
+    the names, none if the schema is not understood.
 
     What else is wrong Spark itself says.
     """
     if schema.count("<") != schema.count(">") or schema.count("(") != schema.count(")"):
-        return ["brackets do not match: every < needs a >, every ( a )"]
+        return ["brackets do not match: every < needs a >, every ( a )"], []
     types = _Types(_TOKEN.findall(schema))
     try:
-        types.fields()
+        names = types.fields()
     except IndexError:
-        pass  # It ends too early, and is not understood.
-    return types.wrong
+        return types.wrong, []  # It ends too early, and is not understood.
+    return types.wrong, [] if types.wrong else names
 
 
 class _Types:
@@ -263,10 +299,14 @@ class _Types:
         self._tokens = tokens
         self.wrong: list[str] = []
 
-    def fields(self) -> None:
-        """Up to the end, or to the `>` of a struct."""
+    def fields(self) -> list[str]:
+        """The names, up to the end or to the `>` of a struct."""
+        names: list[str] = []
         while self._tokens and self._tokens[0] != ">":
             name = self._tokens.pop(0)
+            if name.lower() in map(str.lower, names):
+                self.wrong.append(f"{name} is there twice")
+            names.append(name.strip("`"))
             if self._tokens[:1] == [":"]:
                 self._tokens.pop(0)
             if self._tokens[:1] in ([], [","], [">"]):
@@ -281,6 +321,7 @@ class _Types:
                 self.wrong.append(f"there is no comma after {name}, before {self._tokens[0]}")
             elif self._tokens and self._tokens[0] == ",":
                 self._tokens.pop(0)
+        return names
 
     def _type(self) -> None:
         name = self._tokens.pop(0)

@@ -19,6 +19,7 @@ from suwi.spark.pipeline.program import BadFunction, load_program
 from suwi.spark.pipeline.spec import (
     DeltaSpec,
     IcebergSpec,
+    Input,
     OutputSpec,
     Pipeline,
     Sink,
@@ -61,7 +62,7 @@ def _check_with_spark(pipeline: Pipeline, spark: "SparkSession", problems: Probl
     try:
         good, _ = load_program(replace(pipeline, expect={})).build(spark)
     except Exception as error:
-        line, text = _place(pipeline, error)
+        line, text = place_of(pipeline, error)
         problems.add(line, text)
         return
     for name, rule in pipeline.expect.items():
@@ -109,7 +110,8 @@ def _check_sink(sink: Sink, schema: "StructType", *, is_alone: bool) -> None:
         case DeltaSpec():
             from suwi.spark.delta.data_source import DeltaFormat
 
-            DeltaFormat(read_table_options(resolved(options_of(sink)))).judge(schema, False)
+            table = DeltaFormat(read_table_options(resolved(options_of(sink))))
+            table.judge(schema, sink.mode == "complete")
         case IcebergSpec():
             from suwi.spark.iceberg.data_source import IcebergFormat
 
@@ -121,12 +123,16 @@ def _check_sink(sink: Sink, schema: "StructType", *, is_alone: bool) -> None:
                     raise BadOption(f"there is no column {name!r} to partition by")
 
 
-def _place(pipeline: Pipeline, error: Exception) -> tuple[int, str]:
+def place_of(pipeline: Pipeline, error: Exception) -> tuple[int, str]:
+    """The line of the part that Spark refuses, and why."""
     from pyspark.errors import AnalysisException
 
     text = failure_of(error).text
     if isinstance(error, BadFunction) and pipeline.python is not None:
         return pipeline.python.line, f"python: {error}"
+    for name in getattr(error, "__notes__", ()):
+        if name in pipeline.inputs:
+            return _place_of_input(name, pipeline.inputs[name], text)
     for name, path in pipeline.tables.items():
         if isinstance(error, AnalysisException) and text.endswith(f" at {path.value}"):
             return path.line, f"tables.{name}: {text}"
@@ -135,10 +141,18 @@ def _place(pipeline: Pipeline, error: Exception) -> tuple[int, str]:
     if pipeline.python is not None and not isinstance(error, ValueError):
         return pipeline.python.line, f"python: {type(error).__name__}: {text}"
     name, one = next(iter(pipeline.inputs.items()))
+    return _place_of_input(name, one, text)
+
+
+def _place_of_input(name: str, one: Input, text: str) -> tuple[int, str]:
     where = where_is(name)
+    prefix = "" if where == "source" else f"{where}."
+    used = [("watermark", one.watermark.column)] if one.watermark is not None else []
+    for key, column in [*used, *(("deduplicate", column) for column in one.deduplicate)]:
+        if f"`{column.value}`" in text:
+            return column.line, f"{prefix}{key}: {text}"
     if one.decode is None:
         return one.source.line, f"{where}: {text}"
-    prefix = "" if where == "source" else f"{where}."
     return one.decode.line, f"{prefix}decode: {text}"
 
 

@@ -47,6 +47,7 @@ _LASTING = {
     "UnsupportedTable",
 }
 _LENGTH_MAX = 500
+_NO_SOCKET = "[CANNOT_OPEN_SOCKET]"
 _NO_WORKER = "Python worker failed to connect back"
 
 
@@ -60,6 +61,8 @@ def failure_of(error: BaseException) -> Failure:
         return Failure(Kind.LASTING, _first_line(text))
     if isinstance(error, Py4JNetworkError | ConnectionError):
         return Failure(Kind.LASTING, f"Spark's own process has ended: {_first_line(text)}")
+    if _NO_SOCKET in text and "timed out" in text:
+        return Failure(Kind.BUSY, "Spark did not send a result in time: the machine is busy")
     if _NO_WORKER in text:
         why = "a Python worker did not start within the 10 s that Spark allows"
         return Failure(Kind.BUSY, f"{why}: the machine is busy, or PYSPARK_PYTHON is wrong")

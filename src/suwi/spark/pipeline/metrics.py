@@ -33,8 +33,11 @@ class PipelineCollector(Collector):
         self._runs = runs
 
     def collect(self) -> Iterator[Metric]:
-        restarts = CounterMetricFamily(f"{_PREFIX}restarts", "Starts after a failure.")
-        restarts.add_metric([], sum(run.restarts for run in self._runs))
+        restarts = CounterMetricFamily(
+            f"{_PREFIX}restarts", "Starts after a failure.", labels=["query"]
+        )
+        for run in self._runs:
+            restarts.add_metric([run.watches[0].name], run.restarts)
         yield restarts
         watches = [watch for run in self._runs for watch in run.watches]
         for kind, name, doc, value_of in _OF_QUERIES:

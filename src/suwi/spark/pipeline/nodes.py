@@ -113,10 +113,6 @@ def is_kind(node: Node | None, kind: str) -> bool:
     return isinstance(node, ScalarNode) and node.tag == f"tag:yaml.org,2002:{kind}"
 
 
-def is_true(node: Node) -> bool:
-    return str(node.value).lower() in ("true", "yes", "on")
-
-
 class Fields:
     def __init__(self, node: MappingNode, problems: Problems, where: str = "") -> None:
         self.line = line_of(node)
@@ -191,7 +187,7 @@ class Fields:
             return None
         if not is_kind(node, "bool"):
             self.wrong(name, "true or false")
-        return is_true(node)
+        return str(node.value).lower() in ("true", "yes", "on")
 
     def texts(self, name: str) -> tuple[Text, ...]:
         """One text or a list of them."""
@@ -206,8 +202,14 @@ class Fields:
     def mapping(self, name: str) -> dict[str, Text]:
         """Texts by name, whatever the names are."""
         inside = self.section(name)
-        found = {} if inside is None else {one: inside.text(one) for one in inside.names}
-        return {one: text for one, text in found.items() if text is not None}
+        found = {}
+        for one in [] if inside is None else inside.names:
+            assert inside is not None
+            node = inside.node(one)
+            text = None if node is None else inside._text(one, node, may_be_empty=True)
+            if text is not None:
+                found[one] = text
+        return found
 
     def section(self, name: str) -> "Fields | None":
         node = self.node(name)
@@ -218,9 +220,11 @@ class Fields:
         self.wrong(name, _MAPPING)
         return None
 
-    def _text(self, name: str, node: Node) -> Text | None:
-        problem = _NOTHING if is_kind(node, "null") else "a single value is expected"
-        if isinstance(node, ScalarNode) and not is_kind(node, "null"):
+    def _text(self, name: str, node: Node, *, may_be_empty: bool = False) -> Text | None:
+        problem = "a single value is expected"
+        if is_kind(node, "null") or not (may_be_empty or str(node.value).strip()):
+            problem = _NOTHING
+        elif isinstance(node, ScalarNode):
             try:
                 return parse_text(str(node.value), line_of(node))
             except ValueError as error:

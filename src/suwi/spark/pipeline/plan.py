@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 from html import escape
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from suwi.spark.delta.storage import local_path
 from suwi.spark.manifest import ManifestLog
@@ -203,6 +203,16 @@ def lineage_lines(pipelines: Sequence[Pipeline]) -> Iterator[str]:
         yield from _lines(one)
 
 
+_Node: TypeAlias = Place | str | tuple[Place | str, Place | str]
+"""A table or topic, a pipeline, or an edge in a column that it passes."""
+
+
+class _Box(NamedTuple):
+    left: int
+    top: int
+    width: int
+
+
 _GAP, _HEIGHT, _CHARACTER = 60, 44, 8
 _STYLE = (
     "text{font:13px ui-monospace,monospace;fill:#222;text-anchor:middle}"
@@ -222,32 +232,50 @@ def lineage_svg(pipelines: Sequence[Pipeline]) -> str:
         columns |= {place: max(at + 1, columns.get(place, 0)) for place in _writes(one)}
         edges |= dict.fromkeys((source, one.name) for source in sources)
         edges |= dict.fromkeys((one.name, place) for place in _writes(one))
-    boxes: dict[Place | str, tuple[int, int, int]] = {}
+    for source in columns.keys() - {end for _, end in edges}:
+        columns[source] = min(columns[end] for start, end in edges if start == source) - 1
+    nodes: list[list[_Node]] = [[] for _ in range(max(columns.values(), default=0) + 1)]
+    for place, column in columns.items():
+        nodes[column].append(place)
+    for edge in edges:
+        for column in range(columns[edge[0]] + 1, columns[edge[1]]):
+            nodes[column].append(edge)  # It passes between the boxes of this column.
+    boxes: dict[tuple[int, _Node], _Box] = {}
     left = height = _GAP // 3
-    for column in range(max(columns.values(), default=0) + 1):
-        nodes = [node for node, of in columns.items() if of == column]
-        width = _CHARACTER * max((len(_label(node)) for node in nodes), default=0) + 24
-        for row, node in enumerate(nodes):
-            boxes[node] = (left, _GAP // 3 + row * _HEIGHT, width)
-        left, height = left + width + _GAP, max(height, len(nodes) * _HEIGHT)
-    drawn = [_edge(boxes[start], boxes[end]) for start, end in edges]
-    drawn += [_box(node, *box) for node, box in boxes.items()]
+    for column, of_column in enumerate(nodes):
+        width = _CHARACTER * max(map(len, map(_label, of_column)), default=0) + 24
+        for row, node in enumerate(of_column):
+            boxes[column, node] = _Box(left, _GAP // 3 + row * _HEIGHT, width)
+        left, height = left + width + _GAP, max(height, len(of_column) * _HEIGHT)
+    drawn = []
+    for edge in edges:
+        first, last = columns[edge[0]], columns[edge[1]]
+        between = [boxes[column, edge] for column in range(first + 1, last)]
+        drawn.append(_path([boxes[first, edge[0]], *between, boxes[last, edge[1]]]))
+    drawn += [_drawn(place, boxes[column, place]) for place, column in columns.items()]
     size = f'width="{left - _GAP * 2 // 3}" height="{height + _GAP // 3}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{_STYLE}</style>'
     return "\n".join([head, *drawn, "</svg>"])
 
 
-def _label(node: Place | str) -> str:
-    return node if isinstance(node, str) else node.text
+def _label(node: _Node) -> str:
+    if isinstance(node, Place):
+        return node.text
+    return node if isinstance(node, str) else ""
 
 
-def _edge(start: tuple[int, int, int], end: tuple[int, int, int]) -> str:
-    x, y, to_x, to_y = start[0] + start[2], start[1] + 15, end[0], end[1] + 15
-    half = (x + to_x) // 2
-    return f'<path d="M{x} {y}C{half} {y} {half} {to_y} {to_x} {to_y}"/>'
+def _path(boxes: Sequence[_Box]) -> str:
+    x, y = boxes[0].left + boxes[0].width, boxes[0].top + 15
+    said = f"M{x} {y}"
+    for box in boxes[1:]:
+        half, to_y = (x + box.left) // 2, box.top + 15
+        x, y, drawn = box.left + box.width, to_y, f"C{half} {y} {half} {to_y} {box.left} {to_y}"
+        said += f"{drawn}H{x}" if box is not boxes[-1] else drawn
+    return f'<path d="{said}"/>'
 
 
-def _box(node: Place | str, x: int, y: int, width: int) -> str:
+def _drawn(node: Place | str, box: _Box) -> str:
+    x, y, width = box
     kind = ' class="step"' if isinstance(node, str) else ""
     text = f'<text x="{x + width // 2}" y="{y + 20}">{escape(_label(node))}</text>'
     return f'<rect{kind} x="{x}" y="{y}" width="{width}" height="30" rx="4"/>{text}'

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from suwi.spark.pipeline.nodes import said
 from suwi.spark.pipeline.spec import Pipeline, RegistrySpec
-from suwi.spark.pipeline.steps import Call, Steps, Variation, steps_of
+from suwi.spark.pipeline.steps import Call, InputSteps, Steps, Variation, steps_of
 from suwi.spark.pipeline.text import Text
 
 if TYPE_CHECKING:
@@ -80,15 +80,13 @@ def _build(
 ) -> "tuple[DataFrame, DataFrame | None]":
     inputs, bad = {}, None
     for name, one in steps.inputs.items():
-        good = _make(one.read, spark)
-        if one.decode is not None:
-            good = _make(one.decode, good)
-        if one.gives_bad:
-            good, wrong = good
+        try:
+            inputs[name], wrong = _build_input(one, spark)
+        except Exception as error:
+            error.add_note(name)  # `check --deep` names the line.
+            raise
+        if wrong is not None:
             bad = wrong if bad is None else bad.unionByName(wrong, allowMissingColumns=True)
-        for call in one.transform:
-            good = getattr(good, call.function)(*map(resolve, call.arguments))
-        inputs[name] = good
     good = inputs[next(iter(inputs))]
     for name, table in steps.tables.items():
         _make(table, spark).createOrReplaceTempView(name)
@@ -102,6 +100,17 @@ def _build(
         good = function(good) if len(inputs) == 1 else function(**inputs)
     if steps.expect is not None:
         good = _make(steps.expect, good)
+    return good, bad
+
+
+def _build_input(one: InputSteps, spark: "SparkSession") -> "tuple[DataFrame, DataFrame | None]":
+    good, bad = _make(one.read, spark), None
+    if one.decode is not None:
+        good = _make(one.decode, good)
+    if one.gives_bad:
+        good, bad = good
+    for call in one.transform:
+        good = getattr(good, call.function)(*map(resolve, call.arguments))
     return good, bad
 
 

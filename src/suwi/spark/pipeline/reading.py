@@ -128,10 +128,12 @@ class _Reader:
             top.wrong("inputs", "give sql or python: what becomes of several inputs")
         if top.has("sql") and top.has("python"):
             top.wrong("python", "either sql or python, not both")
-        for name in pipeline.tables:
+        for name, path in pipeline.tables.items():
             if not name.isidentifier() or name in pipeline.inputs:
                 taken = " or ".join(pipeline.inputs)
-                top.wrong("tables", f"{name!r}: a name for the SQL, and not {taken}")
+                self._problems.add(
+                    path.line, f"tables: {name!r}: a name for the SQL, and not {taken}"
+                )
         if pipeline.tables and not top.has("sql"):
             top.wrong("tables", "are for the sql")
         sinks = list(pipeline.sinks.values())
@@ -147,23 +149,45 @@ class _Reader:
         self._check_places(pipeline)
 
     def _check_places(self, pipeline: Pipeline) -> None:
-        """What is written is neither read nor the checkpoint."""
+        """What is written is neither read nor the checkpoint, and is written by one output."""
         itself = "also read: the pipeline would feed itself"
-        taken: dict[object, str] = {pipeline.checkpoint.shown: "the checkpoint"}
+        taken: dict[object, str] = {_place(pipeline.checkpoint): "the checkpoint"}
+        prefixes: dict[tuple[str, str], str] = {}
         for one in pipeline.inputs.values():
             if isinstance(one.source, TableSource):
-                taken[one.source.path.shown] = itself
+                taken[_place(one.source.path)] = itself
             else:
-                servers = one.source.servers.shown
-                taken |= {(servers, topic.shown): itself for topic in one.source.topics}
+                cluster = one.source.servers.shown
+                taken |= {(cluster, topic.shown): itself for topic in one.source.topics}
         for where, sink in pipeline.sinks.items():
             place: object = None
-            if isinstance(sink, DeltaSpec | ParquetSpec):
-                place = sink.path.shown
-            elif isinstance(sink, TopicSpec) and sink.topic is not None:
-                place = (sink.servers.shown, sink.topic.shown)
+            match sink:
+                case DeltaSpec() | ParquetSpec():
+                    place = _place(sink.path)
+                case IcebergSpec(table, warehouse, catalog):
+                    texts = (table, warehouse or table, *catalog.values())
+                    place = tuple(one.shown for one in texts)
+                case TopicSpec(topic, servers, _, options):
+                    self._check_prefix(where, servers, options, prefixes)
+                    place = None if topic is None else (servers.shown, topic.shown)
             if place in taken:
                 self._problems.add(sink.line, f"{where}: {sink_text(sink)!r} is {taken[place]}")
+            elif place is not None:
+                taken[place] = f"also that of {where}: rows for both conditions need one output"
+
+    def _check_prefix(
+        self,
+        where: str,
+        servers: Text,
+        options: Mapping[str, Text],
+        taken: dict[tuple[str, str], str],
+    ) -> None:
+        for name, text in options.items():
+            if name.lower() == "transactionalidprefix":
+                first = taken.setdefault((servers.shown, text.shown), where)
+                if first != where:
+                    problem = f"{text.shown!r} is that of {first}: each topic needs its own"
+                    self._problems.add(text.line, f"{where}: transactionalIdPrefix {problem}")
 
     # -- inputs ----------------------------------------------------------------------------------
 
@@ -188,8 +212,8 @@ class _Reader:
     def _input(self, fields: Fields | None, around: Fields, where: str) -> Input | None:
         """`around` has what is said about the records: the file, or the input itself."""
         source = None if fields is None else self._source(fields, where)
-        if isinstance(source, TableSource):
-            decode = None
+        decode = None
+        if fields is not None and fields.has("delta"):
             if around.node("decode") is not None:
                 around.wrong("decode", _NO_DECODE)
         else:
@@ -200,7 +224,8 @@ class _Reader:
         if fields is not None:
             fields.close()
         self._checker.options(where, source)
-        self._checker.decode("" if around is self._top else f"{where}.", decode)
+        prefix = "" if around is self._top else f"{where}."
+        self._checker.input(prefix, source, decode, steps)
         self._checker.references((source, decode, steps))
         if source is None or (decode is None and isinstance(source, TopicSource)):
             return None
@@ -343,6 +368,8 @@ class _Reader:
         fields.close()
         if isinstance(sink, DeltaSpec) and sink.mode == "update" and not sink.keys:
             fields.wrong("mode", "update needs keys: rows that changed must be found in the table")
+        if isinstance(sink, DeltaSpec) and sink.mode == "complete" and sink.keys:
+            fields.wrong("keys", "mode complete replaces all rows: leave them out, or use update")
         return sink
 
     def _topic(self, fields: Fields, source: Source | None) -> TopicSpec:
@@ -439,6 +466,10 @@ class _Reader:
             if not is_name(name):
                 section.wrong(name, hint)
             yield name, section.section(name)
+
+
+def _place(path: Text) -> str:
+    return path.shown.rstrip("/") or "/"
 
 
 def _not_one(chosen: list[str], if_none: str) -> str:
