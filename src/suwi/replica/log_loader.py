@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from suwi.env.problems import because
-from suwi.env.slices import in_slices
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
 from suwi.model.errors import BrokerError
@@ -23,7 +22,6 @@ from suwi.replica.replica_manager import ReplicaManager
 log = logging.getLogger(__name__)
 
 _LOGS_A_JOB = 32
-_MARKED_PER_SLICE = 100
 _PROGRESS_EVERY_S = 5.0
 
 
@@ -43,11 +41,11 @@ class LogLoader:
             await self._load()
 
     async def _load(self) -> None:
-        await self._mark_deleted_topics()
+        self._mark_deleted_topics()
         known = {partition.partition: partition for partition in self.replicas}
         to_recover: list[Partition] = []
         for directory in self.directories.usable():
-            found = await _found_partitions(directory)
+            found = directory.found_partitions()
             unknown = [str(tp) for tp in found if tp not in known]
             if unknown and not self.adopts:
                 log.warning("directories of unknown topics ignored", extra={"dirs": unknown})
@@ -56,7 +54,7 @@ class LogLoader:
         if to_recover:
             await recover_all(to_recover)
 
-    async def _mark_deleted_topics(self) -> None:
+    def _mark_deleted_topics(self) -> None:
         """Mark the directories of topics that were deleted while this broker was down.
 
         A directory without a topic id, as after a power loss, may belong to a deleted topic. It is
@@ -65,7 +63,7 @@ class LogLoader:
         image = self.replicas.image
         deleted = frozenset[UUID]().union(*image.deletions.get(self.node_id, {}).values())
         for directory in self.directories.usable():
-            async for tp in in_slices(await _found_partitions(directory), _MARKED_PER_SLICE):
+            for tp in directory.found_partitions():
                 is_known = tp.topic in image.topics
                 if not deleted and (is_known or self.adopts):
                     continue
@@ -91,12 +89,6 @@ class LogLoader:
         if path is not None:
             self.delete_later(path)
         self.directories.forget(tp)
-
-
-async def _found_partitions(directory: LogDirectory) -> list[TopicPartition]:
-    """Listing ten thousand directories would hold the event loop."""
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(None, directory.found_partitions)
 
 
 async def recover_all(partitions: Sequence[Partition]) -> None:
