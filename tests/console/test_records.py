@@ -14,6 +14,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from suwi.console import records as console_records
+from suwi.console import search as console_search
 from suwi.console.json_path import PathMatch
 from suwi.console.record_values import PREVIEW_LENGTH, RecordValues
 from suwi.model.ids import PartitionIndex
@@ -121,7 +122,7 @@ def test_a_search_goes_through_all_partitions_and_can_go_on_in_the_middle(
     assert query is not None
     *_, (_, last) = browser.events("search", **query)
     assert (last["searched"], last["rest"], last["is_done"]) == (14, None, True)
-    monkeypatch.setattr(console_records, "_MATCHES_MAX", 5)
+    monkeypatch.setattr(console_search, "_MATCHES_MAX", 5)
     found: list[str] = []
     while query is not None:
         ranges: dict[int, Any] = {}

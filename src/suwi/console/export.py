@@ -20,14 +20,13 @@ from suwi.console.clusters import ShownCluster
 from suwi.console.page import Query
 from suwi.console.record_values import Placed
 from suwi.console.records import (
-    SEARCHED_NEWEST,
     Bounds,
-    Search,
     read_bounds,
     read_settings,
     size_bytes,
     start_positions,
 )
+from suwi.console.search import SEARCHED_NEWEST, Search
 from suwi.model.ids import Offset, TopicPartition
 
 _RECORDS_MAX = 10_000
