@@ -27,7 +27,7 @@ _ROWS = 50
 _ROWS_MAX = 200
 _NEWEST_MAX = 5000
 _PARTITIONS_MAX = 200
-_FROM = ("from", "end", "start", "time", "at")
+FROM = ("from", "end", "start", "time", "at")
 _READ_S_MAX = 3.0
 _PAGE_BYTES_MAX = 16 * 1024 * 1024
 _TAIL_PER_S_MAX = 200
@@ -116,7 +116,7 @@ class TailEvent(NamedTuple):
 async def read_records(shown: ShownCluster, query: Query) -> Records:
     topic, rows = query.text("topic"), query.number("rows", _ROWS, most=_ROWS_MAX)
     bounds = await read_bounds(shown, query)
-    is_end = query.choice(*_FROM) == "end"
+    is_end = query.choice(*FROM) == "end"
     # The newest may all be of one partition; of very many, not so many are read of each.
     each = max(1, min(rows, _NEWEST_MAX // len(bounds.ends)))
     while True:
@@ -125,7 +125,7 @@ async def read_records(shown: ShownCluster, query: Query) -> Records:
             window, rest = positions, None
             wanted = sum(bounds.ends[tp] - at for tp, at in positions.items())
         else:
-            (window, rest), wanted = next(partition_windows(query, positions, bounds)), rows
+            (window, rest), wanted = next(partition_windows(query, positions, bounds.ends)), rows
         found, reached, is_cut = await _read(shown, window, bounds, wanted, read_settings(query))
         if not (is_cut and is_end and each > 1):
             break
@@ -177,8 +177,8 @@ def consume_command(
     partition are the newest. It reads from an offset in one partition only."""
     partition = query.number("partition", -1)
     words: list[object] = [] if partition < 0 else ["--partition", partition]
-    match query.choice(*_FROM):
-        case "end":
+    match query.choice(*FROM, "before"):
+        case "end" | "before":
             words += ["--offset", -newest]
         case "start":
             words.append("--from-beginning")
@@ -187,7 +187,7 @@ def consume_command(
         case _:
             index, offset = next(iter(query.partitions("at").items()), (0, 0))
             words = ["--partition", index, "--offset", offset]
-    if rows is not None and query.choice(*_FROM) != "end":
+    if rows is not None and query.choice(*FROM) != "end":
         words += ["--count", rows]
     committed = ["--committed"] if read_settings(query).committed_only else []
     words += ["--no-follow", *options, *committed]
@@ -222,7 +222,7 @@ async def start_positions(
     positions: dict[TopicPartition, Offset] = {}
     rest = query.number("rest", 0)
     others = [tp for tp in bounds.ends if tp.partition >= rest]
-    match query.choice(*_FROM):
+    match query.choice(*FROM):
         case "start":
             positions = {tp: bounds.starts[tp] for tp in others}
         case "end":
@@ -232,9 +232,14 @@ async def start_positions(
             times = dict.fromkeys(others, query.number("time_ms", 0))
             for tp, at in (await list_offsets(shown.client, times)).items():
                 positions[tp] = bounds.ends[tp] if at.offset == NO_OFFSET else at.offset
-    topic = query.text("topic")
+    return positions | named_positions(query, bounds)
+
+
+def named_positions(query: Query, bounds: Bounds) -> dict[TopicPartition, Offset]:
+    """Those of `at`."""
+    positions = {}
     for index, offset in query.partitions("at").items():
-        tp = TopicPartition(topic, index)
+        tp = TopicPartition(query.text("topic"), index)
         if tp not in bounds.ends:
             raise BadQuery(f"at: partition {index} is not among those that are read")
         positions[tp] = Offset(min(max(offset, bounds.starts[tp]), bounds.ends[tp]))
@@ -242,13 +247,16 @@ async def start_positions(
 
 
 def partition_windows(
-    query: Query, positions: dict[TopicPartition, Offset], bounds: Bounds
+    query: Query,
+    positions: dict[TopicPartition, Offset],
+    stops: Mapping[TopicPartition, Offset],
 ) -> Iterator[tuple[dict[TopicPartition, Offset], int | None]]:
-    """The partitions that are read together, and from which one on nothing was read yet then."""
-    if query.choice(*_FROM) == "at":
+    """The partitions that are read together, without those at their stops, and from which one on
+    nothing was read yet then."""
+    if query.text("from") in ("at", "before"):
         yield positions, None
         return
-    unread = [tp for tp in sorted(positions) if positions[tp] < bounds.ends[tp]]
+    unread = [tp for tp in sorted(positions) if positions[tp] != stops[tp]]
     for first in range(0, max(1, len(unread)), _PARTITIONS_MAX):
         end = first + _PARTITIONS_MAX
         rest = unread[end].partition if end < len(unread) else None
