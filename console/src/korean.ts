@@ -43,8 +43,8 @@ export const korean: Record<string, string> = {
   Copied: "복사했습니다",
   "The browser does not let it be copied": "브라우저가 복사를 허용하지 않습니다",
   empty: "비어 있음",
-  "The newest 100,000 offsets are searched, the oldest of them first.":
-    "최신 오프셋 100,000개를 그중 오래된 것부터 찾습니다.",
+  "It looks from the newest towards the start of the log, piece by piece: of each piece the newest come first.":
+    "최신 레코드부터 로그의 시작 쪽으로 조각을 나누어 찾습니다. 각 조각에서 최신 것이 먼저 나옵니다.",
   "Copy as command": "명령으로 복사",
   Overview: "개요",
   healthy: "정상",

@@ -129,6 +129,26 @@ def test_records_are_searched(page: Page) -> None:
     take_picture(page, "search")
 
 
+def test_a_search_from_the_newest_goes_back_to_the_start(page: Page) -> None:
+    def found() -> list[tuple[int, int]]:
+        rows = page.locator("tr[data-row]").evaluate_all("rows => rows.map(r => r.dataset.row)")
+        return [(int(p), int(offset)) for p, offset in (row.split(":") for row in rows)]
+
+    go(page, "records", ORDERS)
+    page.fill("input[name=text]", "apples")
+    page.press("input[name=text]", "Enter")
+    expect(page.locator("[data-searched='100']")).to_contain_text("100 found")
+    newest = found()
+    take_picture(page, "search-newest")
+    page.click("text=Search on")
+    expect(page.locator("[data-searched='20']")).to_contain_text("20 found")
+    expect(page.locator("text=Search on")).to_have_count(0)
+    expect(page.locator("select[name=from]")).to_have_value("end")
+    for partition in range(3):
+        offsets = [offset for own, offset in newest + found() if own == partition]
+        assert offsets == list(range(39, -1, -1))
+
+
 def test_new_records_are_followed(page: Page, suwi: SuwiProcess) -> None:
     suwi.ok("topics", "create", "followed")
     go(page, "records", "followed", query="?mode=tail")
@@ -171,8 +191,14 @@ def test_a_search_goes_on_when_its_page_is_seen_again(page: Page) -> None:
     page.wait_for_selector(f"[data-searched='{ORDERS_COUNT}']")
 
 
-def test_a_search_that_is_interrupted_says_so_and_does_not_begin_anew(page: Page) -> None:
-    ranges = [{"partition": 0, "start": 0, "first": 0, "next": 10, "end": 40}]
+@pytest.mark.parametrize(
+    ("begins", "first", "reached", "goes_on"),
+    [("start", 0, 10, "at"), ("end", 5, 5, "before")],
+)
+def test_a_search_that_is_interrupted_says_so_and_does_not_begin_anew(
+    page: Page, begins: str, first: int, reached: int, goes_on: str
+) -> None:
+    ranges = [{"partition": 0, "start": 0, "first": first, "next": 10, "end": 40}]
     event = {"matches": [], "searched": 10, "ranges": ranges, "rest": None}
     event |= {"is_done": False, "command": "suwi"}
     body = f"event: search\ndata: {json.dumps(event)}\n\n"
@@ -183,10 +209,11 @@ def test_a_search_that_is_interrupted_says_so_and_does_not_begin_anew(page: Page
         route.fulfill(body=body, content_type="text/event-stream")
 
     page.route("**/search?*", answer)
-    go(page, "records", ORDERS, query="?from=start&mode=search&text=apples")
+    go(page, "records", ORDERS, query=f"?from={begins}&mode=search&text=apples")
     expect(page.locator("[data-state=interrupted]")).to_be_visible()
     expect(page.locator("[data-searched='10']")).to_be_visible()
-    expect(page.locator("text=Search on")).to_have_attribute("href", re.compile(r"at=0%3A10"))
+    onward = page.locator("text=Search on")
+    expect(onward).to_have_attribute("href", re.compile(rf"from={goes_on}\b.*at=0%3A{reached}"))
     assert len(asked) == 1
 
 

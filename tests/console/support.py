@@ -276,3 +276,17 @@ def run_copied(command: str) -> str:
 def page_path(name: str, cluster: str, **query: object) -> str:
     asked = f"?{urlencode(query)}" if query else ""
     return f"/api/clusters/{quote(cluster, safe='')}/{name}{asked}"
+
+
+def read_on(query: dict[str, object], told: dict[str, Any]) -> dict[str, object] | None:
+    """What the front end asks for next (console/src/read_on.ts)."""
+    rest, is_backward = told["rest"], query.get("from", "end") in ("end", "before")
+    place, stop = ("first", "start") if is_backward else ("next", "end")
+    left = [r for r in told["ranges"] if r[place] != r[stop]]
+    if not left:
+        return None
+    named = [r for r in left if rest is None or r["partition"] < rest]
+    at = ",".join(f"{r['partition']}:{r[place]}" for r in named)
+    if rest is not None:
+        return {**query, "at": at, "rest": rest}
+    return {**query, "at": at, "from": "before" if is_backward else "at", "rest": 0}

@@ -47,6 +47,16 @@ def test_found_records_are_exported_from_where_it_is_said(
     assert len(exported(browser, topic, rows=2, **{"from": "start"}).splitlines()) == 2
 
 
+def test_an_export_of_a_search_from_the_newest_has_the_newest_first(
+    browser: Browser, topic: str, broker: BrokerProcess
+) -> None:
+    produce(broker, topic, b"apple", b"pear", b"apples", b"apple pie")
+    lines = exported(browser, topic, text="apple", rows=2).splitlines()
+    assert [json.loads(line)["offset"] for line in lines] == [3, 2]
+    lines = exported(browser, topic, text="apple", **{"from": "before", "at": "0:2"}).splitlines()
+    assert [json.loads(line)["offset"] for line in lines] == [0]
+
+
 def test_an_export_of_a_search_does_not_look_for_ever(
     browser: Browser, topic: str, suwi: Suwi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

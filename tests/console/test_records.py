@@ -14,6 +14,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from suwi.console import records as console_records
+from suwi.console import search as console_search
 from suwi.console.json_path import PathMatch
 from suwi.console.record_values import PREVIEW_LENGTH, RecordValues
 from suwi.model.ids import PartitionIndex
@@ -22,7 +23,7 @@ from suwi.records.record import Record
 from tests.broker_process import BrokerProcess, unique_name
 from tests.cli.support import Suwi
 from tests.cli.transactional_producer import ABORT, COMMIT, transact
-from tests.console.support import Browser, ConsoleThread, run_copied
+from tests.console.support import Browser, ConsoleThread, read_on, run_copied
 from tests.decoders.fake_registry import running_registry
 from tests.testing.clients import until
 
@@ -74,17 +75,6 @@ def test_a_page_says_where_the_next_one_begins(browser: Browser, filled: str) ->
     assert sorted(seen) == sorted(f"v{n}" for n in range(35))
 
 
-def read_on(query: dict[str, object], told: dict[str, Any]) -> dict[str, object] | None:
-    """What the front end asks for next (console/src/read_on.ts)."""
-    rest = told["rest"]
-    left = [r for r in told["ranges"] if r["next"] < r["end"]]
-    if not left:
-        return None
-    named = [r for r in left if rest is None or r["partition"] < rest]
-    at = ",".join(f"{r['partition']}:{r['next']}" for r in named)
-    return {**query, "at": at, "from": "at"} if rest is None else {**query, "at": at, "rest": rest}
-
-
 @pytest.fixture
 def few_at_a_time(monkeypatch: pytest.MonkeyPatch, suwi: Suwi) -> str:
     """A topic with more partitions than are read together: two records in each of seven."""
@@ -110,7 +100,7 @@ def test_many_partitions_are_read_some_at_a_time_and_each_record_once(
     assert sorted(found) == sorted(f"v{n}" for n in range(16) if n % 8 != 4)
 
 
-@pytest.mark.parametrize("begins", [{"from": "start"}, {"from": "end"}])
+@pytest.mark.parametrize("begins", [{"from": "start"}, {}])
 def test_a_search_goes_through_all_partitions_and_can_go_on_in_the_middle(
     browser: Browser,
     few_at_a_time: str,
@@ -121,7 +111,7 @@ def test_a_search_goes_through_all_partitions_and_can_go_on_in_the_middle(
     assert query is not None
     *_, (_, last) = browser.events("search", **query)
     assert (last["searched"], last["rest"], last["is_done"]) == (14, None, True)
-    monkeypatch.setattr(console_records, "_MATCHES_MAX", 5)
+    monkeypatch.setattr(console_search, "_MATCHES_MAX", 5)
     found: list[str] = []
     while query is not None:
         ranges: dict[int, Any] = {}
@@ -305,13 +295,6 @@ def test_a_path_that_makes_no_sense_is_refused(browser: Browser, topic: str, pat
 def test_a_value_is_compared_as_json_has_it(value: object, literal: str, is_found: bool) -> None:
     assert PathMatch("$.a", literal)({"a": value}) is is_found
     assert PathMatch("$", literal)(value) is is_found
-
-
-def test_a_search_among_the_newest_says_where_it_began(browser: Browser, filled: str) -> None:
-    (_, begun), *_, (_, ended) = browser.events("search", topic=filled, text="v17")
-    assert [r["first"] for r in begun["ranges"]] == [r["start"] for r in begun["ranges"]]
-    assert ended["searched"] == 35
-    assert "--offset -50000" in ended["command"]
 
 
 # -- transactions and gaps -------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import { CopyCommand, Head } from "../parts/head";
 import { OneRecordCard, Preview } from "../parts/record";
 import { Empty, Loading, Trouble } from "../parts/state";
 import { Table } from "../parts/table";
-import { readOn } from "../read_on";
+import { isAtEnd, isBackward, readOn, withNew } from "../read_on";
 import { place } from "../route";
 import { apiPath, isHidden, useOnce, whyEnded } from "../server";
 import { count, time } from "../text";
@@ -69,7 +69,8 @@ export function RecordsPage({ cluster, name }: { cluster: string; name: string }
 
 /** What is asked for: it becomes the address, which can be sent to a colleague. */
 function Asked({ cluster, name, query }: { cluster: string; name: string; query: Query }) {
-  const from = useSignal(query["from"] ?? "end");
+  const { from: wanted = "end" } = query;
+  const from = useSignal(wanted === "before" ? "end" : wanted);
   const where = useSignal(query["in"] ?? "any");
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
@@ -91,7 +92,7 @@ function Asked({ cluster, name, query }: { cluster: string; name: string; query:
     const chosen = isTail ? { mode: "tail", partition: asked["partition"] ?? "" } : asked;
     location.hash = linkTo(cluster, "records", name, { ...chosen, committed });
   };
-  const { at = "" } = query;
+  const at = wanted === "at" ? (query["at"] ?? "") : "";
   const [only = "", offset = ""] = at.includes(",") ? [] : at.split(":");
   return (
     <form class="card row" onSubmit={submit} aria-label={t("Which records")}>
@@ -244,10 +245,6 @@ function withoutMode(query: Query): Query {
   return Object.fromEntries(Object.entries(query).filter(([key]) => !own.includes(key)));
 }
 
-function isAtEnd(ranges: PartitionRange[]): boolean {
-  return ranges.every((range) => range.next >= range.end);
-}
-
 /** Where the page before begins, of one partition. */
 function earlier(ranges: PartitionRange[]): string {
   const [range] = ranges;
@@ -368,6 +365,7 @@ function Tail({ cluster, name, query }: { cluster: string; name: string; query: 
 
 function Found({ cluster, name, query }: { cluster: string; name: string; query: Query }) {
   const asked = withoutMode(query);
+  const isBack = isBackward(query);
   const path = apiPath(cluster, "search", { topic: name, ...asked });
   const records = useSignal<ShownRecord[]>([]);
   const ranges = useSignal<PartitionRange[]>([]);
@@ -390,7 +388,7 @@ function Found({ cluster, name, query }: { cluster: string; name: string; query:
   useEffect(() => {
     if (!isOn) return;
     const before = searched.value; // until this page was hidden
-    const left = before > 0 ? readOn(asked, ranges.value, rest.value) : {};
+    const left = before > 0 ? readOn(query, ranges.value, rest.value) : {};
     const source = new EventSource(apiPath(cluster, "search", { topic: name, ...asked, ...left }));
     source.addEventListener("search", (event: MessageEvent<string>) => {
       const found = JSON.parse(event.data) as SearchEvent;
@@ -429,18 +427,18 @@ function Found({ cluster, name, query }: { cluster: string; name: string; query:
               searched: count(searched.value),
             })}
           </span>
-          {!isRunning && !isAtEnd(ranges.value) && (
+          {!isRunning && !isAtEnd(ranges.value, isBack) && (
             <a
               href={linkTo(cluster, "records", name, {
                 ...asked,
                 mode: "search",
-                ...readOn(asked, ranges.value, rest.value),
+                ...readOn(query, ranges.value, rest.value),
               })}
             >
               {t("Search on")}
             </a>
           )}
-          {!isRunning && ranges.value.some((range) => range.first > range.start) && (
+          {!isRunning && !isBack && ranges.value.some((range) => range.first > range.start) && (
             <a
               href={linkTo(cluster, "records", name, {
                 ...asked,
@@ -458,9 +456,11 @@ function Found({ cluster, name, query }: { cluster: string; name: string; query:
         {records.value.length > 0 && (
           <RecordTable cluster={cluster} name={name} query={query} records={records.value} />
         )}
-        {(asked["from"] ?? "end") === "end" && (
+        {isBack && (
           <p class="quiet small">
-            {t("The newest 100,000 offsets are searched, the oldest of them first.")}
+            {t(
+              "It looks from the newest towards the start of the log, piece by piece: of each piece the newest come first.",
+            )}
           </p>
         )}
         {ranges.value.length > 0 && <Ranges ranges={ranges.value} />}
@@ -468,16 +468,6 @@ function Found({ cluster, name, query }: { cluster: string; name: string; query:
       </section>
     </>
   );
-}
-
-/** The server sends what has changed. Reading began where it did first. */
-function withNew(known: PartitionRange[], changed: PartitionRange[]): PartitionRange[] {
-  const all = new Map(known.map((range) => [range.partition, range]));
-  for (const range of changed) {
-    const first = all.get(range.partition)?.first ?? range.first;
-    all.set(range.partition, { ...range, first });
-  }
-  return [...all.values()];
 }
 
 type Row = ShownRecord | Gap;

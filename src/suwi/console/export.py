@@ -7,7 +7,7 @@ Invariant: a file is bounded, written as it is read, and no cell of a CSV file i
 import csv
 import io
 import json
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -20,14 +20,13 @@ from suwi.console.clusters import ShownCluster
 from suwi.console.page import Query
 from suwi.console.record_values import Placed
 from suwi.console.records import (
-    SEARCHED_NEWEST,
     Bounds,
-    Search,
     read_bounds,
     read_settings,
     size_bytes,
     start_positions,
 )
+from suwi.console.search import Search, Windows, backward_windows, is_backward, look_back
 from suwi.model.ids import Offset, TopicPartition
 
 _RECORDS_MAX = 10_000
@@ -43,17 +42,20 @@ async def export_records(shown: ShownCluster, query: Query) -> Response:
     search = Search(shown, query) if query.text("text") else None
     count = query.number("rows", _RECORDS_MAX, most=_RECORDS_MAX)
     bounds = await read_bounds(shown, query)
-    # Of the newest, as many of each partition; a search looks as far as on its page.
-    newest = count if search is None else SEARCHED_NEWEST
-    positions = await start_positions(shown, query, bounds, max(1, newest // len(bounds.ends)))
+    if search is not None and is_backward(query):
+        _, windows = backward_windows(query, bounds)
+        found_parts = _read_back(shown, query, search, bounds, windows)
+    else:  # of the newest, as many of each partition
+        each = max(1, count // len(bounds.ends))
+        positions = await start_positions(shown, query, bounds, each)
+        found_parts = _read(shown, positions, bounds, read_settings(query), search)
 
     async def parts() -> AsyncGenerator[bytes, None]:
         if form == "csv":
             yield _csv([_COLUMNS])
         written_bytes = written = searched_bytes = 0
-        async for records in _read(shown, positions, bounds, read_settings(query)):
-            searched_bytes += sum(size_bytes(record) for _, record in records)
-            found = records if search is None else await search.matching(records)
+        async for found, read_bytes in found_parts:
+            searched_bytes += read_bytes
             taken = found[: count - written]
             part = _text(form, taken)
             yield part
@@ -76,15 +78,30 @@ async def _read(
     positions: dict[TopicPartition, Offset],
     bounds: Bounds,
     settings: ReadSettings,
-) -> AsyncGenerator[list[Placed], None]:
+    search: Search | None,
+) -> AsyncGenerator[tuple[Sequence[Placed], int], None]:
+    """What is found, and how many bytes of records were read for it."""
     left = {tp: at for tp, at in positions.items() if at < bounds.ends[tp]}
     async with Reader(shown.client, left, settings) as reader:
         while reader.positions and not shown.is_closed:
             for fetched in await reader.read():
                 tp, end = fetched.partition, bounds.ends[fetched.partition]
-                yield [(tp, record) for record in fetched.records if record.offset < end]
+                records = [(tp, record) for record in fetched.records if record.offset < end]
+                read_bytes = sum(size_bytes(record) for _, record in records)
+                yield records if search is None else await search.matching(records), read_bytes
                 if fetched.next_offset >= end:
                     del reader.positions[tp]
+
+
+async def _read_back(
+    shown: ShownCluster, query: Query, search: Search, bounds: Bounds, windows: Windows
+) -> AsyncGenerator[tuple[Sequence[Placed], int], None]:
+    async for part in look_back(shown, query, search, bounds, windows):
+        for match in part.matches:
+            yield [match], 0
+        yield [], part.size_bytes
+        if shown.is_closed:
+            return
 
 
 def _text(form: str, records: Iterable[Placed]) -> bytes:

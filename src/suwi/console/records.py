@@ -1,4 +1,4 @@
-"""The records of a topic: a page of them, one of them, the newest as they come, a search.
+"""The records of a topic: a page of them, one of them, the newest as they come.
 
 Where to read from is in the address: `from=end` (the newest), `start`, `time` with `time_ms`, or
 `at` with the offsets of partitions; with `committed=yes` records of aborted and open transactions
@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from suwi.admin.explainer import explain_gap, explain_offsets, explanation_text
 from suwi.client.offsets import EARLIEST, LATEST, list_offsets
 from suwi.client.reader import Reader, ReadSettings
-from suwi.console.clusters import ShownCluster, quoted
-from suwi.console.json_path import PathMatch
+from suwi.console.clusters import ShownCluster
 from suwi.console.page import BadQuery, Query
 from suwi.console.record_values import WHOLE_LENGTH, Placed, ShownRecord
 from suwi.model.errors import OffsetOutOfRange
@@ -28,14 +27,11 @@ _ROWS = 50
 _ROWS_MAX = 200
 _NEWEST_MAX = 5000
 _PARTITIONS_MAX = 200
-_FROM = ("from", "end", "start", "time", "at")
+FROM = ("from", "end", "start", "time", "at")
 _READ_S_MAX = 3.0
 _PAGE_BYTES_MAX = 16 * 1024 * 1024
 _TAIL_PER_S_MAX = 200
 _TAIL_PERIOD_S = 0.5
-_MATCHES_MAX = 100
-_SEARCH_BYTES_MAX = 1024
-SEARCHED_NEWEST = 100_000
 _EXPLAINED_MAX = 100
 _SETTINGS = ReadSettings(max_wait_ms=250, partition_bytes_max=256 * 1024, max_bytes=4 * 1024 * 1024)
 
@@ -114,26 +110,13 @@ class TailEvent(NamedTuple):
     command: str
 
 
-class SearchEvent(NamedTuple):
-    matches: Sequence[ShownRecord]
-    searched: int
-    """How many records it has looked at, over all."""
-    ranges: Sequence[PartitionRange]
-    """Of all partitions in the first event, then of those that were read since the last one."""
-    rest: int | None
-    """From which partition on nothing was read yet; None: all were."""
-    is_done: bool
-    """It came to the end, or has found as many as are shown."""
-    command: str
-
-
 # -- one page of records ---------------------------------------------------------------------------
 
 
 async def read_records(shown: ShownCluster, query: Query) -> Records:
     topic, rows = query.text("topic"), query.number("rows", _ROWS, most=_ROWS_MAX)
     bounds = await read_bounds(shown, query)
-    is_end = query.choice(*_FROM) == "end"
+    is_end = query.choice(*FROM) == "end"
     # The newest may all be of one partition; of very many, not so many are read of each.
     each = max(1, min(rows, _NEWEST_MAX // len(bounds.ends)))
     while True:
@@ -142,7 +125,7 @@ async def read_records(shown: ShownCluster, query: Query) -> Records:
             window, rest = positions, None
             wanted = sum(bounds.ends[tp] - at for tp, at in positions.items())
         else:
-            (window, rest), wanted = next(_windows(query, positions, bounds)), rows
+            (window, rest), wanted = next(partition_windows(query, positions, bounds.ends)), rows
         found, reached, is_cut = await _read(shown, window, bounds, wanted, read_settings(query))
         if not (is_cut and is_end and each > 1):
             break
@@ -157,11 +140,11 @@ async def read_records(shown: ShownCluster, query: Query) -> Records:
         topic,
         await shown.values.shown(found),
         gaps,
-        _ranges(bounds, positions, {**positions, **reached}),
+        partition_ranges(bounds, positions, {**positions, **reached}),
         rest,
         len((await shown.client.topic(topic)).partitions),
         is_cut,
-        _command(shown, query, rows, "--verbose", *shown.decoding_options(), rows=rows),
+        consume_command(shown, query, rows, "--verbose", *shown.decoding_options(), rows=rows),
     )
 
 
@@ -187,15 +170,15 @@ def read_settings(query: Query) -> ReadSettings:
     return replace(_SETTINGS, committed_only=query.choice("committed", "no", "yes") == "yes")
 
 
-def _command(
+def consume_command(
     shown: ShownCluster, query: Query, newest: int, *options: str, rows: int | None = None
 ) -> str:
     """`suwi consume` for the same records; without `rows` up to the end. `newest`: how many of each
     partition are the newest. It reads from an offset in one partition only."""
     partition = query.number("partition", -1)
     words: list[object] = [] if partition < 0 else ["--partition", partition]
-    match query.choice(*_FROM):
-        case "end":
+    match query.choice(*FROM, "before"):
+        case "end" | "before":
             words += ["--offset", -newest]
         case "start":
             words.append("--from-beginning")
@@ -204,7 +187,7 @@ def _command(
         case _:
             index, offset = next(iter(query.partitions("at").items()), (0, 0))
             words = ["--partition", index, "--offset", offset]
-    if rows is not None and query.choice(*_FROM) != "end":
+    if rows is not None and query.choice(*FROM) != "end":
         words += ["--count", rows]
     committed = ["--committed"] if read_settings(query).committed_only else []
     words += ["--no-follow", *options, *committed]
@@ -239,7 +222,7 @@ async def start_positions(
     positions: dict[TopicPartition, Offset] = {}
     rest = query.number("rest", 0)
     others = [tp for tp in bounds.ends if tp.partition >= rest]
-    match query.choice(*_FROM):
+    match query.choice(*FROM):
         case "start":
             positions = {tp: bounds.starts[tp] for tp in others}
         case "end":
@@ -249,23 +232,31 @@ async def start_positions(
             times = dict.fromkeys(others, query.number("time_ms", 0))
             for tp, at in (await list_offsets(shown.client, times)).items():
                 positions[tp] = bounds.ends[tp] if at.offset == NO_OFFSET else at.offset
-    topic = query.text("topic")
+    return positions | named_positions(query, bounds)
+
+
+def named_positions(query: Query, bounds: Bounds) -> dict[TopicPartition, Offset]:
+    """Those of `at`."""
+    positions = {}
     for index, offset in query.partitions("at").items():
-        tp = TopicPartition(topic, index)
+        tp = TopicPartition(query.text("topic"), index)
         if tp not in bounds.ends:
             raise BadQuery(f"at: partition {index} is not among those that are read")
         positions[tp] = Offset(min(max(offset, bounds.starts[tp]), bounds.ends[tp]))
     return positions
 
 
-def _windows(
-    query: Query, positions: dict[TopicPartition, Offset], bounds: Bounds
+def partition_windows(
+    query: Query,
+    positions: dict[TopicPartition, Offset],
+    stops: Mapping[TopicPartition, Offset],
 ) -> Iterator[tuple[dict[TopicPartition, Offset], int | None]]:
-    """The partitions that are read together, and from which one on nothing was read yet then."""
-    if query.choice(*_FROM) == "at":
+    """The partitions that are read together, without those at their stops, and from which one on
+    nothing was read yet then."""
+    if query.text("from") in ("at", "before"):
         yield positions, None
         return
-    unread = [tp for tp in sorted(positions) if positions[tp] < bounds.ends[tp]]
+    unread = [tp for tp in sorted(positions) if positions[tp] != stops[tp]]
     for first in range(0, max(1, len(unread)), _PARTITIONS_MAX):
         end = first + _PARTITIONS_MAX
         rest = unread[end].partition if end < len(unread) else None
@@ -312,7 +303,7 @@ def size_bytes(record: Record) -> int:
     return len(record.key or b"") + len(record.value or b"") + headers
 
 
-def _ranges(
+def partition_ranges(
     bounds: Bounds,
     began: Mapping[TopicPartition, Offset],
     reached: Mapping[TopicPartition, Offset],
@@ -408,98 +399,3 @@ async def follow_tail(shown: ShownCluster, query: Query) -> AsyncGenerator[tuple
                 await asyncio.sleep(min(left_s, _TAIL_PERIOD_S))
             records = await shown.values.shown(kept)
             yield ("tail", TailEvent(records, skipped, command)) if kept else ("", None)
-
-
-# -- search ----------------------------------------------------------------------------------------
-
-
-async def search_records(
-    shown: ShownCluster, query: Query
-) -> AsyncGenerator[tuple[str, Any], None]:
-    """Records with a text, literally: in the key, the value or a header, or as the value at a path
-    of a decoded value. Says how far it looked."""
-    search = Search(shown, query)
-    bounds = await read_bounds(shown, query)
-    each = max(1, SEARCHED_NEWEST // len(bounds.ends))
-    positions = await start_positions(shown, query, bounds, each)
-    options = ("--json", *search.decoding_options)
-    command = f"{_command(shown, query, each, *options)} | {search.command}"
-    searched, room, began = 0, _MATCHES_MAX, _ranges(bounds, positions, positions)
-    windows = list(_windows(query, positions, bounds))
-    yield "search", SearchEvent([], searched, began, windows[0][1], False, command)
-    for window, rest in windows:
-        left = {tp: at for tp, at in window.items() if at < bounds.ends[tp]}
-        async with Reader(shown.client, left, read_settings(query)) as reader:
-            while reader.positions and room:
-                reached: dict[TopicPartition, Offset] = {}
-                matches: list[Placed] = []
-                for fetched in await reader.read():
-                    tp = fetched.partition
-                    records = [(tp, r) for r in fetched.records if r.offset < bounds.ends[tp]]
-                    found = (await search.matching(records))[:room]
-                    matches += found
-                    room -= len(found)
-                    reached[tp] = min(fetched.next_offset, bounds.ends[tp])
-                    if not room:
-                        reached[tp] = Offset(found[-1][1].offset + 1)
-                    searched += sum(record.offset < reached[tp] for _, record in records)
-                    if not room:
-                        break
-                    if reached[tp] >= bounds.ends[tp]:
-                        del reader.positions[tp]
-                ranges = _ranges(bounds, positions, reached)
-                shown_matches = await shown.values.shown(matches)
-                yield "search", SearchEvent(shown_matches, searched, ranges, rest, False, command)
-        if not room:
-            break
-    yield "search", SearchEvent([], searched, [], rest, True, command)
-
-
-class Search:
-    """What is looked for, and where."""
-
-    def __init__(self, shown: ShownCluster, query: Query) -> None:
-        text = query.text("text")
-        self._values = shown.values
-        self._needle = text.encode()
-        if not 0 < len(self._needle) <= _SEARCH_BYTES_MAX:
-            raise BadQuery(f"text: give 1 to {_SEARCH_BYTES_MAX} bytes to look for")
-        self._where = query.choice("in", "any", "key", "value", "header", "path")
-        self._path = PathMatch(query.text("path"), text) if self._where == "path" else None
-        self.decoding_options: list[str] = []
-        """What `suwi consume --json` needs: a text is looked for in the bytes as they are."""
-        if self._path is None:
-            command = f"jq -c --arg text {quoted(text)} {quoted(_jq(self._where))}"
-        else:
-            self.decoding_options = shown.decoding_options() or ["--value-format", "auto"]
-            command = f"jq -c {quoted(f'select({self._path.jq})')}"
-        self.command = command
-        """What searches the output of `suwi consume --json`."""
-
-    async def matching(self, records: Sequence[Placed]) -> list[Placed]:
-        if self._path is not None:
-            return await self._values.matching(records, self._path)
-        return [each for each in records if self._has_text(each[1])]
-
-    def _has_text(self, record: Record) -> bool:
-        needle, where = self._needle, self._where
-        if where in ("any", "key") and record.key is not None and needle in record.key:
-            return True
-        if where in ("any", "value") and record.value is not None and needle in record.value:
-            return True
-        return where in ("any", "header") and any(
-            needle in name.encode("utf-8", "surrogateescape") or (value and needle in value)
-            for name, value in record.headers
-        )
-
-
-def _jq(where: str) -> str:
-    """Looks for `$text`, also in what is no UTF-8 and therefore in base 64."""
-
-    def field(name: str) -> str:
-        return f".{name}, (.{name}_base64 | strings | @base64d)"
-
-    header = f"(.headers[] | {field('name')}, {field('value')})"
-    places = {"key": field("key"), "value": field("value"), "header": header}
-    chosen = places.values() if where == "any" else [places[where]]
-    return f"select(any({', '.join(chosen)}; strings | contains($text)))"

@@ -38,6 +38,7 @@ from suwi.console import (
     record_changes,
     records,
     replica_changes,
+    search,
     series,
     topic,
     topic_changes,
@@ -92,7 +93,7 @@ PAGES: dict[str, Read] = {
 }
 STREAMS: dict[str, tuple[Follow, type]] = {
     "live": (live.follow_live, live.LiveStep),
-    "search": (records.search_records, records.SearchEvent),
+    "search": (search.search_records, search.SearchEvent),
     "tail": (records.follow_tail, records.TailEvent),
 }
 """Streams that are no pages, with the type of their events."""
