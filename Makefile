@@ -34,7 +34,7 @@ test-browser: setup ## the console in a real browser: Debian's chromium, or CHRO
 	@tools/test_browser.sh
 
 test-long: setup ## the slow tests: many seeds, mutants, the demo, kills around Spark
-	@tools/run_tests.sh $(BIN)/python -n 2 --ignore=tests/spark --ignore=tests/browser -m slow
+	@tools/run_tests.sh $(BIN)/python -n 2 --dist worksteal --ignore=tests/spark --ignore=tests/browser -m slow
 	@tools/run_tests.sh $(BIN)/python -n 2 tests/spark -m slow
 
 test-newest: ## the tests without Spark with the newest installed Python, in .venv-newest; NEWEST=/path/to/python
