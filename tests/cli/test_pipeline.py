@@ -382,6 +382,7 @@ def test_reset_without_stdin_needs_yes(suwi: Suwi, file: Path, tmp_path: Path) -
 
 
 def test_a_backfill_says_first_what_it_would_read(suwi: Suwi, file: Path) -> None:
+    pytest.importorskip("deltalake", reason="deltalake is not installed: pip install .[spark]")
     topic = topic_of(file)
     send_hours(suwi, file, 1, range(4))
     said = suwi.ok(
