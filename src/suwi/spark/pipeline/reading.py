@@ -172,7 +172,7 @@ class _Reader:
                     place = None if topic is None else (servers.shown, topic.shown)
             if place in taken:
                 self._problems.add(sink.line, f"{where}: {sink_text(sink)!r} is {taken[place]}")
-            elif place is not None:
+            elif place is not None and where.startswith("outputs"):
                 taken[place] = f"also that of {where}: rows for both conditions need one output"
 
     def _check_prefix(
