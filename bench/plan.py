@@ -136,6 +136,7 @@ FAIRNESS = _full_and_quick(
 @dataclass(frozen=True)
 class ConsolePlan:
     repetitions: int
+    rounds: int
     section_s: float
     records_per_s: int
     partitions: int
@@ -145,7 +146,8 @@ class ConsolePlan:
 CONSOLE = _full_and_quick(
     ConsolePlan,
     repetitions=(5, 1),
-    section_s=(12, 4),
+    rounds=(8, 1),
+    section_s=(3, 4),
     records_per_s=(50_000, 50_000),
     partitions=(10_000, 1_000),
     page_repetitions=(3, 1),

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -58,30 +59,50 @@ def _measure_cost(plan: ConsolePlan) -> list[Figure]:
         with _producing(server.address, plan.records_per_s) as produced:
 
             def compare() -> Metrics:
-                """All in one repetition, in turn first: the ratio is of neighbours."""
-                sections = [("watched", _watched), ("alone", _alone), ("live", _live)]
-                found: Metrics = {}
-                for name, section in sections[:: -1 if next(turns) % 2 else 1]:
-                    with section(server):
-                        found |= _section(server, produced, plan.section_s, name)
-                alone = found["alone_cpu_percent"]
+                """Short sections by turns, each kind as often and in turn first.
+
+                The speed of a core changes within a minute by more than what is looked for.
+                """
+                sums = {name: _Sums() for name in _SECTIONS}
+                for _ in range(plan.rounds):
+                    for name in list(_SECTIONS)[:: -1 if next(turns) % 2 else 1]:
+                        with _SECTIONS[name](server):
+                            sums[name].add_section(server, produced, plan.section_s)
+                alone = sums["alone"].cpu_percent
                 return {
-                    **found,
-                    "more_percent": 100 * (found["watched_cpu_percent"] / alone - 1),
-                    "live_more_percent": 100 * (found["live_cpu_percent"] / alone - 1),
+                    **{f"{name}_cpu_percent": found.cpu_percent for name, found in sums.items()},
+                    **{
+                        f"{name}_records_per_s": found.records_per_s for name, found in sums.items()
+                    },
+                    "more_percent": 100 * (sums["watched"].cpu_percent / alone - 1),
+                    "live_more_percent": 100 * (sums["live"].cpu_percent / alone - 1),
                 }
 
             return take_turns(COST_JOB, {SUWI: compare}, plan.repetitions)
 
 
-def _section(server: Server, produced: list[int], section_s: float, name: str) -> Metrics:
-    began_s, before_s, before = time.perf_counter(), cpu_s(server.pid), produced[0]
-    time.sleep(section_s)
-    took_s = time.perf_counter() - began_s
-    return {
-        f"{name}_cpu_percent": 100 * (cpu_s(server.pid) - before_s) / took_s,
-        f"{name}_records_per_s": (produced[0] - before) / took_s,
-    }
+@dataclass
+class _Sums:
+    """What all sections of one kind took together."""
+
+    took_s: float = 0.0
+    cpu_s: float = 0.0
+    records: int = 0
+
+    def add_section(self, server: Server, produced: list[int], section_s: float) -> None:
+        began_s, before_s, before = time.perf_counter(), cpu_s(server.pid), produced[0]
+        time.sleep(section_s)
+        self.took_s += time.perf_counter() - began_s
+        self.cpu_s += cpu_s(server.pid) - before_s
+        self.records += produced[0] - before
+
+    @property
+    def cpu_percent(self) -> float:
+        return 100 * self.cpu_s / self.took_s
+
+    @property
+    def records_per_s(self) -> float:
+        return self.records / self.took_s
 
 
 @contextmanager
@@ -113,6 +134,9 @@ def _live(server: Server) -> Iterator[None]:
     """One of the partitions that are produced to is watched, by the page of its replication."""
     with console(server) as view, view.following("live", {"topic": _TOPIC, "partition": "0"}):
         yield
+
+
+_SECTIONS = {"watched": _watched, "alone": _alone, "live": _live}
 
 
 @contextmanager

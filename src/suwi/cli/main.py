@@ -22,6 +22,7 @@ COMMANDS = {
     "topics": "Create, list, describe, change and delete topics.",
     "groups": "List, describe, reset and delete consumer groups, and see why they rebalanced.",
     "transactions": "List and describe transactions, and end those that hang.",
+    "perf": "Measure how fast records are written and read, and how long one takes to arrive.",
     "cluster": "Run a cluster on this machine and break it; inspect any cluster as a whole.",
     "configs": "Show and change settings of topics, brokers and consumer groups.",
     "users": "Add, list and remove SCRAM users.",

@@ -103,6 +103,14 @@ class Delivery:
     def is_done(self) -> bool:
         return self._batch.done.is_set()
 
+    @property
+    def partition(self) -> TopicPartition:
+        return self._batch.partition
+
+    async def wait(self) -> None:
+        """Return when the record is delivered or has failed."""
+        await self._batch.done.wait()
+
     def __await__(self) -> Generator[Any, None, Delivered]:
         if not self._batch.done.is_set():
             yield from self._batch.done.wait().__await__()
