@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from suwi.testing.brokers import NotInTime
     from suwi.testing.cluster import AsyncCluster, Cluster, ClusterSnapshot
+    from suwi.testing.kafka_container import KafkaContainer
 
-__all__ = ["AsyncCluster", "Cluster", "ClusterSnapshot", "NotInTime"]
+__all__ = ["AsyncCluster", "Cluster", "ClusterSnapshot", "KafkaContainer", "NotInTime"]
 
 _MODULES = {
     "AsyncCluster": "suwi.testing.cluster",
     "Cluster": "suwi.testing.cluster",
     "ClusterSnapshot": "suwi.testing.cluster",
+    "KafkaContainer": "suwi.testing.kafka_container",
     "NotInTime": "suwi.testing.brokers",
 }
 
