@@ -318,6 +318,28 @@ def test_a_subscription_that_changes_takes_effect_for_all() -> None:
     play(scenario)
 
 
+def test_a_topic_that_cannot_be_described_at_the_moment_is_not_left_out() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.start()
+        member = Member(stage, "c1")
+        cluster = member.consumer._cluster
+        refresh, refused = cluster.refresh, 2
+
+        async def refuse_at_first(names: Sequence[str] | None) -> dict[str, ErrorCode]:
+            nonlocal refused
+            if names and refused:
+                refused -= 1
+                return dict.fromkeys(names, ErrorCode.leader_not_available)
+            return await refresh(names)
+
+        cluster.refresh = refuse_at_first  # type: ignore[method-assign]
+        await until(lambda: member.consumer.is_stable)
+        assert member.assignment == ALL
+        assert refused == 0
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("is_back", [False, True])
 def test_the_leader_of_a_group_notices_new_partitions(is_back: bool) -> None:
     """KIP-814: also a static one that came back, and was not asked to assign."""

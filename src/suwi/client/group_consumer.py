@@ -18,7 +18,7 @@ from kio.schema.errors import ErrorCode
 from suwi.client.assignors import ASSIGNORS
 from suwi.client.cluster import Cluster
 from suwi.client.coordinator import Coordinator
-from suwi.client.errors import is_transient
+from suwi.client.errors import error_from, is_transient
 from suwi.client.fetching import ReadSettings
 from suwi.client.group_offsets import Membership, commit_once, fetch_once
 from suwi.client.groups import describe_classic_group
@@ -47,6 +47,11 @@ _PROTOCOL_TYPE = "consumer"
 _REPLY_S = 5
 """How long an answer may take beyond the time that the coordinator waits for other members."""
 _GONE = (ErrorCode.illegal_generation, ErrorCode.unknown_member_id)
+_NO_TOPIC = (
+    ErrorCode.invalid_topic_exception,
+    ErrorCode.topic_authorization_failed,
+    ErrorCode.unknown_topic_or_partition,
+)
 _JOIN_AGAIN = (*_GONE, ErrorCode.rebalance_in_progress)
 
 
@@ -339,8 +344,12 @@ class GroupConsumer:
         )
 
     async def _count_partitions(self, topics: Sequence[str]) -> dict[str, int]:
-        """A topic that does not exist has none."""
+        """A topic that does not exist, or may not be seen, has none. Raises any other error of one:
+        with its partitions left out members would be told that they have nothing to read."""
         errors = await self._cluster.refresh(topics)
+        for topic, code in errors.items():
+            if code not in _NO_TOPIC:
+                raise error_from(code, f"topic {topic!r}: {code.name.replace('_', ' ')}")
         return {
             topic: 0 if topic in errors else len((await self._cluster.topic(topic)).partitions)
             for topic in topics
