@@ -173,6 +173,9 @@ class Runner:
         while True:
             self._advanced = False
             failure = await self._run_once()
+            if failure is not None:
+                # A signal to all processes of a service may have ended Spark before it came here.
+                await self._pause(self._settings.look_every_s)
             if self._stop.is_set():
                 is_interrupt = self._stopped_by == signal.SIGINT
                 return exit_codes.INTERRUPTED if is_interrupt else exit_codes.DONE
