@@ -30,7 +30,8 @@ from tests.broker_process import BrokerProcess
 from tests.spark.test_outputs import STEPS, Job, attempt, wide
 
 _LOADED: Final = """
-    chaos.points pyiceberg.catalog.sql pyiceberg.io.pyarrow pyspark.sql.pandas.types
+    suwi.cli.main suwi.cli.serve suwi.cli.broker_process chaos.points
+    pyiceberg.catalog.sql pyiceberg.io.pyarrow pyspark.sql.pandas.types
     suwi.spark.delta.data_source suwi.spark.delta.files suwi.spark.delta.upsert
     suwi.spark.exactly_once suwi.spark.iceberg.data_source suwi.spark.iceberg.files
     suwi.spark.table_commit suwi.spark.table_writer suwi.spark.topic_writer
@@ -104,7 +105,6 @@ class Run:
         self._job = Job(home, broker)
         self._lake = Lake(home, self._job.outputs)
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(_LOADED)
         self.kills: Counter[str] = Counter()
         self.batches = 0
         self.starts = 0
@@ -218,6 +218,8 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=5, help="how often each is killed")
     arguments = parser.parse_args()
     began_s = time.monotonic()
+    # Before the broker starts: it is forked from the same server.
+    multiprocessing.get_context("forkserver").set_forkserver_preload(_LOADED)
     with (
         tempfile.TemporaryDirectory(prefix="suwi-points-") as directory,
         BrokerProcess(Path(directory) / "broker") as broker,
