@@ -80,12 +80,13 @@ PAGES: dict[str, tuple[Page, Sequence[Callable[[Plan, tuple[str, ...]], list[Fig
 }
 MINUTES = """\
 Minutes of a full run on two idle cores (of a quick one): transactions 25 (3), cluster 40 (6),
-console 5 (1), access 3 (1), spark 10 (4). What takes much longer has fewer repetitions, so that
-none takes more than about 80.
+console 5 (1), access 3 (1), spark 10 (4), each part of it, as spark-outputs, about 2 (1). What
+takes much longer has fewer repetitions, so that none takes more than about 80.
 """
 # Jobs in which two versions of Suwi are compared.
 RACE = "race"
 SPARK = "spark"
+SPARK_PARTS = {f"{SPARK}-{job}": job for job in spark_page.JOBS}
 EVERYTHING = [*SHARED, *OWN, *PAGES, SPARK]
 DOCUMENTS = ROOT / "docs" / "benchmarks"
 SCRATCH = ROOT / "build" / "bench"
@@ -107,9 +108,10 @@ def main() -> None:
     failed = _race_versions(options, jobs, missing) if RACE in jobs else []
     failed += _race_kafka(options, jobs, missing)
     failed += _pages(options, jobs, missing)
-    if SPARK in jobs:
+    spark_jobs = [job for part, job in SPARK_PARTS.items() if part in jobs or SPARK in jobs]
+    if spark_jobs:
         out = _out(options, is_whole=True)
-        failed += spark_page.measure(out, quick=options.quick)
+        failed += spark_page.measure(out, spark_jobs, quick=options.quick)
         _write_overview(out)
     print(f"after {time.perf_counter() - started:.0f} s", file=sys.stderr)
     if failed:
@@ -122,7 +124,10 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="less of everything, a few minutes")
     parser.add_argument(
-        "--only", action="append", choices=[*EVERYTHING, RACE], help="one job; repeatable"
+        "--only",
+        action="append",
+        choices=[*EVERYTHING, *SPARK_PARTS, RACE],
+        help="one job; repeatable",
     )
     parser.add_argument(
         "--against",

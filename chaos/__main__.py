@@ -21,7 +21,7 @@ _KILLS_OF_ALL = 20
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
-    parser.add_argument("--kills", type=int, help="50; 60 for outputs")
+    parser.add_argument("--kills", type=int, help="50")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
     parser.add_argument("--sink", choices=("table", "topic", "outputs"), default="table")
@@ -32,11 +32,11 @@ def main() -> int:
             extras = "spark,iceberg,spark-tests" if lake else "spark"
             print(f"{needed} is missing: pip install -e '.[{extras}]'", file=sys.stderr)
             return 2
-    from chaos.outputs import OutputsRun
+    from chaos.outputs import OutputsRun, add_run
     from chaos.run import Plan, Run
     from chaos.topic_sink import TopicRun
 
-    kills = arguments.kills or (60 if arguments.sink == "outputs" else 50)
+    kills = arguments.kills or 50
     kinds = {"table": Run, "topic": TopicRun, "outputs": OutputsRun}
     kind, works = kinds[arguments.sink], () if arguments.sink == "topic" else UPKEEP
     seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
@@ -50,6 +50,8 @@ def main() -> int:
         )
         report = run.go()
         print(format_report(report))
+        if isinstance(run, OutputsRun):
+            add_run(run.summary())
         wanting = complaints(report, works)
         if wanting:
             print("not sufficient: " + "; ".join(wanting), file=sys.stderr)

@@ -2,8 +2,9 @@
 
 Each pipeline is a query with its own checkpoint; all write to one table or topic, or to several
 outputs, after a shuffle. It prints `started` when they run, and ends by itself with `--once`. When
-a step of a batch with several outputs is done that the file `--hold` names, it prints `at` and the
-step, and goes on when the file is gone.
+a step of a batch with several outputs is done that the file `--hold` names, it prints `at` and what
+the file begins with, and goes on when the file is gone. If the file says `fault`, the query fails
+there, and is started again by this process: as a new driver would, in the Java that is there.
 """
 
 import argparse
@@ -11,15 +12,18 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from unittest.mock import patch
+
+FAULT = "fault"
+_INJECTED = "an injected fault after"
 
 
 def main() -> int:
     arguments = _parse()
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     from suwi.spark import register
@@ -42,17 +46,35 @@ def main() -> int:
     register(spark)
     # PySpark 4.1 runs one batch, and if one was interrupted, only that one.
     for _ in range(2 if arguments.once and not HAS_ADMISSION_CONTROL else 1):
-        queries = [_start(spark, arguments, name) for name in arguments.pipelines.split(",")]
-        print("started", flush=True)
-        try:
-            for query in queries:
-                query.awaitTermination()
-        except PySparkException as error:
-            print(f"failed: {str(error)[:2000]}", flush=True)
+        if not _run(spark, arguments):
             return 1
     print("done", flush=True)
     spark.stop()
     return 0
+
+
+def _run(spark, arguments) -> bool:  # type: ignore[no-untyped-def]
+    """Until the queries end; whether all of them are done."""
+    from pyspark.errors import PySparkException
+
+    queries = {name: _start(spark, arguments, name) for name in arguments.pipelines.split(",")}
+    print("started", flush=True)
+    while queries:
+        with suppress(PySparkException):
+            spark.streams.awaitAnyTermination()
+        spark.streams.resetTerminated()
+        for name, query in [*queries.items()]:
+            if query.isActive:
+                continue
+            error = query.exception()
+            if error is None:
+                del queries[name]
+            elif _INJECTED in str(error):
+                queries[name] = _start(spark, arguments, name)
+            else:
+                print(f"failed: {str(error)[:2000]}", flush=True)
+                return False
+    return True
 
 
 def _parse() -> argparse.Namespace:
@@ -142,9 +164,19 @@ def _to_outputs(rows, arguments, pipeline, query):  # type: ignore[no-untyped-de
 
     def after(step):  # type: ignore[no-untyped-def]
         hold, is_told = Path(arguments.hold), False
-        while hold.exists() and hold.read_text() == step:
+        while True:
+            try:
+                order, _, wanted = hold.read_text().partition("\n")
+                if wanted != step:
+                    return
+                if order.startswith(FAULT):
+                    hold.unlink()  # Of several pipelines it is for the first that comes.
+            except FileNotFoundError:
+                return
             if not is_told:
-                print(f"at {step}", flush=True)
+                print(f"at {order}", flush=True)
+            if order.startswith(FAULT):
+                raise RuntimeError(f"{_INJECTED} {step}")
             is_told = True
             time.sleep(0.01)
 

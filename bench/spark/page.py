@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +17,7 @@ from bench.lines import Row
 from bench.overview import Section
 
 _TEXT = Path(__file__).parents[1] / "how_to_read_spark.md"
-_JOBS = ("source", "delta", "outputs", "decode", "table")
+JOBS = ("source", "delta", "outputs", "decode", "table")
 _OPTIONS = {"source": ["--repetitions=3"]}
 _QUICK = {
     "source": ["--rows=100000", "--repetitions=1", "--codecs=none", "--cores=2"],
@@ -27,10 +28,12 @@ _QUICK = {
 }
 
 
-def measure(out: Path, *, quick: bool) -> list[str]:
-    """Run all jobs, write `spark.json` and `spark.md`; returns the jobs that failed."""
+def measure(out: Path, jobs: Sequence[str], *, quick: bool) -> list[str]:
+    """Run these jobs and write `spark.json` and `spark.md`; returns the jobs that failed. What
+    other jobs have found before stays."""
     machine = report.machine("not asked for")
     results: dict[str, Any] = {
+        **(_read(out) or {}),
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "machine": {
             "pyspark": version("pyspark"),
@@ -38,7 +41,7 @@ def measure(out: Path, *, quick: bool) -> list[str]:
         },
     }
     failed = []
-    for job in _JOBS:
+    for job in jobs:
         figures = _run(job, (_QUICK if quick else _OPTIONS).get(job, []))
         if figures is None:
             failed.append(f"spark ({job})")
@@ -46,7 +49,9 @@ def measure(out: Path, *, quick: bool) -> list[str]:
             results[job] = figures
     if not failed:
         write(out, results)
-        print(f"wrote {out / 'spark.md'}", file=sys.stderr)
+        for row in _rows(results):
+            print(row)
+        print(f"wrote {out / 'spark.json'}", file=sys.stderr)
     return failed
 
 
@@ -63,7 +68,7 @@ def _run(job: str, options: list[str]) -> list[dict[str, Any]] | None:
 def write(out: Path, results: dict[str, Any]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / "spark.json").write_text(json.dumps(results, indent=1) + "\n")
-    (out / "spark.md").write_text(text_of(results))
+    redraw(out)
 
 
 def _read(out: Path) -> dict[str, Any] | None:
@@ -72,7 +77,8 @@ def _read(out: Path) -> dict[str, Any] | None:
 
 
 def redraw(out: Path) -> None:
-    if results := _read(out):
+    results = _read(out)
+    if results and all(job in results for job in JOBS):
         (out / "spark.md").write_text(text_of(results))
 
 
@@ -81,19 +87,24 @@ def sections(out: Path) -> list[Section]:
     results = _read(out)
     if results is None:
         return []
-    sink, floor = _delta(results)
-    rows = [
-        _row(goals.SPARK_SINK, sink["rows_per_s"], "rows/s"),
-        *(_row(goals.SPARK_ICEBERG, ratio, "×") for _, _, ratio in _iceberg(results)),
-        *(_row(goals.SPARK_OUTPUTS, ratio, "×") for _, _, ratio in _outputs(results)),
-        *(_row(goals.SPARK_JSON, ratio, "×") for _, _, ratio in _json(results)),
-        _row(goals.SPARK_FLOOR, floor["floor_ms"], "ms"),
-        *(_row(goals.SPARK_TABLE, ratio, "×") for _, _, ratio in _fastest(results["table"])),
-    ]
+    return [Section("spark", "Spark", results["date"], _rows(results))]
+
+
+def _rows(results: dict[str, Any]) -> list[Row]:
+    """Of what was measured."""
+    rows = []
     at_goal = _at_goal(results)
     if at_goal is not None:
-        rows.insert(0, _row(goals.SPARK_SOURCE, at_goal, "×"))
-    return [Section("spark", "Spark", results["date"], rows)]
+        rows.append(_row(goals.SPARK_SOURCE, at_goal, "×"))
+    if "delta" in results:
+        sink, floor = _delta(results)
+        rows.append(_row(goals.SPARK_SINK, sink["rows_per_s"], "rows/s"))
+        rows += [_row(goals.SPARK_ICEBERG, ratio, "×") for _, _, ratio in _iceberg(results)]
+        rows.append(_row(goals.SPARK_FLOOR, floor["floor_ms"], "ms"))
+    rows += [_row(goals.SPARK_OUTPUTS, ratio, "×") for _, _, ratio in _outputs(results)]
+    rows += [_row(goals.SPARK_JSON, ratio, "×") for _, _, ratio in _json(results)]
+    readers = _fastest(results.get("table", []))
+    return [*rows, *(_row(goals.SPARK_TABLE, ratio, "×") for _, _, ratio in readers)]
 
 
 def _row(goal: Goal, value: float, unit: str) -> Row:
@@ -135,7 +146,10 @@ def _json(results: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any],
 
 def _at_goal(results: dict[str, Any]) -> float | None:
     """The ratio to the connector in the case that has a goal; None if it was not measured."""
-    ratios = {(ours["topic"], ours["cores"]): ratio for ours, _, ratio in _pairs(results["source"])}
+    ratios = {
+        (ours["topic"], ours["cores"]): ratio
+        for ours, _, ratio in _pairs(results.get("source", []))
+    }
     return ratios.get(("100-none", 1))
 
 

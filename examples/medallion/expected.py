@@ -1,7 +1,7 @@
 """What the layers must hold, computed in plain Python: for the tests, and under kills."""
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -29,6 +29,10 @@ class Expected:
             orders, pieces, earned = self.gold[quarter, product["category"]]
             total = orders + 1, pieces + order["quantity"], earned + cents
             self.gold[quarter, product["category"]] = total
+
+    def pay(self, values: Iterable[str]) -> "Paid":
+        """What comes of payments, which are the records of another topic."""
+        return Paid(values, self.silver)
 
     def differences(
         self,
@@ -60,6 +64,52 @@ class Expected:
             found.append(f"gold has {len(windows)} rows of {len(self.gold)}: {sorted(wrong)[:5]}")
         if set(bad) != set(self.bad):
             found.append(f"{len(set(bad) ^ set(self.bad))} dead letters are missing or strange")
+        return found
+
+
+class Paid:
+    def __init__(
+        self, values: Iterable[str], silver: Mapping[int, tuple[str, int, str | None]]
+    ) -> None:
+        self.rows: dict[int, tuple[str, int, str]] = {}
+        """By the order's id: its category, what was paid, and the payment."""
+        self.countries: Counter[str] = Counter()
+        """What was paid from each."""
+        read = [json.loads(value) for value in values]
+        self.bad = sorted(one["payment"] for one in read if not isinstance(one["cents"], int))
+        """Payments that cannot be read."""
+        self.of_another_sum: list[str] = []
+        good = {one["payment"]: one for one in read if isinstance(one["cents"], int)}
+        for payment, one in good.items():
+            if one["order_id"] not in silver:
+                continue
+            category, cents, country = silver[one["order_id"]]
+            if cents != one["cents"]:
+                self.of_another_sum.append(payment)
+                continue
+            self.rows[one["order_id"]] = category, cents, payment
+            self.countries[country or "unknown"] += cents
+
+    def differences(
+        self,
+        paid: Iterable[Mapping[str, Any]],
+        countries: Iterable[Mapping[str, Any]],
+        bad: Iterable[str],
+    ) -> list[str]:
+        """What is missing, doubled or different; nothing, if all is well."""
+        found = []
+        rows = [(row["id"], (row["category"], row["cents"], row["payment"])) for row in paid]
+        if len(rows) != len(self.rows) or dict(rows) != self.rows:
+            found.append(f"paid has {len(rows)} rows of {len(self.rows)}")
+        totals: Counter[str] = Counter()
+        for row in countries:
+            totals[row["country"]] += row["cents"]
+        if totals != self.countries:
+            found.append(f"countries paid {dict(totals)}, not {dict(self.countries)}")
+        letters = sorted(json.loads(one)["payment"] for one in bad)
+        if letters != sorted([*self.bad, *self.of_another_sum]):
+            expected = len(self.bad) + len(self.of_another_sum)
+            found.append(f"there are {len(letters)} dead letters of payments, not {expected}")
         return found
 
 

@@ -1,8 +1,10 @@
-"""Orders as a shop sends them, and the products that they are about.
+"""Orders as a shop sends them, their payments, and the products that they are about.
 
-Some orders come twice, some late, some cannot be read, and later ones have a field more.
+Some orders come twice, some late, some cannot be read, and later ones have a field more. Some
+payments come twice, some cannot be read, some are of another sum than their order.
 
 python examples/medallion/generate.py orders | suwi produce orders --json
+python examples/medallion/generate.py payments | suwi produce payments --json
 python examples/medallion/generate.py products --to /tmp/medallion/products
 """
 
@@ -62,6 +64,36 @@ def _value(number: int, second_half: int, at: datetime, rng: random.Random) -> s
     return json.dumps(order)
 
 
+def payments(count: int, seed: int, start: int = 0) -> Iterator[dict[str, object]]:
+    """As `orders`: nine orders in ten are paid, each within five minutes."""
+    rng = random.Random(f"payments-{seed}-{start}")
+    due = {int(str(one["key"])): _cents(str(one["value"])) for one in orders(count, seed, start)}
+    arriving: list[tuple[datetime, int, str]] = []
+    for number in sorted(number for number in due if rng.random() < 0.9):
+        at = START + timedelta(seconds=5 * number + rng.randint(5, 300))
+        value = {"payment": f"p-{number}", "order_id": number, "cents": due[number]}
+        value |= {"paid_at": at.isoformat()}
+        match rng.randrange(20):
+            case 0:
+                value["cents"] = due[number] + 1
+            case 1:
+                value["cents"] = "all of it"
+            case 2:
+                arriving.append((at + timedelta(seconds=20), number, json.dumps(value)))
+        arriving.append((at, number, json.dumps(value)))
+    for _, number, text in sorted(arriving):
+        yield {"key": str(number), "value": text}
+
+
+def _cents(order: str) -> int:
+    """What an order costs; nobody joins the payment of one that cannot be read."""
+    try:
+        read = json.loads(order)
+        return int(read["quantity"]) * int(PRODUCTS.get(read["sku"], {"cents": 0})["cents"])
+    except ValueError:
+        return 0
+
+
 def write_products(path: str) -> None:
     import pyarrow as pa
     from deltalake import write_deltalake
@@ -72,7 +104,7 @@ def write_products(path: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("orders", "products"))
+    parser.add_argument("what", choices=("orders", "payments", "products"))
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--start", type=int, default=0, help="the number of the first order")
     parser.add_argument("--seed", type=int, default=1)
@@ -81,7 +113,8 @@ def main() -> None:
     if options.what == "products":
         write_products(options.to)
         return
-    for record in orders(options.count, options.seed, options.start):
+    records = payments if options.what == "payments" else orders
+    for record in records(options.count, options.seed, options.start):
         sys.stdout.write(json.dumps(record) + "\n")
 
 

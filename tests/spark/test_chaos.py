@@ -7,9 +7,12 @@ import pytest
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install .[spark]")
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install .[spark]")
 
+from chaos import points
 from chaos.__main__ import format_report
 from chaos.outputs import OutputsRun
 from chaos.run import Plan, Run
+from tests.broker_process import BrokerProcess
+from tests.spark.test_outputs import STEPS
 
 
 @pytest.mark.slow
@@ -50,3 +53,14 @@ def test_all_outputs_together_equal_the_topic_wherever_the_driver_is_killed(
     assert report.verdict is not None
     assert report.verdict.is_exact, format_report(report)
     assert all(report.times(who) for who in report.needed), format_report(report)
+
+
+@pytest.mark.slow
+def test_each_row_is_in_one_output_once_whoever_dies_at_any_step(tmp_path: Path) -> None:
+    pytest.importorskip("pyiceberg", reason="pyiceberg is not installed: pip install .[iceberg]")
+    pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install .[spark-tests]")
+    with BrokerProcess(tmp_path / "broker") as broker:
+        run = points.Run(tmp_path / "lake", broker, print)
+        run.go(1)
+        assert run.kills.total() >= len(STEPS) + 3
+        assert run.rows()

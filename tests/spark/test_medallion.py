@@ -1,11 +1,12 @@
 """The medallion job: topic → bronze → silver → gold, equal to what plain Python computes."""
 
 import asyncio
+import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ pytest.importorskip("yaml", reason="PyYAML is not installed: pip install .[spark
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install .[spark]")
 
 import suwi.spark
+from chaos.processes import Process
 from suwi.records.record import Record
 from suwi.spark.pipeline.program import load_program
 from suwi.spark.pipeline.reading import read_pipeline
@@ -27,13 +29,15 @@ from suwi.spark.releases import HAS_ADMISSION_CONTROL
 from tests.broker_process import SOURCE, BrokerProcess
 from tests.spark.streams import NOW, finish_all
 from tests.spark.test_examples import EXAMPLES, load, rows
-from tests.spark.topics import fill, make_topic
+from tests.spark.topics import committed_values, fill, make_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COUNT = 600
+_PATIENCE_S = 1_800
 LAYERS = ("bronze", "silver", "gold")
+OF_PAYMENTS = ("paid", "countries")
 LOCAL = ("--conf", "spark.connect.grpc.binding.address=127.0.0.1")
 
 
@@ -99,6 +103,25 @@ def test_a_difference_is_found() -> None:
     assert len(expected.differences(bronze, silver, [{**gold[0], "cents": 1}, *gold[1:]], [])) == 2
 
 
+def test_a_difference_of_payments_is_found() -> None:
+    example = load("medallion/generate")
+    values, payments = (
+        [str(one["value"]) for one in records(400, 1)]
+        for records in (example.orders, example.payments)
+    )
+    expected = load("medallion/expected").Expected(values, example.PRODUCTS).pay(payments)
+    paid = [
+        {"id": number, "category": category, "cents": cents, "payment": payment}
+        for number, (category, cents, payment) in expected.rows.items()
+    ]
+    countries = [{"country": name, "cents": cents} for name, cents in expected.countries.items()]
+    letters = [json.dumps({"payment": one}) for one in expected.bad + expected.of_another_sum]
+    assert expected.differences(paid, countries, letters) == []
+    assert len(expected.differences(paid[1:], countries[1:], letters[1:])) == 3
+    doubled = [[*rows, rows[0]] for rows in (paid, countries)]
+    assert len(expected.differences(*doubled, [*letters, letters[0]])) == 3
+
+
 @pytest.mark.slow
 def test_the_layers_in_python(spark: "SparkSession", broker: BrokerProcess, lake: Path) -> None:
     topic, bad = make_topics(broker)
@@ -145,11 +168,52 @@ def test_the_layers_as_pipelines_that_build_on_each_other(
     assert all(one["express"] in (True, False) for one in shipped)
 
 
-def copy_pipelines(folder: Path, topic: str, bad: str) -> None:
-    for layer in LAYERS:
+@pytest.mark.slow
+@pytest.mark.timeout(2_700)
+def test_every_row_is_in_each_table_once_after_a_kill_and_a_restart(
+    broker: BrokerProcess, lake: Path, tmp_path_factory: Any
+) -> None:
+    """All five pipelines in one process, as people run them."""
+    (topic, bad), payments = make_topics(broker), make_topic(broker.address, partitions=3)
+    unpaid = make_topic(broker.address)
+    folder = tmp_path_factory.mktemp("pipelines")
+    copy_pipelines(folder, topic, bad)
+    copy_pipelines(folder, payments, unpaid, of="payments", layers=OF_PAYMENTS)
+    example, arguments = load("medallion/generate"), ["-m", "suwi", "pipeline", "run", str(folder)]
+    halves = [0, COUNT // 2]
+    values: list[str] = []
+    paid: list[str] = []
+    for start in halves:
+        values += send(broker, topic, list(example.orders(COUNT // 2, 1, start)))
+        paid += send(broker, payments, list(example.payments(COUNT // 2, 1, start)))
+        run = Process([*arguments, *(["--once"] if start else [])], lake / "said")
+        if start == 0:
+            # Somewhere in the first batch of the join: what is before it may be anywhere.
+            while not list((lake / "paid").glob("_delta_log/*1.json")):
+                assert run.wait(0.2) is None, (lake / "said").read_text()
+            run.kill()
+        else:
+            assert run.wait(_PATIENCE_S) == 0, (lake / "said").read_text()
+    expected = load("medallion/expected").Expected(values, example.PRODUCTS)
+    found, found_of_payments = (
+        [rows(lake / layer) for layer in layers] for layers in (LAYERS, OF_PAYMENTS)
+    )
+    dead = [(one.value or b"").decode() for one in broker.stored_records(bad)]
+    assert expected.differences(*found, dead) == []
+    of_payments = expected.pay(paid)
+    assert len(of_payments.rows) > COUNT * 0.6
+    assert min(len(of_payments.bad), len(of_payments.of_another_sum)) > 10
+    dead = committed_values(broker.address, unpaid)
+    assert of_payments.differences(*found_of_payments, dead) == []
+
+
+def copy_pipelines(
+    folder: Path, topic: str, bad: str, *, of: str = "orders", layers: Sequence[str] = LAYERS
+) -> None:
+    for layer in layers:
         text = (EXAMPLES / "medallion" / f"{layer}.yaml").read_text()
-        text = text.replace("topics: orders", f"topics: {topic}")
-        (folder / f"{layer}.yaml").write_text(text.replace("topic: orders-bad", f"topic: {bad}"))
+        text = text.replace(f"topics: {of}", f"topics: {topic}")
+        (folder / f"{layer}.yaml").write_text(text.replace(f"topic: {of}-bad", f"topic: {bad}"))
 
 
 def run_pipeline(spark: "SparkSession", file: Path) -> None:
@@ -248,11 +312,20 @@ class Recorder:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = []
-        for name in ("to_delta", "to_iceberg", "to_topic", "dead_letter", "to_parquet"):
+        for name in (
+            "to_delta",
+            "to_iceberg",
+            "to_topic",
+            "dead_letter",
+            "to_parquet",
+            "to_outputs",
+        ):
             monkeypatch.setattr(suwi.spark, name, self._function(name))
 
     def _function(self, name: str) -> Callable[..., None]:
         def write(df: Any, *arguments: Any, **named: Any) -> None:
+            if "bad" in named:
+                named["bad"] = plan_of(named["bad"])
             self.calls.append((name, plan_of(df), arguments, named))
 
         return write
@@ -280,9 +353,10 @@ def test_the_text_that_is_shown_does_what_run_does(
     variation: Variation,
 ) -> None:
     """The same functions, with the same plans and options."""
-    for table in ("bronze", "silver"):
+    for table in ("bronze", "silver", "paid"):
         columns = "id long, sku string, quantity int, at timestamp, cents long, category string"
-        empty = spark.createDataFrame([], f"{columns}, shipping struct<country: string>")
+        columns += ", country string, shipping struct<country: string>"
+        empty = spark.createDataFrame([], columns)
         make_table(lake / table, empty)
     monkeypatch.setenv("OUT", str(lake))
     recorder = Recorder(monkeypatch)
@@ -293,7 +367,7 @@ def test_the_text_that_is_shown_does_what_run_does(
     exec(compile(script(pipeline, variation), path, "exec"), shown)
     shown["start"](spark)
     assert recorder.take() == ran
-    assert len(ran) == (2 if pipeline.dead_letters else 1)
+    assert len(ran) == (2 if pipeline.dead_letters and not pipeline.is_joint else 1)
 
 
 def make_table(path: Path, frame: Any) -> None:

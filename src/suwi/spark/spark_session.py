@@ -102,7 +102,7 @@ def open_session(
     from pyspark.sql import SparkSession
 
     use_java()
-    _quiet_errors()
+    quiet_errors()
     # Workers are processes of their own: of this Python, and with the job's own modules.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     folders = [folder, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
@@ -122,13 +122,20 @@ def open_session(
     return spark
 
 
-def _quiet_errors() -> None:
-    """PySpark prints errors of SQL with their traces, also those that are caught and reported."""
+def quiet_errors() -> None:
+    """PySpark prints errors with their traces, also those that are caught and reported."""
     from pyspark.logger import PySparkLogger
 
     if "SPARK_LOG_LEVEL" not in os.environ:
+        logging.getLogger().addFilter(_is_not_of_py4j)
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
         for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
             PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """It raises a lost connection to Java, and logs it besides, as if it were the program."""
+    return os.sep + "py4j" + os.sep not in record.pathname
 
 
 def is_of_session(setting: str) -> bool:

@@ -13,8 +13,10 @@ import pytest
 pytest.importorskip("yaml", reason="PyYAML is not installed: pip install .[spark]")
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install .[spark]")
 
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
 
+from chaos.processes import descendants
 from tests.broker_process import SOURCE, BrokerProcess
 from tests.cli.support import COMMAND, Suwi
 from tests.spark.topics import fill, make_topic
@@ -78,6 +80,37 @@ def test_a_pipeline_runs_with_metrics_until_sigterm(broker: BrokerProcess, tmp_p
     assert (status["pipeline"], status["state"], status["error"]) == ("orders", "stopped", None)
     (query,) = status["queries"]
     assert (query["batch"], query["rows"], query["lag"]) == (0, 1, 0)
+
+
+@pytest.mark.slow
+def test_a_run_ends_in_order_although_its_java_gets_the_signal_first(tmp_path: Path) -> None:
+    """Systemd tells all processes of a service, `kill -- -GROUP` those of a group."""
+    write_deltalake(str(tmp_path / "from"), pa.table({"id": [1]}))
+    (tmp_path / "copy.yaml").write_text(
+        f"name: copy\nsource: {{delta: {tmp_path}/from}}\ncheckpoint: {tmp_path}/checkpoint\n"
+        f"sql: SELECT id + 1 AS id FROM records\nsink: {{delta: {tmp_path}/to}}\n"
+    )
+    with (tmp_path / "said").open("w") as said:
+        process = subprocess.Popen(
+            [*COMMAND, "pipeline", "run", str(tmp_path / "copy.yaml"), "--metrics-port", "0"],
+            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+            stderr=said,
+        )
+    try:
+        port = _wait(process, tmp_path / "said", r"metrics on http://127\.0\.0\.1:(\d+)/metrics")
+        assert _scrape(process, port, 'suwi_pipeline_rows_total{query="copy"} 1.0')
+        everyone = [*(pid for pid, _ in descendants(process.pid)), process.pid]
+        for pid in everyone:
+            os.kill(pid, signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+    *first, last = (tmp_path / "said").read_text().splitlines()
+    assert last.startswith("copy: ")
+    assert ", 1 rows, " in last
+    strange = re.compile(r"(?!copy: |WARNING: Using incubator)|.*starting again")
+    assert [line for line in first if strange.match(line)] == []
 
 
 @pytest.mark.slow

@@ -159,6 +159,9 @@ def test_the_plan_says_what_is_read_once_and_where_it_goes(tmp_path: Path) -> No
         "  joins   shops: /lake/shops, read anew for each batch",
         "  then    sql",
     ]
+    lost = JOINED.replace("dead_letters: drop", "dead_letters: {topic: orders-bad}")
+    again = "  reads   orders once more in each batch, for dead_letters: steps lie between"
+    assert again in list(plan_lines(read(tmp_path, lost)))
 
 
 def test_a_checkpoint_with_other_inputs_or_out_of_reach_is_refused(tmp_path: Path) -> None:
@@ -308,6 +311,7 @@ def test_routing_by_chance_sends_each_row_to_one_output_also_after_replays(job: 
         job.send(*({"id": n} for n in range(sent, sent + 50)), f"bad {sent}")
         sent += 50
         assert job.run(CHANCE) == 0, job.said
+        assert job.runner.watches[0].rows == 51  # Although dead letters are read once more.
         lose_last_commit(job.folder / "checkpoint")  # The next run replays the last batch.
     assert job.run(CHANCE) == 0, job.said
     found = [row["id"] for table in ("left", "right") for row in job.rows(table)]

@@ -263,6 +263,19 @@ def test_signals_end_a_run_and_stop_its_queries(tmp_path: Path, number: int, cod
     assert query.is_stopped
 
 
+def test_a_signal_to_spark_and_the_run_is_no_failure_of_spark(tmp_path: Path) -> None:
+    """A service manager tells all processes: Spark may be gone before the run hears of it."""
+
+    class Gone(FakeQuery):
+        def exception(self) -> Exception | None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return ConnectionError("Connection refused")
+
+    world = World(tmp_path, Gone())
+    assert world.run() == 0
+    assert world.said == []
+
+
 def test_if_one_of_several_runs_fails_the_others_are_stopped(tmp_path: Path) -> None:
     going, failing = FakeQuery(reports=1, goes_on=True), FakeQuery(error="SchemaMismatch")
     runners = [
@@ -296,6 +309,13 @@ def test_a_batch_is_counted_once_however_often_one_looks() -> None:
     assert not watch.look([report(0), report(1)])
     assert watch.look([report(1), report(2)])
     assert (watch.batches, watch.rows) == (3, 30)
+
+
+def test_rows_of_a_source_that_each_batch_reads_twice_are_counted_once() -> None:
+    watch = Watch("orders", ManualClock(0))
+    sources = [{"numInputRows": 20, "endOffset": None}, {"numInputRows": 3, "endOffset": None}]
+    watch.look([{**report(0, 23), "sources": sources}], lambda: [2, 1])
+    assert (watch.rows, watch.rows_per_s) == (13, 26)
 
 
 def test_rows_that_came_too_late_are_told() -> None:

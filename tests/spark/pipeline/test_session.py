@@ -1,5 +1,7 @@
 """A command's Spark session: what it is given, and its end."""
 
+import socket
+import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -7,9 +9,13 @@ import pytest
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install .[spark]")
 
+from py4j.java_gateway import GatewayParameters, JavaGateway
+from py4j.protocol import Py4JError
+
 from suwi.spark.spark_session import (
     SHUFFLE_PARTITIONS,
     close_session,
+    quiet_errors,
     unknown_settings,
     with_defaults,
 )
@@ -57,3 +63,23 @@ def test_settings_that_spark_does_not_have_are_named(spark: "SparkSession") -> N
     names = ["spark.sql.shufle.partitions", "spark.sql.ansi.enabled", "spark.executor.memory"]
     meant = {"spark.sql.shufle.partitions": "spark.sql.shuffle.partitions"}
     assert unknown_settings(spark, [*names, "spark.sql.catalog.lake"]) == meant
+
+
+def test_a_lost_connection_to_java_is_raised_and_not_printed_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    quiet_errors()
+    with socket.create_server(("127.0.0.1", 0)) as java:
+
+        def die() -> None:
+            for _ in range(2):
+                java.accept()[0].close()
+
+        threading.Thread(target=die, daemon=True).start()
+        address = GatewayParameters(port=java.getsockname()[1])
+        gateway = JavaGateway(gateway_parameters=address)
+        with pytest.raises(Py4JError):
+            gateway.jvm.java.lang.System.currentTimeMillis()
+    with pytest.raises(Py4JError):
+        gateway.jvm.java.lang.System.currentTimeMillis()
+    assert caplog.records == []

@@ -72,7 +72,8 @@ def stop_all(queries: "Iterable[StreamingQuery]") -> None:
         try:
             query.stop()
         except Exception:
-            log.warning("a query could not be stopped", exc_info=True)
+            # Spark may have been told to end, and has stopped it.
+            log.debug("a query could not be stopped", exc_info=True)
 
 
 def _build(

@@ -11,8 +11,8 @@ without groups, or that are away, are noted once.
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from suwi.client.group_offsets import commit_offsets
 from suwi.client.offsets import LATEST, list_offsets
@@ -24,6 +24,8 @@ from suwi.spark.rules import OBSERVED
 from suwi.spark.session import Session
 
 log = logging.getLogger(__name__)
+
+Reads: TypeAlias = Callable[[], Sequence[int]]
 
 _PATIENCE_MS = "5000"
 
@@ -182,17 +184,20 @@ class Watch:
         self._begun_ms = self._clock.now_ms()
         self._batches_before = self.batches
 
-    def look(self, reports: Iterable[Mapping[str, Any]]) -> bool:
-        """Take in reports, oldest first; whether there were new ones."""
+    def look(self, reports: Iterable[Mapping[str, Any]], reads: Reads = lambda: ()) -> bool:
+        """Take in reports, oldest first; whether there were new ones.
+
+        reads: how often a batch reads each source, where that may be more than once.
+        """
         is_new = False
         for report in reports:
             if report["timestamp"] > self._seen:
                 self._seen = report["timestamp"]
-                self._take(report)
+                self._take(report, reads)
                 is_new = True
         return is_new
 
-    def _take(self, report: Mapping[str, Any]) -> None:
+    def _take(self, report: Mapping[str, Any], reads: Reads) -> None:
         self.done_ms = self._clock.now_ms()
         self.end = end_of_batch(report) or self.end
         if "addBatch" not in report["durationMs"]:
@@ -201,12 +206,19 @@ class Watch:
         self.failure = ""
         self.batch = report["batchId"]
         self.batches += 1
-        self.rows += report["numInputRows"]
+        rows, times = report["numInputRows"], reads()
+        if len(times) == len(report["sources"]):
+            # Spark counts the rows of every read.
+            rows = sum(
+                source["numInputRows"] // n
+                for source, n in zip(report["sources"], times, strict=True)
+            )
+        self.rows += rows
         operators = report.get("stateOperators") or []
         self.late_rows += sum(each.get("numRowsDroppedByWatermark", 0) for each in operators)
         self.broken.update((report.get("observedMetrics") or {}).get(OBSERVED) or {})
         self.batch_ms = report["durationMs"]["triggerExecution"]
-        self.rows_per_s = report["numInputRows"] * _THOUSAND / max(1, self.batch_ms)
+        self.rows_per_s = rows * _THOUSAND / max(1, self.batch_ms)
 
     def line(self) -> str:
         """The progress line."""

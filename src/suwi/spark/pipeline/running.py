@@ -8,8 +8,9 @@ returns.
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from suwi.client.pipeline_status import FAILED, RUNNING, STATUS_EVERY_S, STOPPED, WAITING
@@ -17,7 +18,7 @@ from suwi.env import Env, local_env
 from suwi.spark.pipeline import failures as exit_codes
 from suwi.spark.pipeline.failures import Failure, Kind, failure_of
 from suwi.spark.pipeline.program import Program, stop_all
-from suwi.spark.pipeline.progress import Lag, Watch, report_of
+from suwi.spark.pipeline.progress import Lag, Reads, Watch, report_of
 from suwi.spark.pipeline.publishing import Publisher
 from suwi.spark.pipeline.spec import (
     Pipeline,
@@ -27,6 +28,7 @@ from suwi.spark.pipeline.spec import (
     sources_text,
 )
 from suwi.spark.pipeline.steps import DEAD_LETTERS
+from suwi.spark.query_plan import reads_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,6 +121,7 @@ class Runner:
         env: Env | None = None,
     ) -> None:
         self._program = program
+        self._reads_again = bool(pipeline.read_again)
         self._spark = spark
         self._lags = lags
         self._publisher = publisher
@@ -173,6 +176,9 @@ class Runner:
         while True:
             self._advanced = False
             failure = await self._run_once()
+            if failure is not None:
+                # A signal to all processes of a service may have ended Spark before it came here.
+                await self._pause(self._settings.look_every_s)
             if self._stop.is_set():
                 is_interrupt = self._stopped_by == signal.SIGINT
                 return exit_codes.INTERRUPTED if is_interrupt else exit_codes.DONE
@@ -220,7 +226,10 @@ class Runner:
         while True:
             # Before the reports are read, so that they include what a query did before it ended.
             is_running = [query.isActive for query in queries]
-            is_new = [w.look(_reports(q)) for w, q in zip(self.watches, queries, strict=True)]
+            is_new = [
+                watch.look(_reports(query), *self._reads(query))
+                for watch, query in zip(self.watches, queries, strict=True)
+            ]
             if any(is_new) or loop.time() >= lag_due_s or not any(is_running):
                 await self._ask_lag()
                 lag_due_s = loop.time() + self._settings.lag_every_s
@@ -237,6 +246,10 @@ class Runner:
             if self._stop.is_set() or not any(is_running):
                 return None
             await self._pause(self._settings.look_every_s)
+
+    def _reads(self, query: "StreamingQuery") -> Iterator[Reads]:
+        if self._reads_again:
+            yield partial(reads_of, query)
 
     async def _ask_lag(self) -> None:
         loop = asyncio.get_running_loop()

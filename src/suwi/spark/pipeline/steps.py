@@ -123,9 +123,9 @@ def _input(pipeline: Pipeline, name: str, variation: Variation) -> InputSteps:
     one = pipeline.inputs[name]
     decode = None if one.decode is None else _decode(one.decode)
     transform = tuple(_transform(one, variation))
-    is_plain = pipeline.sql is None and pipeline.python is None and not transform
     is_wanted = pipeline.is_joint and pipeline.dead_letters is not None
-    if decode is not None and is_wanted and is_plain and variation.last is None:
+    is_apart = name in pipeline.read_again or variation.last is not None
+    if decode is not None and is_wanted and not is_apart:
         # Nothing stands between, so that one pass finds good and bad records.
         decode = Call("decode_together", (), {**decode.named, "pipeline": pipeline.name})
     return InputSteps(_read(name, one.source, variation), decode, transform)
