@@ -109,8 +109,6 @@ PIECE_BYTES = 4 * 1024 * 1024
 """A few milliseconds for the checksums and for writing them."""
 _NO_TRANSACTION: Final = VerificationGuard(-1, -1, -1, is_implicit=False)
 """In place of a guard: the request has no transactional id."""
-_REMEMBERED_TOPICS_MAX: Final = 100
-"""Of each connection."""
 _NO_TRANSACTIONAL_ID: Final = "a transactional batch without a transactional id"
 
 
@@ -217,18 +215,20 @@ class Produce:
         transactional_id: str | None,
     ) -> None:
         """Note which batches the client may not write."""
-        rules, writes_to = authorizer.acls().number, request.connection.writes_to
+        granted = authorizer.granted(request.connection.writes_to)
         refused: BrokerError | None = None
-        if any(map(_is_transactional, batches)):
-            if transactional_id is not None:
-                refused = on_transactional_id(request, Operation.WRITE, transactional_id)
-            else:
-                refused = TransactionalIdAuthorizationFailed(_NO_TRANSACTIONAL_ID)
         for batch in batches:
-            batch.denied = refused
+            if _is_transactional(batch):
+                if transactional_id is not None:
+                    refused = on_transactional_id(request, Operation.WRITE, transactional_id)
+                else:
+                    refused = TransactionalIdAuthorizationFailed(_NO_TRANSACTIONAL_ID)
+                break
+        for batch in batches:
             name = batch.topic
-            if refused is None and writes_to.get(name) == rules:
-                continue  # Most clients write to the same topics again and again.
+            if refused is None and name in granted:
+                continue
+            batch.denied = refused
             if isinstance(name, UUID):
                 known = self._replicas.image.topics_by_id.get(name)
                 if known is None:
@@ -239,9 +239,7 @@ class Produce:
                     request, Operation.WRITE, ResourceType.TOPIC, name, batch.topic
                 )
                 if batch.denied is None and name in self._replicas.image.topics:
-                    if len(writes_to) >= _REMEMBERED_TOPICS_MAX:
-                        writes_to.clear()
-                    writes_to[batch.topic] = rules
+                    granted.grant(batch.topic)
 
     def _must_wait(self, batches: list[Batch], version: int, transactional_id: str | None) -> bool:
         """Look up the partitions. Returns whether a batch must wait before its append."""
