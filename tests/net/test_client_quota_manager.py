@@ -267,7 +267,8 @@ def test_a_connection_has_the_quotas_of_now_and_of_its_client_now() -> None:
         return found[-1]
 
     async def scenario() -> None:
-        index = NO_QUOTAS.replaced([(((CLIENT_ID, "me"),), {PRODUCER_BYTE_RATE: 1e6})])
+        rate = {PRODUCER_BYTE_RATE: 1e6}
+        index = NO_QUOTAS.replaced([(((CLIENT_ID, "me"),), rate), (((USER, "alice"),), rate)])
         manager = ClientQuotaManager()
         connection, wire = connect(Dispatcher({ApiKey.PRODUCE: handle}, None, manager))
         assert ask(wire, "me") is None
@@ -277,13 +278,15 @@ def test_a_connection_has_the_quotas_of_now_and_of_its_client_now() -> None:
         assert ask(wire, "me") is own
         assert ask(wire, "other") is None
         assert ask(wire, "me") is own
-        manager.apply(index.replaced([(((USER, "alice"),), {CONSUMER_BYTE_RATE: 1e6})]))
-        again = ask(wire, "me")
-        assert again == own  # The same buckets: what was used is not forgotten.
+        manager.apply(index.replaced([(((CLIENT_ID, "me"),), {**rate, CONSUMER_BYTE_RATE: 1e6})]))
+        more = ask(wire, "me")
+        assert more is not None
+        assert more.fetch is not None
+        assert more.produce is own.produce  # What was used is not forgotten.
         connection.authenticated(Principal("User", "alice"))
         of_alice = ask(wire, "me")
         assert of_alice is not None
-        assert of_alice.fetch is not None
+        assert of_alice.produce is not own.produce
         manager.apply(NO_QUOTAS)
         assert ask(wire, "me") is None
         connection.abort()
