@@ -166,20 +166,20 @@ def test_a_decision_is_forgotten_when_the_rules_change() -> None:
 
 def test_a_grant_that_a_connection_remembers_is_forgotten_when_the_rules_change() -> None:
     indexes = [AclIndex()]
-    asked, topics = Authorizer(lambda: indexes[-1]), GrantedTopics()
+    asked, held = Authorizer(lambda: indexes[-1]), GrantedTopics()
     for index in (AclIndex(), indexes[0].replaced((), [rule("orders")])):
         indexes.append(index)
-        assert "orders" not in asked.granted(topics)
-        topics.grant("orders")
-        assert "orders" in asked.granted(topics)
+        assert "orders" not in asked.granted(held)
+        held.add("orders")
+        assert "orders" in asked.granted(held)
 
 
 def test_the_grants_that_a_connection_remembers_are_bounded() -> None:
-    topics = GrantedTopics()
+    held = GrantedTopics()
     for number in range(1_000):
-        topics.grant(f"a{number}")
-        assert f"a{number}" in topics
-    assert len(topics) <= 100
+        held.add(f"a{number}")
+        assert f"a{number}" in held.topics
+    assert len(held.topics) <= 100
 
 
 def test_what_is_remembered_is_bounded() -> None:

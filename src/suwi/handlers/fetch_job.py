@@ -265,7 +265,7 @@ class Job:
         name = topic if isinstance(topic, str) else replicas.topic_name(topic)
         check_topic(request, _READ, name)
         if name in replicas.image.topics:
-            reads_from.grant(topic)
+            reads_from.add(topic)
 
     def _read_partition(
         self, key: PartitionKey, asked: FetchPartition, left: int, *, whole_batch: bool

@@ -216,14 +216,17 @@ class Produce:
     ) -> None:
         """Note which batches the client may not write."""
         granted = authorizer.granted(request.connection.writes_to)
-        refused: BrokerError | None = None
         for batch in batches:
-            if _is_transactional(batch):
-                if transactional_id is not None:
-                    refused = on_transactional_id(request, Operation.WRITE, transactional_id)
-                else:
-                    refused = TransactionalIdAuthorizationFailed(_NO_TRANSACTIONAL_ID)
+            if batch.topic not in granted or _is_transactional(batch):
                 break
+        else:
+            return  # as mostly
+        refused: BrokerError | None = None
+        if any(map(_is_transactional, batches)):
+            if transactional_id is not None:
+                refused = on_transactional_id(request, Operation.WRITE, transactional_id)
+            else:
+                refused = TransactionalIdAuthorizationFailed(_NO_TRANSACTIONAL_ID)
         for batch in batches:
             name = batch.topic
             if refused is None and name in granted:
@@ -239,7 +242,7 @@ class Produce:
                     request, Operation.WRITE, ResourceType.TOPIC, name, batch.topic
                 )
                 if batch.denied is None and name in self._replicas.image.topics:
-                    granted.grant(batch.topic)
+                    request.connection.writes_to.add(batch.topic)
 
     def _must_wait(self, batches: list[Batch], version: int, transactional_id: str | None) -> bool:
         """Look up the partitions. Returns whether a batch must wait before its append."""
@@ -704,8 +707,8 @@ class ProduceVerification:
 
 
 def _is_transactional(batch: Batch) -> bool:
-    records = batch.records or b""
-    if len(records) <= FLAGS_AT or not records[FLAGS_AT] & TRANSACTIONAL_BIT:
+    records = batch.records
+    if not records or len(records) <= FLAGS_AT or not records[FLAGS_AT] & TRANSACTIONAL_BIT:
         return False  # as most are: their headers are read once, for the append
     try:
         return read_header(records).is_transactional

@@ -214,8 +214,10 @@ def _handle_within(
     quotas: ClientBuckets, handler: Handler, request: Request, request_bytes: int
 ) -> Answer:
     """Handle a request of a client that has quotas, and count what it uses of them."""
-    connection, (produce, _, time, _) = request.connection, quotas
-    began_s, spent = connection.began_s, 0.0
+    connection = request.connection
+    produce, _, time, _ = quotas
+    began_s = connection.began_s
+    spent = 0.0
     is_produce = request.api_key == PRODUCE
     if not is_produce:
         produce = None

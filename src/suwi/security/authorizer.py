@@ -257,20 +257,21 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
         return None
 
 
-class GrantedTopics(set[str | UUID]):
+class GrantedTopics:
     """The topics, by name or id, that a client is known to have one right to. Its connection
     remembers them, since most clients use the same topics again and again."""
 
-    __slots__ = ("rules",)
+    __slots__ = ("rules", "topics")
 
     def __init__(self) -> None:
         self.rules = -1
         """The number of the rules that allow it."""
+        self.topics: set[str | UUID] = set()
 
-    def grant(self, topic: str | UUID) -> None:
-        if len(self) >= _GRANTED_MAX:
-            self.clear()
-        self.add(topic)
+    def add(self, topic: str | UUID) -> None:
+        if len(self.topics) >= _GRANTED_MAX:
+            self.topics.clear()
+        self.topics.add(topic)
 
 
 class Authorizer:
@@ -318,13 +319,13 @@ class Authorizer:
                 self._decided[key] = decided
         return decided
 
-    def granted(self, topics: GrantedTopics) -> GrantedTopics:
+    def granted(self, granted: GrantedTopics) -> set[str | UUID]:
         """Those that are granted by the rules of now: none if the rules have changed."""
         number = self.acls().number
-        if topics.rules != number:
-            topics.clear()
-            topics.rules = number
-        return topics
+        if granted.rules != number:
+            granted.topics.clear()
+            granted.rules = number
+        return granted.topics
 
     def is_super_user(self, principal: Principal) -> bool:
         return str(principal) in self._super_users
