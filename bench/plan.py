@@ -166,7 +166,7 @@ ACCESS = _full_and_quick(
     AccessPlan,
     repetitions=(11, 1),
     requests=(24_000, 3_000),
-    fetches=(2_000, 200),
+    fetches=(6_000, 600),
     records=(300_000, 30_000),
 )
 

@@ -1,11 +1,15 @@
 """Client quotas: Apache Kafka answers the same requests as Suwi does, and its clients obey them."""
 
 import re
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, ThrottleEvent
 
 from compat.kafka import KafkaServer, run_java
 from tests.broker.test_client_quotas import (
@@ -52,7 +56,7 @@ def test_apache_kafka_throttles_the_same(kafka: KafkaServer, check: str) -> None
         CHECKS[check](root, client, check)
 
 
-# -- Java's clients and a broker of Suwi, for a minute ---------------------------------------------
+# -- clients and a broker of Suwi, for a minute ----------------------------------------------------
 
 RATE = 1_000_000
 RECORDS, RECORD_BYTES = 60_000, 1_000
@@ -94,3 +98,78 @@ def test_javas_clients_keep_within_their_quotas_for_a_minute(
     records_per_s = float(figures.split(", ")[-1])
     assert records_per_s * RECORD_BYTES == pytest.approx(RATE, rel=0.1)
     assert throttled_ms(printed, "fetch-throttle-time") > 0
+
+
+class Throttled(list[float]):
+    """The throttle times that the broker has told a client of librdkafka."""
+
+    def __call__(self, event: ThrottleEvent) -> None:
+        self.append(event.throttle_time)
+
+
+def bytes_per_s(work: Callable[[], None]) -> float:
+    began_s = time.monotonic()
+    work()
+    return RECORDS * RECORD_BYTES / (time.monotonic() - began_s)
+
+
+def send(address: str, topic: str, client_id: str, throttled: Throttled, times: int = 1) -> None:
+    """`times` as much as a client with a quota sends in a minute."""
+    failed: list[KafkaError] = []
+
+    def told(error: KafkaError | None, _message: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    where = {"bootstrap.servers": address, "client.id": client_id}
+    patience = {"request.timeout.ms": 120_000, "message.timeout.ms": 240_000}
+    producer = Producer({**where, **patience, "throttle_cb": throttled})
+    for _ in range(RECORDS * times):
+        while True:
+            try:
+                producer.produce(topic, bytes(RECORD_BYTES), on_delivery=told)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(240) == 0
+    assert failed == []
+
+
+def receive(address: str, topic: str, client_id: str, throttled: Throttled) -> None:
+    where = {"bootstrap.servers": address, "client.id": client_id, "group.id": client_id}
+    how = {"auto.offset.reset": "earliest", "throttle_cb": throttled}
+    with closing(Consumer({**where, **how})) as consumer:
+        consumer.subscribe([topic])
+        count = 0
+        while count < RECORDS:
+            for message in consumer.consume(1_000, 10):
+                assert message.error() is None
+                count += 1
+
+
+@pytest.mark.usefixtures("quotas")
+def test_librdkafkas_clients_keep_within_their_quotas_for_a_minute_and_others_are_not_slowed(
+    suwi: BrokerProcess, topic: str
+) -> None:
+    other, others_end = f"{topic}-other", list[float]()
+    with RawClient(suwi.address) as root:
+        root.create_topic(other)
+    unthrottled, throttled = Throttled(), Throttled()
+
+    def send_freely() -> None:
+        send(suwi.address, other, "free", unthrottled, times=5)
+        others_end.append(time.monotonic())
+
+    beside = threading.Thread(target=send_freely)
+    beside.start()
+    rate = bytes_per_s(lambda: send(suwi.address, topic, PRODUCER, throttled))
+    ended_s = time.monotonic()
+    beside.join()
+    assert rate == pytest.approx(RATE, rel=0.1)
+    assert max(throttled) > 0
+    assert others_end[0] < ended_s  # with five times as much
+    throttled.clear()
+    rate = bytes_per_s(lambda: receive(suwi.address, topic, CONSUMER, throttled))
+    assert rate == pytest.approx(RATE, rel=0.1)
+    assert max(throttled) > 0
+    assert not any(unthrottled)

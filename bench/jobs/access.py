@@ -1,16 +1,18 @@
 """What access rules and quotas cost a request: a broker with both beside one with neither.
 
 Only Suwi is measured: the goal is a limit of its own. Both brokers are started anew in every
-repetition, because one process may be faster than another of the same program.
+repetition, because one process may be faster than another of the same program. They are measured in
+turn with each kind of work, the other one idle, so that the two figures of a ratio are close.
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from itertools import count
 
 from bench.clients import Metrics, run_client
-from bench.homes import Home, home
+from bench.homes import home
 from bench.jobs import raw
 from bench.measure import Figure, take_turns
 from bench.plan import ACCESS, KIB, AccessPlan, Plan
@@ -33,6 +35,7 @@ WORKS = {
 _BATCH_BYTES = 16 * KIB
 _PIECES = 64
 _TOPIC = "measured-"
+_PRODUCED, _FETCHED = f"{_TOPIC}in", f"{_TOPIC}out"
 _NEVER_REACHED = 1e12
 # Without rules every client may add them; those that are added are about topics only.
 _GUARDED = {
@@ -52,14 +55,21 @@ def measure(plan: Plan, _brokers: tuple[str, ...]) -> list[Figure]:
         homes["guarded"].stop()
 
         def compare() -> Metrics:
-            """Both in one repetition, in turn first: the ratio is of neighbours."""
             found: Metrics = {}
-            for name in list(homes)[:: -1 if next(turns) % 2 else 1]:
-                for work, cpu_us in _costs(homes[name], wanted).items():
-                    found[f"{work}_{name}_us"] = cpu_us
-            for work in WORKS:
+            order = list(homes)[:: -1 if next(turns) % 2 else 1]
+            servers = {name: homes[name].start() for name in order}
+            for server in servers.values():
+                server.make_topic(_PRODUCED)
+                raw.load(server, _FETCHED, _PIECES, _BATCH_BYTES)
+            for work, cost in _COSTS.items():
+                for name in order:
+                    found[f"{work}_{name}_us"] = cost(servers[name], wanted)
                 ratio = found[f"{work}_guarded_us"] / found[f"{work}_open_us"]
                 found[f"{work}_more_percent"] = 100 * (ratio - 1)
+            for name, server in servers.items():
+                for topic in (_PRODUCED, _FETCHED):
+                    server.drop_topic(topic)
+                homes[name].stop()
             return found
 
         return take_turns(JOB, {SUWI: compare}, wanted.repetitions)
@@ -89,23 +99,26 @@ async def _guard(server: Server) -> None:
         await ClientQuotas(cluster).alter(((USER, None),), quotas)
 
 
-def _costs(place: Home, plan: AccessPlan) -> dict[str, float]:
-    """CPU time of the broker for each kind of work, in microseconds."""
-    server = place.start()
-    produced, fetched = f"{_TOPIC}in", f"{_TOPIC}out"
-    server.make_topic(produced)
-    raw.load(server, fetched, _PIECES, _BATCH_BYTES)
+def _produce(server: Server, plan: AccessPlan) -> float:
+    return _cost_us(raw.produce(server, _PRODUCED, _BATCH_BYTES, plan.requests))
+
+
+def _fetch(server: Server, plan: AccessPlan) -> float:
+    return _cost_us(raw.fetch(server, _FETCHED, _PIECES, _BATCH_BYTES, plan.fetches))
+
+
+def _cost_us(metrics: Metrics) -> float:
+    """CPU time of the broker for a request, in microseconds."""
+    return float(metrics["server_cpu_us_per_request"])
+
+
+def _librdkafka(server: Server, plan: AccessPlan) -> float:
+    """The same for a record."""
     client = {"work": "produce", "record_bytes": 1_000, "records": plan.records, "settings": {}}
-    found = [
-        raw.produce(server, produced, _BATCH_BYTES, plan.requests)["server_cpu_us_per_request"],
-        raw.fetch(server, fetched, _PIECES, _BATCH_BYTES, plan.fetches)[
-            "server_cpu_us_per_request"
-        ],
-        run_client("librdkafka", {**server.target, "topic": produced, **client})[
-            "server_cpu_s_per_million"
-        ],
-    ]
-    for topic in (produced, fetched):
-        server.drop_topic(topic)
-    place.stop()
-    return dict(zip(WORKS, found, strict=True))
+    metrics = run_client("librdkafka", {**server.target, "topic": _PRODUCED, **client})
+    return float(metrics["server_cpu_s_per_million"])
+
+
+_COSTS: dict[str, Callable[[Server, AccessPlan], float]] = dict(
+    zip(WORKS, (_produce, _fetch, _librdkafka), strict=True)
+)

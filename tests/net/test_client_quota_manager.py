@@ -9,7 +9,7 @@ import pytest
 from suwi.model.errors import InvalidPartitions, RequestTimedOut, ThrottlingQuotaExceeded
 from suwi.net.answers import NO_REPLY, Answer, Exclusive, Later, Reply
 from suwi.net.client_quota_manager import ClientQuotaManager, RequestQuota
-from suwi.net.connection import ClientIdentity, Connection
+from suwi.net.connection import ClientBuckets, ClientIdentity, Connection
 from suwi.net.dispatch import Dispatcher, Request
 from suwi.net.start_gate import StartGate
 from suwi.security.client_quotas import (
@@ -23,6 +23,7 @@ from suwi.security.client_quotas import (
     REQUEST_PERCENTAGE,
     USER,
 )
+from suwi.security.principal import Principal
 from suwi.sim import Simulation
 from suwi.wire.codec import encode_response, read_response
 from suwi.wire.headers import read_response_header
@@ -254,6 +255,68 @@ def test_peers_and_other_clients_have_no_quota() -> None:
     asyncio.run(scenario())
 
 
+def test_a_connection_has_the_quotas_of_now_and_of_its_client_now() -> None:
+    found: list[ClientBuckets | None] = []
+
+    def handle(request: Request) -> Answer:
+        found.append(request.quotas)
+        return produce(request)
+
+    def ask(wire: Wire, client_id: str) -> ClientBuckets | None:
+        wire.deliver(frame(ApiKey.PRODUCE, 9, b"", client_id=client_id))
+        return found[-1]
+
+    async def scenario() -> None:
+        rate = {PRODUCER_BYTE_RATE: 1e6}
+        index = NO_QUOTAS.replaced([(((CLIENT_ID, "me"),), rate), (((USER, "alice"),), rate)])
+        manager = ClientQuotaManager()
+        connection, wire = connect(Dispatcher({ApiKey.PRODUCE: handle}, None, manager))
+        assert ask(wire, "me") is None
+        manager.apply(index)
+        own = ask(wire, "me")
+        assert own is not None
+        assert ask(wire, "me") is own
+        assert ask(wire, "other") is None
+        assert ask(wire, "me") is own
+        manager.apply(index.replaced([(((CLIENT_ID, "me"),), {**rate, CONSUMER_BYTE_RATE: 1e6})]))
+        more = ask(wire, "me")
+        assert more is not None
+        assert more.fetch is not None
+        assert more.produce is own.produce  # What was used is not forgotten.
+        connection.authenticated(Principal("User", "alice"))
+        of_alice = ask(wire, "me")
+        assert of_alice is not None
+        assert of_alice.produce is not own.produce
+        manager.apply(NO_QUOTAS)
+        assert ask(wire, "me") is None
+        connection.abort()
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_looks_for_its_quotas_again_when_many_clients_displace_them() -> None:
+    async def check(connection: Connection) -> None:
+        manager = ClientQuotaManager()
+        manager.apply(NO_QUOTAS.replaced([(((CLIENT_ID, None),), {CONSUMER_BYTE_RATE: 1.0})]))
+        held = manager.of_connection(connection, "me")
+        for number in range(25_000):
+            request_quota(manager, connection, str(number))
+        assert connection.quotas[2] != manager.epoch
+        assert manager.of_connection(connection, "me") == held
+
+    in_simulation(check)
+
+
+def test_a_connection_does_not_keep_a_long_client_id() -> None:
+    async def check(connection: Connection) -> None:
+        manager = quotas(**{REQUEST_PERCENTAGE: 1.0})
+        assert manager.of_connection(connection, "me") is not None
+        manager.of_connection(connection, "x" * 30_000)
+        assert connection.quotas[1] == "me"
+
+    in_simulation(check)
+
+
 def request_quota(manager: ClientQuotaManager, connection: Connection, client_id: str) -> Any:
     quotas = manager.of(connection.client, client_id, ApiKey.FETCH)
     return None if quotas is None else RequestQuota(quotas, connection, (ApiKey.FETCH, 12))
@@ -385,7 +448,7 @@ def test_clients_of_a_user_share_its_quota_and_a_change_keeps_what_they_used() -
             assert quota.throttles_fetch(1)
         assert quota.throttle_ms == 4000
         manager.apply(NO_QUOTAS)
-        assert not manager.is_set
+        assert manager.epoch is None
         assert request_quota(manager, connection, "a") is None
 
     in_simulation(check)

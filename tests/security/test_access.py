@@ -975,6 +975,27 @@ def test_a_producer_loses_its_right_at_once_and_gets_it_back(
         assert alice.produce(name, BATCH).error == TOPIC_REFUSED
 
 
+@pytest.mark.parametrize("version", [12, 17], ids=["by name", "by id"])
+def test_a_consumer_loses_its_right_at_once_and_gets_it_back(
+    root: RawClient, alice: RawClient, version: int
+) -> None:
+    name = f"read-{next(_numbers)}"
+    created = root.create_topic(name)
+    assert root.produce(name, BATCH).error == 0
+    asked: Any = created if version >= 13 else name
+
+    def fetch() -> set[int]:
+        return codes(alice.ask(ApiKey.FETCH, version, fetch_fields(version, asked, 0)))
+
+    for _ in range(2):
+        create_rules(root, [topic(READ, name).rule()])
+        assert [fetch(), fetch()] == [{0}, {0}]
+        create_rules(root, [topic(READ, name).rule(deny=True)])
+        assert fetch() == {0, TOPIC_REFUSED}
+        delete_rules(root)
+        assert fetch() == {0, TOPIC_REFUSED}
+
+
 def test_a_refused_batch_with_acks_0_closes_the_connection(
     root: RawClient, alice: RawClient
 ) -> None:

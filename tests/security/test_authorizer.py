@@ -18,7 +18,7 @@ from suwi.security.acls import (
     decode_rule,
     encode_rule,
 )
-from suwi.security.authorizer import AclIndex, Authorizer, _Prefixes
+from suwi.security.authorizer import AclIndex, Authorizer, GrantedTopics, _Prefixes
 from suwi.security.principal import Principal, parse_principal, user
 
 ALICE, BOB = user("alice"), user("bob")
@@ -162,6 +162,24 @@ def test_a_decision_is_forgotten_when_the_rules_change() -> None:
     assert may(asked)
     indexes.append(indexes[-1].replaced([rule("orders")], ()))
     assert not may(asked)
+
+
+def test_a_grant_that_a_connection_remembers_is_forgotten_when_the_rules_change() -> None:
+    indexes = [AclIndex()]
+    asked, held = Authorizer(lambda: indexes[-1]), GrantedTopics()
+    for index in (AclIndex(), indexes[0].replaced((), [rule("orders")])):
+        indexes.append(index)
+        assert "orders" not in asked.granted(held)
+        held.add("orders")
+        assert "orders" in asked.granted(held)
+
+
+def test_the_grants_that_a_connection_remembers_are_bounded() -> None:
+    held = GrantedTopics()
+    for number in range(1_000):
+        held.add(f"a{number}")
+        assert f"a{number}" in held.topics
+    assert len(held.topics) <= 100
 
 
 def test_what_is_remembered_is_bounded() -> None:

@@ -9,6 +9,7 @@ Invariant: no task started here ends with an exception that was not logged, coun
 import asyncio
 import enum
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -101,6 +102,12 @@ class Tasks:
 def loop_s() -> float:
     """On the clock of the event loop."""
     return asyncio.get_running_loop().time()
+
+
+def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
+    """The same clock for a loop that is known, as fast as it can be read: on each request."""
+    is_usual = type(loop).time is asyncio.BaseEventLoop.time
+    return time.monotonic if is_usual else loop.time
 
 
 async def cancel_and_wait(*tasks: "asyncio.Task[Any] | None") -> None:

@@ -28,6 +28,7 @@ class TokenBucket:
     _used: float = 0.0
     _recent: float = 0.0
     _recorded_s: float = float("-inf")
+    _refill_at_s: float = float("-inf")
 
     def wait_s(self, now_s: float) -> float:
         """How long until more may be used; 0 if it may be now."""
@@ -43,11 +44,13 @@ class TokenBucket:
 
     def record(self, amount: float, now_s: float) -> float:
         """Returns how much of it counts, which may be given back as a negative amount."""
-        if now_s - self._recorded_s > _AT_ONCE_S:
+        if now_s > self._refill_at_s:
             self._used, self._recent, self._recorded_s = self.used(now_s), 0.0, now_s
+            self._refill_at_s = now_s + _AT_ONCE_S
             self._refill(now_s)
         self._recent += amount
-        if (left := self.left - amount) >= 0:
+        left = self.left - amount
+        if left >= 0:
             self.left = left
             return amount
         self._refill(now_s)

@@ -87,11 +87,7 @@ class Fetch:
         if size > LARGE_PARTITIONS:
             return Exclusive(self._answer_large(request, asked, session, is_full, Patience()))
         partitions = list(asked_partitions(asked) if session is None else session.asked())
-        listener = request.client.listener
-        job = Job(self._source, version, listener, asked, session, is_full, partitions)
-        job.quota = request.quota
-        if request.authorizer is not None and not request.client.is_peer:
-            job.request = request
+        job = self._job(request, asked, session, is_full, partitions)
         read_pass = job.read()
         if read_pass.needs_recheck:
             return Exclusive(job.recheck_and_reply(read_pass))
@@ -99,6 +95,26 @@ class Fetch:
             return job.reply(read_pass)
         wait_ms = min(asked.max_wait_ms, _WAIT_MS_MAX)
         return Exclusive(DelayedFetch(job, wait_ms / 1000, has_news=read_pass.has_news).promise)
+
+    def _job(
+        self,
+        request: Request,
+        asked: FetchRequest,
+        session: FetchSession | None,
+        is_full: bool,
+        partitions: list[tuple[PartitionKey, FetchPartition]],
+    ) -> Job:
+        client = request.client
+        job = Job(
+            self._source, request.version, client.listener, asked, session, is_full, partitions
+        )
+        if not client.is_peer:
+            job.request = request
+            if request.authorizer is not None:
+                job.reads_from = request.connection.reads_from
+            if request.quotas is not None:
+                job.fetch_quota = request.quotas.fetch
+        return job
 
     async def _open_and_answer(
         self, request: Request, asked: FetchRequest, patience: Patience
@@ -129,15 +145,11 @@ class Fetch:
         patience: Patience,
     ) -> Reply:
         partitions: list[tuple[PartitionKey, FetchPartition]] = []
-        listener = request.client.listener
         if session is not None:
             session.large_fetches += 1
         try:
             partitions = await _list_partitions(request, asked, session)
-            job = Job(self._source, request.version, listener, asked, session, is_full, partitions)
-            job.quota = request.quota
-            if request.authorizer is not None and not request.client.is_peer:
-                job.request = request
+            job = self._job(request, asked, session, is_full, partitions)
             max_wait_s = min(asked.max_wait_ms, _WAIT_MS_MAX) / 1000
             return await LargeFetch(job, max_wait_s, patience).answer()
         finally:

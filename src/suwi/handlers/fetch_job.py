@@ -17,6 +17,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from suwi.env.token_bucket import TokenBucket
 from suwi.handlers.authorization import check_topic
 from suwi.handlers.fetch_session_cache import FetchSession, PartitionKey, TopicKey
 from suwi.handlers.leader_hints import hinted_endpoints, leader_hint
@@ -34,7 +35,6 @@ from suwi.model.errors import (
 )
 from suwi.model.ids import LeaderEpoch, NodeId, Offset
 from suwi.net.answers import Outcome, Promise, Reply
-from suwi.net.client_quota_manager import RequestQuota
 from suwi.net.dispatch import Request
 from suwi.records.compression import Compression
 from suwi.replica.leader_state import Follower
@@ -43,6 +43,7 @@ from suwi.replica.replica_log import LogNotReady, ReplicaLog, wait_until_ready
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.replica.replica_selector import ReplicaSelector
 from suwi.security.acls import Operation
+from suwi.security.authorizer import GrantedTopics
 from suwi.wire.fetch_request import FetchPartition, FetchRequest
 from suwi.wire.fetch_response import (
     AbortedTransaction,
@@ -185,9 +186,11 @@ class Job:
     is recorded, when they are; until then responses omit them, as if they had no records. With an
     error the follower would poll all its partitions while thousands of logs are opened."""
     request: Request | None = None
-    """Whose client must have the right to read; None if there is no authorizer."""
-    quota: RequestQuota | None = None
-    """Of the client; None if it has none."""
+    """Whose client may have quotas; None if it is a broker."""
+    fetch_quota: TokenBucket | None = None
+    """None: the client has none."""
+    reads_from: GrantedTopics | None = None
+    """What its connection remembers of its rights; None: it may read everything."""
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -200,8 +203,9 @@ class Job:
 
     def begin_pass(self) -> ReadPass:
         bytes_max = min(self.asked.max_bytes, self.source.bytes_max)
-        if self.quota is not None:
-            bytes_max = int(min(bytes_max, self.quota.fetch_bytes_max))
+        quota = self.fetch_quota
+        if quota is not None and bytes_max > (burst := quota.rate * quota.burst_s):
+            bytes_max = max(1, int(burst))  # unless the first batch is larger
         read_pass = ReadPass(bytes_max)
         read_pass.enough_bytes = min(self.asked.min_bytes, bytes_max)
         return read_pass
@@ -247,12 +251,21 @@ class Job:
             read_pass.not_ready.append(error.replica_log)
 
     def partition(self, key: PartitionKey) -> Partition:
-        if self.request is not None:
-            # Each time, also when a delayed fetch reads again.
-            topic = key[0] if isinstance(key[0], str) else self.source.replicas.topic_name(key[0])
-            check_topic(self.request, _READ, topic)
+        if self.reads_from is not None:
+            self._check_may_read(key[0], self.reads_from)  # also when a delayed fetch reads again
         leader_only = self.asked.replica_id >= 0 or self.version < _FOLLOWER_FETCHING_FROM
         return self.source.partition_of(key, leader_only=leader_only)
+
+    def _check_may_read(self, topic: TopicKey, reads_from: GrantedTopics) -> None:
+        request, replicas = self.request, self.source.replicas
+        assert request is not None
+        assert request.authorizer is not None
+        if topic in request.authorizer.granted(reads_from):
+            return
+        name = topic if isinstance(topic, str) else replicas.topic_name(topic)
+        check_topic(request, _READ, name)
+        if name in replicas.image.topics:
+            reads_from.add(topic)
 
     def _read_partition(
         self, key: PartitionKey, asked: FetchPartition, left: int, *, whole_batch: bool
@@ -401,7 +414,16 @@ class Job:
     def throttled(self, read_pass: ReadPass) -> Reply | None:
         """The reply to a client that has used more than its quota: without partitions, and without
         progress of its session. A client that asked for a new session asks again."""
-        if self.quota is None or not self.quota.throttles_fetch(read_pass.size_bytes):
+        quota = self.fetch_quota
+        if quota is None:
+            return None
+        request = self.request
+        assert request is not None
+        if quota.left >= 0:
+            quota.record(read_pass.size_bytes, request.connection.time_s())
+            return None
+        assert request.quota is not None
+        if not request.quota.throttles_fetch(read_pass.size_bytes):
             return None
         session_id = 0 if self.session is None else self.session.id
         if self.is_full and session_id:

@@ -109,8 +109,6 @@ PIECE_BYTES = 4 * 1024 * 1024
 """A few milliseconds for the checksums and for writing them."""
 _NO_TRANSACTION: Final = VerificationGuard(-1, -1, -1, is_implicit=False)
 """In place of a guard: the request has no transactional id."""
-_REMEMBERED_TOPICS_MAX: Final = 100
-"""Of each connection."""
 _NO_TRANSACTIONAL_ID: Final = "a transactional batch without a transactional id"
 
 
@@ -217,7 +215,12 @@ class Produce:
         transactional_id: str | None,
     ) -> None:
         """Note which batches the client may not write."""
-        rules, writes_to = authorizer.acls().number, request.connection.writes_to
+        granted = authorizer.granted(request.connection.writes_to)
+        for batch in batches:
+            if batch.topic not in granted or _is_transactional(batch):
+                break
+        else:
+            return  # as mostly
         refused: BrokerError | None = None
         if any(map(_is_transactional, batches)):
             if transactional_id is not None:
@@ -225,10 +228,10 @@ class Produce:
             else:
                 refused = TransactionalIdAuthorizationFailed(_NO_TRANSACTIONAL_ID)
         for batch in batches:
-            batch.denied = refused
             name = batch.topic
-            if refused is None and writes_to.get(name) == rules:
-                continue  # Most clients write to the same topics again and again.
+            if refused is None and name in granted:
+                continue
+            batch.denied = refused
             if isinstance(name, UUID):
                 known = self._replicas.image.topics_by_id.get(name)
                 if known is None:
@@ -239,9 +242,7 @@ class Produce:
                     request, Operation.WRITE, ResourceType.TOPIC, name, batch.topic
                 )
                 if batch.denied is None and name in self._replicas.image.topics:
-                    if len(writes_to) >= _REMEMBERED_TOPICS_MAX:
-                        writes_to.clear()
-                    writes_to[batch.topic] = rules
+                    request.connection.writes_to.add(batch.topic)
 
     def _must_wait(self, batches: list[Batch], version: int, transactional_id: str | None) -> bool:
         """Look up the partitions. Returns whether a batch must wait before its append."""
@@ -706,8 +707,8 @@ class ProduceVerification:
 
 
 def _is_transactional(batch: Batch) -> bool:
-    records = batch.records or b""
-    if len(records) <= FLAGS_AT or not records[FLAGS_AT] & TRANSACTIONAL_BIT:
+    records = batch.records
+    if not records or len(records) <= FLAGS_AT or not records[FLAGS_AT] & TRANSACTIONAL_BIT:
         return False  # as most are: their headers are read once, for the append
     try:
         return read_header(records).is_transactional

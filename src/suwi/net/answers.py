@@ -68,12 +68,13 @@ class Promise:
     one after that, which is a considerable part of the latency of a delayed reply.
     """
 
-    __slots__ = ("_drop", "_outcome", "_tell", "is_cancelled")
+    __slots__ = ("_drop", "_finish", "_outcome", "_tell", "is_cancelled")
 
     def __init__(self, drop: Callable[[], object]) -> None:
         """`drop` is called when the promise is cancelled."""
         self.is_cancelled = False
         self._drop = drop
+        self._finish: Callable[[Outcome], Outcome] | None = None
         self._outcome: Outcome | None = None
         self._tell: list[Callable[[Outcome], None]] = []
 
@@ -84,11 +85,20 @@ class Promise:
         if self.is_cancelled:
             _discard(outcome)
             return
+        if self._finish is not None:
+            outcome = self._finish(outcome)
         self._drop = _nothing
         waiting, self._tell = self._tell, []
         self._outcome = NO_REPLY if waiting else outcome
         for tell in waiting:
             tell(outcome)
+
+    def finish_with(self, finish: Callable[[Outcome], Outcome]) -> None:
+        """Change the outcome before anybody is told it. Called before `when_kept`, once."""
+        if self._outcome is None:
+            self._finish = finish
+        else:
+            self._outcome = finish(self._outcome)
 
     def when_kept(self, tell: Callable[[Outcome], None]) -> None:
         if self._outcome is None:

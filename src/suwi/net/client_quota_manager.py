@@ -3,8 +3,8 @@
 `ClientQuotaManager.of` gives the quotas of a client. Dispatch counts what a request uses of them,
 and `RequestQuota` throttles: the reply is sent at once, with the throttle time; then the connection
 is muted. Brokers have no quotas. Most requests stay within theirs and need no `RequestQuota`.
-Invariants: a request of a client without quotas costs one look-up, and none at all if there are no
-quotas in the cluster; what is used counts before the reply is ready, so that nobody avoids it by
+A connection remembers its client's quotas until they change (`of_connection`).
+Invariants: what is used counts before the reply is ready, so that nobody avoids it by
 closing the connection or by many requests at once; no debt is forgotten before it is made up for.
 """
 
@@ -13,7 +13,7 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import islice
+from itertools import count, islice
 from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
@@ -21,8 +21,8 @@ from suwi.env import FileRegion
 from suwi.env.tasks import loop_s
 from suwi.env.token_bucket import TokenBucket
 from suwi.model.errors import BrokerError, RequestTimedOut, ThrottlingQuotaExceeded
-from suwi.net.answers import Answer, Exclusive, Later, NoReply, Outcome, Promise, Reply, as_promise
-from suwi.net.connection import ClientIdentity, Connection
+from suwi.net.answers import Answer, Exclusive, Later, NoReply, Outcome, Reply, as_promise
+from suwi.net.connection import ClientBuckets, ClientIdentity, Connection
 from suwi.security.client_quotas import (
     CLIENT_KEYS,
     CONNECTION_CREATION_RATE,
@@ -65,15 +65,6 @@ _LATER: Final = (Later, Exclusive)
 _T = TypeVar("_T")
 
 
-class ClientBuckets(NamedTuple):
-    """The quotas of one client, in the order of `CLIENT_KEYS`. Some clients may share one."""
-
-    produce: TokenBucket | None
-    fetch: TokenBucket | None
-    request: TokenBucket | None
-    mutation: TokenBucket | None
-
-
 class _Others(NamedTuple):
     """Clients choose their ids. Those for which there is no room share a quota."""
 
@@ -95,8 +86,9 @@ class QuotaUsage(NamedTuple):
 
 class ClientQuotaManager:
     def __init__(self) -> None:
-        self.is_set = False
-        """Whether any client has a quota."""
+        self.epoch: int | None = None
+        """Another one whenever clients may have other quotas; None: no client has one."""
+        self._epochs = count()
         self._index = NO_QUOTAS
         self._clients: dict[tuple[str, str | None], ClientBuckets | None] = {}
         self._buckets: dict[Hashable, TokenBucket] = {}
@@ -108,7 +100,8 @@ class ClientQuotaManager:
         if index is not self._index:
             self._index = index
             self._clients.clear()
-            self.is_set = not index.keys_in_use.isdisjoint(CLIENT_KEYS)
+            is_set = not index.keys_in_use.isdisjoint(CLIENT_KEYS)
+            self.epoch = next(self._epochs) if is_set else None
 
     def of(
         self, client: ClientIdentity, client_id: str | None, api_key: int
@@ -120,6 +113,14 @@ class ClientQuotaManager:
             return self._clients[client.principal.name, client_id]
         except KeyError:
             return self._remember(client.principal.name, client_id or "")
+
+    def of_connection(self, connection: Connection, client_id: str | None) -> ClientBuckets | None:
+        """For its requests after the log-in, up to the next epoch."""
+        epoch = self.epoch
+        quotas = self.of(connection.client, client_id, PRODUCE)
+        if client_id is None or len(client_id) <= _CLIENT_ID_CHARACTERS_MAX:
+            connection.quotas = quotas, client_id, epoch
+        return quotas
 
     def refuses_connection(self, address: str) -> bool:
         """Count a new connection from an address, and say whether they are too many."""
@@ -187,6 +188,7 @@ class ClientQuotaManager:
         if len(self._buckets) >= _REMEMBERED_MAX:
             return False
         self._clients.clear()
+        self.epoch = next(self._epochs)
         return True
 
 
@@ -265,10 +267,8 @@ class RequestQuota:
         reply = answer.reply
         if inspect.iscoroutine(reply):
             reply = self.timed(reply)
-        promise = as_promise(asyncio.get_running_loop(), reply)
-        counted = Promise(promise.cancel)
-        promise.when_kept(lambda outcome: counted.keep(self._counted(outcome)))
-        answer.reply = counted
+        answer.reply = promise = as_promise(asyncio.get_running_loop(), reply)
+        promise.finish_with(self._counted)
         return answer
 
     async def timed(self, work: Coroutine[Any, Any, _T]) -> _T:

@@ -13,9 +13,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
-from uuid import UUID
 
 from suwi.env.hang_up import has_hung_up
+from suwi.env.tasks import clock_of
+from suwi.env.token_bucket import TokenBucket
 from suwi.net.answers import (
     Answer,
     CloseConnection,
@@ -32,6 +33,7 @@ from suwi.net.frame_reader import FrameReader, InvalidFrameSize
 from suwi.net.limits import Limits
 from suwi.net.output import WRITE_BYTES, Output, UnsentBytesBudget
 from suwi.net.reply_order import ReplyOrder, Slot
+from suwi.security.authorizer import GrantedTopics
 from suwi.security.distinguished_name import principal_of_peer
 from suwi.security.peer_proof import PeerChallenge
 from suwi.security.principal import ANONYMOUS, Principal
@@ -57,6 +59,15 @@ class ClientIdentity(NamedTuple):
     """Whether it has been authenticated as another broker of this cluster."""
 
 
+class ClientBuckets(NamedTuple):
+    """The quotas of one client, in the order of `CLIENT_KEYS`. Some clients may share one."""
+
+    produce: TokenBucket | None
+    fetch: TokenBucket | None
+    request: TokenBucket | None
+    mutation: TokenBucket | None
+
+
 class ConnectionRegistry(Protocol):
     """Counts connections and failed authentications: the listener."""
 
@@ -74,8 +85,8 @@ class Connection(asyncio.BufferedProtocol):
         "_exclusive", "_flush_planned", "_limits", "_loop", "_opened_at", "_order", "_output",
         "_peer_closed", "_reader", "_reading", "_registry", "_serving", "_stopping", "_transport",
         "_turns", "_unmuting", "_unsent_budget", "_unsent_bytes", "began_s", "buffer_pool",
-        "client", "peer_challenge", "peer_host", "peer_port", "sasl", "slices", "time_s",
-        "writes_to",
+        "client", "peer_challenge", "peer_host", "peer_port", "quotas", "reads_from", "sasl",
+        "slices", "time_s", "writes_to",
     )  # fmt: skip
 
     def __init__(
@@ -96,10 +107,9 @@ class Connection(asyncio.BufferedProtocol):
             None  # for a broker that has not proved its identity yet
         )
         self.sasl: SaslSession | None = None  # on SASL listeners, from the first request on
-        self.writes_to: dict[str | UUID, int] = {}
-        """Topics that its client may write to, with the number of the rules that allow it."""
+        self._forget_rights()
         self._loop = loop
-        self.time_s = loop.time  # to find the running loop, as `loop_s` does, is a system call
+        self.time_s = clock_of(loop)
         self._dispatch = dispatch
         self._limits = limits
         self.buffer_pool = buffer_pool
@@ -112,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(buffer_pool, self, limits.request_bytes_max)
         self._order = ReplyOrder()
         self._unsent_bytes = 0  # as last reported to the budget
-        self._opened_at = self._active_at = self.began_s = loop.time()
+        self._opened_at = self._active_at = self.began_s = self.time_s()
         self._reading = True
         self._serving = False
         self._blocked = False  # no further request may start
@@ -162,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._reader.get_buffer(self._blocked)
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._active_at = self.began_s = self._loop.time()
+        self._active_at = self.began_s = self.time_s()
         if self._reader.received(nbytes):
             self._serve_received()
         elif self._reader.lacks_memory:
@@ -206,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
                 if served:
                     if served == 1:
                         served_max, ends_at = self._turns.limits(self._active_at)
-                    self.began_s = self._loop.time()
+                    self.began_s = self.time_s()
                     if served >= served_max or self.began_s >= ends_at:
                         reader.put_back(frame)
                         self._end_turn()
@@ -251,7 +261,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._reading and not self._peer_closed and has_hung_up(self._transport):
             self._peer_closed = True
             self._dispatch = _without_reply(self._dispatch)
-        self._active_at = self.began_s = self._loop.time()
+        self._active_at = self.began_s = self.time_s()
         self._serve_received()
 
     def memory_available(self) -> None:
@@ -389,9 +399,15 @@ class Connection(asyncio.BufferedProtocol):
     def authenticated(self, principal: Principal, *, is_peer: bool = False) -> None:
         """The peer has authenticated: serve its requests from now on."""
         self.client = self.client._replace(principal=principal, is_peer=is_peer)
-        self.writes_to.clear()
+        self._forget_rights()
         self._limits = self._limits.authenticated or self._limits
         self._reader.frame_bytes_max = self._limits.request_bytes_max
+
+    def _forget_rights(self) -> None:
+        self.reads_from = GrantedTopics()
+        self.writes_to = GrantedTopics()
+        self.quotas: tuple[ClientBuckets | None, str | None, int | None] = None, None, None
+        """Those of its last client id, with that and the epoch of the quotas."""
 
     def authentication_failed(self, mechanism: str, reason: str, user: str = "") -> None:
         """Count and log a failed authentication."""

@@ -27,12 +27,12 @@ from suwi.net.answers import (
 )
 from suwi.net.buffer_pool import KeptBytes
 from suwi.net.client_quota_manager import (
+    BEFORE_LOG_IN,
     PRODUCE,
-    ClientBuckets,
     ClientQuotaManager,
     RequestQuota,
 )
-from suwi.net.connection import ClientIdentity, Connection
+from suwi.net.connection import ClientBuckets, ClientIdentity, Connection
 from suwi.net.large_requests import items_of
 from suwi.security.acls import CLUSTER_NAME, Operation, ResourceType
 from suwi.security.authorizer import Authorizer
@@ -134,14 +134,16 @@ class Dispatcher:
         self._quotas = quotas or ClientQuotaManager()
         self._handlers = {int(key): handler for key, handler in handlers.items()}
         # One look-up on the hot path: the handler of a supported version, the maximum request size
-        # (None if the handler decodes the body), whether large bodies are decoded in slices, and
-        # the empty tagged fields that end the response header in flexible versions.
+        # (None if the handler decodes the body), whether large bodies are decoded in slices, the
+        # empty tagged fields that end the response header in flexible versions, and whether quotas
+        # apply to it.
         self._routes = {
             (key, version): (
                 _for_peers(handler) if APIS[key].audience is Audience.PEERS else handler,
                 APIS[key].parsed_bytes_max,
                 is_read_in_slices(key),
                 b"\0" if APIS[key].response_header_has_tags(version) else b"",
+                key not in BEFORE_LOG_IN,
             )
             for key, handler in self._handlers.items()
             for version in range(APIS[key].min_version, APIS[key].max_version + 1)
@@ -155,10 +157,14 @@ class Dispatcher:
         route = self._routes.get((api_key, version))
         if route is None:
             return self._refuse_version(api_key, version, correlation_id)
-        handler, parsed_bytes_max, in_slices, end_of_header = route
+        handler, parsed_bytes_max, in_slices, end_of_header, has_quotas = route
         is_large = in_slices and len(frame) > LARGE_BYTES
         message = quotas = None
-        client = connection.client
+        epoch = self._quotas.epoch
+        if epoch is not None and has_quotas:
+            quotas, of_client_id, at_epoch = connection.quotas
+            if at_epoch != epoch or of_client_id != client_id:
+                quotas = self._quotas.of_connection(connection, client_id)
         try:
             if parsed_bytes_max is not None:
                 if len(frame) > parsed_bytes_max:
@@ -173,13 +179,12 @@ class Dispatcher:
                 frame[body_at:],
                 message,
                 connection,
-                client,
+                connection.client,
                 self._authorizer,
+                quotas,
             )
             if is_large:
                 handler = partial(_handle_large, handler)
-            if self._quotas.is_set:
-                quotas = request.quotas = self._quotas.of(client, client_id, api_key)
             if quotas is None:
                 answer = handler(request)
             else:
@@ -188,7 +193,7 @@ class Dispatcher:
             answer = refuse_too_large(api_key, version, error)
         except MalformedRequest as error:
             raise CloseConnection(str(error)) from error
-        if not isinstance(answer, _ANSWERS):
+        if type(answer) is not Reply and not isinstance(answer, _ANSWERS):
             answer = Exclusive(answer)
         return _CORRELATION_ID.pack(correlation_id) + end_of_header, answer
 
@@ -209,11 +214,14 @@ def _handle_within(
     quotas: ClientBuckets, handler: Handler, request: Request, request_bytes: int
 ) -> Answer:
     """Handle a request of a client that has quotas, and count what it uses of them."""
-    connection, began_s = request.connection, request.connection.began_s
+    connection = request.connection
     produce, _, time, _ = quotas
-    is_produce = request.api_key == PRODUCE
+    began_s = connection.began_s
     spent = 0.0
-    if is_produce and produce is not None:
+    is_produce = request.api_key == PRODUCE
+    if not is_produce:
+        produce = None
+    elif produce is not None:
         produce.record(request_bytes, began_s)
     try:
         answer = handler(request)

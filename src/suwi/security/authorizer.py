@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
+from uuid import UUID
 
 from suwi.security.acls import (
     ANYONE,
@@ -26,6 +27,8 @@ from suwi.security.acls import (
 from suwi.security.principal import Principal
 
 _REMEMBERED_MAX: Final = 20_000
+_GRANTED_MAX: Final = 100
+"""Of each connection and right."""
 _NAME_MAX: Final = 249
 """Longer names, which clients choose, are not remembered: of topics there are none."""
 _ANYONE: Final = str(ANYONE)
@@ -254,6 +257,23 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
         return None
 
 
+class GrantedTopics:
+    """The topics, by name or id, that a client is known to have one right to. Its connection
+    remembers them, since most clients use the same topics again and again."""
+
+    __slots__ = ("rules", "topics")
+
+    def __init__(self) -> None:
+        self.rules = -1
+        """The number of the rules that allow it."""
+        self.topics: set[str | UUID] = set()
+
+    def add(self, topic: str | UUID) -> None:
+        if len(self.topics) >= _GRANTED_MAX:
+            self.topics.clear()
+        self.topics.add(topic)
+
+
 class Authorizer:
     def __init__(
         self,
@@ -298,6 +318,14 @@ class Authorizer:
             if name is None or len(name) <= _NAME_MAX:
                 self._decided[key] = decided
         return decided
+
+    def granted(self, granted: GrantedTopics) -> set[str | UUID]:
+        """Those that are granted by the rules of now: none if the rules have changed."""
+        number = self.acls().number
+        if granted.rules != number:
+            granted.topics.clear()
+            granted.rules = number
+        return granted.topics
 
     def is_super_user(self, principal: Principal) -> bool:
         return str(principal) in self._super_users
