@@ -80,3 +80,44 @@ def test_other_requests_are_served_while_log_dirs_are_described(tmp_path: Path) 
         await second.stop()
 
     asyncio.run(scenario())
+
+
+class ListedDisk(LocalDisk):
+    """Notes where each directory is listed."""
+
+    def __init__(self) -> None:
+        self.on_the_loop: list[str] = []
+        self.in_threads: list[str] = []
+
+    def list_dir(self, path: str) -> list[str]:
+        self._note(path)
+        return super().list_dir(path)
+
+    def list_dirs(self, path: str) -> list[str]:
+        self._note(path)
+        return super().list_dirs(path)
+
+    def _note(self, path: str) -> None:
+        is_main = threading.current_thread() is threading.main_thread()
+        (self.on_the_loop if is_main else self.in_threads).append(path)
+
+
+def test_a_data_directory_which_may_have_many_partitions_is_listed_in_threads(
+    tmp_path: Path,
+) -> None:
+    disk = ListedDisk()
+    store = MemoryStore(SimRandom(0).stream("store"))
+    config = parse_broker_config(
+        {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
+    ).config
+
+    async def scenario() -> None:
+        for _ in range(2):
+            disk.on_the_loop.clear()  # A new directory is empty.
+            broker = Broker(Env(SystemClock(), disk, SystemRandom()), config, store.view())
+            await broker.start()
+            await broker.stop()
+
+    asyncio.run(scenario())
+    assert str(tmp_path) in disk.in_threads
+    assert str(tmp_path) not in disk.on_the_loop
