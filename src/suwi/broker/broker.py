@@ -31,6 +31,7 @@ from suwi.controller.registration import BrokerIncarnation, Origin, OwnRegistrat
 from suwi.controller.replica_state_query import query_replica_states
 from suwi.env import Env
 from suwi.env.problems import Problems, because
+from suwi.env.slices import in_slices
 from suwi.env.tasks import TaskFailure, Tasks
 from suwi.group.group_coordinator import GroupCoordinator
 from suwi.handlers.audit_log import AuditLog
@@ -78,6 +79,7 @@ _T = TypeVar("_T")
 # cannot be opened goes offline.
 _OPEN_FILES_FOR_LOGS = 0.5
 _OPEN_FILES_FOR_CONNECTIONS = 0.4
+_CLOSED_IN_A_SLICE = 500
 
 
 async def _in_thread(job: Callable[[], _T]) -> _T:
@@ -503,7 +505,7 @@ class Broker:
         self.groups.runtime.stop()
         await self._verifier.stop()
         await self.transactions.stop()
-        for partition in self.replicas:
+        async for partition in in_slices(list(self.replicas), _CLOSED_IN_A_SLICE):
             partition.close()
         await self.replicas.stop_replication()
         await asyncio.gather(*stopping)
