@@ -54,6 +54,14 @@ class RawClient:
         size = self._read(4)
         return None if size is None else self._read(struct.unpack(">i", size)[0])
 
+    def read_frame_within(self, seconds: float) -> bytes | None:
+        """Raises TimeoutError."""
+        self._socket.settimeout(seconds)
+        try:
+            return self.read_frame()
+        finally:
+            self._socket.settimeout(_PATIENCE_S)
+
     def _read(self, size_bytes: int) -> bytes | None:
         data = b""
         while len(data) < size_bytes:

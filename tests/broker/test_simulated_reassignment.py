@@ -183,7 +183,13 @@ def test_a_command_that_moves_replicas_goes_on_after_no_broker_could_be_reached(
     async def scenario(cluster: SimCluster, admin: Admin) -> None:
         late = NodeId(cut_off(cluster)[0])
         client: Cluster = cluster.client("mover")
-        moving = asyncio.create_task(move(client, {ORDERS: (NodeId(1), late)}, print))
+
+        async def move_on() -> None:
+            # Brokers do not return at one instant: the command sees some of them first.
+            while not await move(client, {ORDERS: (NodeId(1), late)}, print):
+                pass
+
+        moving = asyncio.create_task(move_on())
         await until(lambda: now(cluster).is_reassigning)
         for node in cluster.nodes.values():
             node.kill()

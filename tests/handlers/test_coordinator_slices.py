@@ -3,8 +3,10 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NoReturn
+from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -12,7 +14,9 @@ from kio.schema.errors import ErrorCode
 from bench.largest import largest_fields
 from suwi.coordinator.record import RecordFacts
 from suwi.coordinator.runtime import CoordinatorRuntime
+from suwi.coordinator.topics import Topic
 from suwi.group.classic_group import ClassicGroup, ClassicMember
+from suwi.group.consumer_group import NEW_ASSIGNMENT, ConsumerGroup, ConsumerGroupMember
 from suwi.group.offset_manager import OffsetManager
 from suwi.group.offset_records import OffsetCommitKey, OffsetCommitValue
 from suwi.handlers.add_partitions_to_txn import AddPartitionsToTxn
@@ -28,7 +32,7 @@ from suwi.handlers.offset_fetch import OffsetFetch
 from suwi.handlers.slices import SLICE_PARTITIONS
 from suwi.handlers.txn_offset_commit import TxnOffsetCommit
 from suwi.model.errors import CoordinatorNotAvailable, NotCoordinator
-from suwi.model.ids import PartitionIndex, ProducerEpoch, ProducerId, TopicPartition
+from suwi.model.ids import PartitionIndex, ProducerEpoch, ProducerId, TopicId, TopicPartition
 from suwi.net.answers import Exclusive
 from suwi.net.dispatch import Request
 from suwi.net.fair_turns import SliceTurns
@@ -254,6 +258,41 @@ def test_a_group_with_many_members_is_described_in_slices() -> None:
         group.members.clear()
         response = await response_to(asked, answer)
         assert len(response.groups[0].members) == 1_000
+
+    asyncio.run(scenario())
+
+
+def test_a_member_with_many_topics_is_described_in_slices() -> None:
+    async def scenario() -> None:
+        ids = [TopicId(UUID(int=n + 1)) for n in range(20_000)]
+        group, target = ConsumerGroup("g"), dict.fromkeys(ids, (0, 1))
+        owned = {topic_id: {0: 1} for topic_id in ids}
+        current = replace(NEW_ASSIGNMENT, assigned=owned)
+        group.members["m"] = ConsumerGroupMember("m", current=current)
+        group.targets["m"] = target
+        machine = SimpleNamespace(
+            group=lambda _: group,
+            config=SimpleNamespace(consumer_of=lambda _: SimpleNamespace(assignors=("uniform",))),
+        )
+        topics = SimpleNamespace(by_id=lambda topic_id: Topic(topic_id, f"t{topic_id.int}", 2))
+        asked = request(
+            ApiKey.CONSUMER_GROUP_DESCRIBE,
+            0,
+            {"group_ids": ["g"], "include_authorized_operations": False},
+        )
+        turns = CountingTurns()
+        asked.connection = SimpleNamespace(slices=turns)  # type: ignore[assignment]
+        shard: Any = OneShard(machine)
+        answer = consumer_group_describe(shard, lambda: topics, asked)  # type: ignore[arg-type, return-value]
+        assert isinstance(answer, Exclusive)
+        (described,) = (await response_to(asked, answer)).groups
+        assert turns.count >= 2 * 20_000 // 500
+        (member,) = described.members
+        now, later = member.assignment.topic_partitions, member.target_assignment.topic_partitions
+        assert [(each.topic_name, each.partitions) for each in now] == [
+            (f"t{topic_id.int}", (0,)) for topic_id in ids
+        ]
+        assert [(each.topic_id, each.partitions) for each in later] == [(n, (0, 1)) for n in ids]
 
     asyncio.run(scenario())
 

@@ -34,6 +34,24 @@ def test_producers_that_cannot_be_loaded_for_want_of_descriptors_are_loaded_late
     assert bench.append().base_offset == 20
 
 
+@pytest.mark.parametrize("ending", [names.OFFSET_INDEX, names.TIME_INDEX])
+def test_a_truncation_begins_when_it_has_the_descriptors_that_it_needs(ending: str) -> None:
+    """Earlier the log was shorter than its index then, and the directory went offline."""
+    bench = _small_segments(Bench())
+    bench.append_many(40)
+    bench.reopen()
+    bench.log.files.forget_dir(bench.dir)  # The cache is limited, and other logs are in use.
+    before = values_in(bench.log)
+    bench.log.files.forget_dir(bench.dir)
+    bench.sim.faults.fail("open", errno.EMFILE, path=f"*{ending}")
+    with pytest.raises(KafkaStorageError):
+        bench.truncate_to(Offset(37))
+    assert bench.log.state.offline_because is None
+    assert values_in(bench.log) == before
+    bench.truncate_to(Offset(37))
+    assert values_in(bench.log) == before[:37]
+
+
 @pytest.mark.parametrize("offset", [0, 1, 13, 14, 15, 27, 28, 39, 40, 99])
 def test_exactly_the_records_below_the_offset_stay(bench: Bench, offset: int) -> None:
     _small_segments(bench).append_many(40)

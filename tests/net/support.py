@@ -2,15 +2,17 @@
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from suwi.env import FileRegion
 from suwi.net.answers import Answer, Exclusive, Later, NoReply, Reply
 from suwi.net.connection import Connection, Dispatch
+from suwi.net.dispatch import Dispatcher, Handler
 from suwi.net.limits import Limits
 from suwi.net.listener import Budget, Listener
+from suwi.wire.versions import APIS
 
 
 def request(correlation_id: int, payload: bytes = b"", api_key: int = 0) -> bytes:
@@ -203,6 +205,15 @@ def connect(
     wire = Wire(room_bytes)
     wire.connect(connection)
     return connection, wire
+
+
+async def loaded(handlers: Mapping[int, Handler]) -> Dispatcher:
+    """None of its requests waits for a schema."""
+    dispatcher = Dispatcher(handlers)
+    for api_key in handlers:
+        for version in range(APIS[api_key].min_version, APIS[api_key].max_version + 1):
+            await dispatcher.load(api_key, version)
+    return dispatcher
 
 
 async def settle() -> None:

@@ -23,7 +23,7 @@ from suwi.wire.fetch_request import (
 from suwi.wire.offset_commit import decode_offset_commit_request
 from suwi.wire.primitives import SLICE_ITEMS
 from suwi.wire.versions import APIS, REQUEST_ITEMS_MAX, ApiKey
-from tests.net.support import connect, replies, run, settle, timeless_budget
+from tests.net.support import connect, loaded, replies, run, settle, timeless_budget
 from tests.net.test_dispatch import frame
 
 SLICES = 20
@@ -54,8 +54,8 @@ class Handlers:
         self.handled.append(request.correlation_id)
         return Reply([b"small"])
 
-    def dispatcher(self) -> Dispatcher:
-        return Dispatcher(
+    async def dispatcher(self) -> Dispatcher:
+        return await loaded(
             {ApiKey.DELETE_GROUPS: self.delete_groups, ApiKey.HEARTBEAT: self.heartbeat}
         )
 
@@ -74,7 +74,7 @@ def small(correlation_id: int = 2) -> bytes:
 def test_others_are_served_while_a_large_request_is_decoded() -> None:
     async def scenario() -> None:
         handlers = Handlers()
-        dispatcher = handlers.dispatcher()
+        dispatcher = await handlers.dispatcher()
         _, wire = connect(dispatcher)
         _, other = connect(dispatcher)
         wire.deliver(LARGE)
@@ -95,7 +95,7 @@ def test_others_are_served_while_a_large_request_is_decoded() -> None:
 def test_the_next_request_of_the_connection_waits_until_the_large_one_is_handled() -> None:
     async def scenario() -> None:
         handlers = Handlers()
-        _, wire = connect(handlers.dispatcher())
+        _, wire = connect(await handlers.dispatcher())
         wire.deliver(LARGE + small())
         await turns(1)
         assert handlers.handled == []
@@ -109,7 +109,7 @@ def test_the_next_request_of_the_connection_waits_until_the_large_one_is_handled
 def test_a_request_that_one_slice_completes_is_handled_at_once() -> None:
     async def scenario() -> None:
         handlers = Handlers()
-        _, wire = connect(handlers.dispatcher())
+        _, wire = connect(await handlers.dispatcher())
         body = encode_request(ApiKey.DELETE_GROUPS, 0, {"groups_names": ["g" * 1_000] * 20})
         assert len(body) > LARGE_BYTES
         wire.deliver(frame(ApiKey.DELETE_GROUPS, 0, body))
@@ -123,7 +123,7 @@ def test_the_kind_of_the_answer_decides_when_the_next_request_starts(kind: Any) 
     async def scenario() -> None:
         reply: asyncio.Future[Reply | NoReply] = asyncio.get_running_loop().create_future()
         handlers = Handlers(lambda request: kind(reply))
-        _, wire = connect(handlers.dispatcher())
+        _, wire = connect(await handlers.dispatcher())
         wire.deliver(LARGE + small())
         await turns(SLICES * 3)
         assert handlers.handled == ([1, 2] if kind is Later else [1])
@@ -142,7 +142,7 @@ def test_an_answer_that_is_exclusive_until_its_effects_lets_the_next_request_sta
         reply: asyncio.Future[Reply | NoReply] = loop.create_future()
         until: asyncio.Future[None] = loop.create_future()
         handlers = Handlers(lambda request: Exclusive(reply, until))
-        _, wire = connect(handlers.dispatcher())
+        _, wire = connect(await handlers.dispatcher())
         wire.deliver(LARGE + small())
         await turns(SLICES * 3)
         assert handlers.handled == [1]
@@ -161,7 +161,7 @@ def test_a_large_request_that_is_malformed_closes_the_connection_before_the_next
 ) -> None:
     async def scenario() -> None:
         handlers = Handlers()
-        _, wire = connect(handlers.dispatcher())
+        _, wire = connect(await handlers.dispatcher())
         broken = bytearray(groups(SLICES * SLICE_ITEMS))
         broken[-5:-3] = b"\xff\xff"
         wire.deliver(frame(ApiKey.DELETE_GROUPS, 0, bytes(broken)) + small())
@@ -183,7 +183,7 @@ def test_too_many_items_are_refused_with_an_error_where_the_response_has_one() -
             handled.append(request.correlation_id)
             return Reply([b"small"])
 
-        _, wire = connect(Dispatcher({ApiKey.LIST_GROUPS: handle, ApiKey.HEARTBEAT: handle}))
+        _, wire = connect(await loaded({ApiKey.LIST_GROUPS: handle, ApiKey.HEARTBEAT: handle}))
         fields = {"states_filter": ["s"] * (REQUEST_ITEMS_MAX + 1)}
         body = encode_request(ApiKey.LIST_GROUPS, 4, fields)
         wire.deliver(frame(ApiKey.LIST_GROUPS, 4, body, correlation_id=1) + small())
@@ -203,7 +203,7 @@ def test_a_client_that_disconnects_ends_the_decoding_and_frees_its_memory() -> N
         budget = timeless_budget()
         pool = budget.buffer_pool
         for slices in (0, 3):  # before the first turn, and between two
-            _, wire = connect(handlers.dispatcher(), budget=budget)
+            _, wire = connect(await handlers.dispatcher(), budget=budget)
             wire.deliver(LARGE)
             await turns(slices)
             assert pool.allocated_bytes >= len(LARGE) - 100
@@ -218,7 +218,7 @@ def test_a_client_that_disconnects_ends_the_decoding_and_frees_its_memory() -> N
 def test_one_large_request_is_decoded_at_a_time_in_the_order_of_arrival() -> None:
     async def scenario() -> None:
         handlers = Handlers()
-        dispatcher = handlers.dispatcher()
+        dispatcher = await handlers.dispatcher()
         budget = timeless_budget()
         wires = [connect(dispatcher, budget=budget)[1] for _ in range(3)]
         for number, wire in enumerate(wires):
@@ -250,7 +250,7 @@ def test_large_requests_that_are_handled_in_slices_are_complete_before_the_next_
             return in_slices(request, work())
 
         handlers = Handlers(answer)
-        dispatcher = handlers.dispatcher()
+        dispatcher = await handlers.dispatcher()
         budget = timeless_budget()
         for _ in range(3):
             connect(dispatcher, budget=budget)[1].deliver(LARGE)
@@ -271,7 +271,7 @@ def test_a_handler_that_waits_for_another_request_does_not_keep_it_from_being_de
             return Reply([b"joined"])
 
         handlers = Handlers(join)
-        dispatcher = handlers.dispatcher()
+        dispatcher = await handlers.dispatcher()
         budget = timeless_budget()
         wires = [connect(dispatcher, budget=budget)[1] for _ in range(2)]
         for wire in wires:
@@ -298,7 +298,7 @@ def test_requests_that_are_decoded_and_not_answered_yet_are_bounded() -> None:
             return await answers[-1]
 
         handlers = Handlers(answer_when_told)
-        dispatcher, budget = handlers.dispatcher(), timeless_budget()
+        dispatcher, budget = await handlers.dispatcher(), timeless_budget()
         wires = [connect(dispatcher, budget=budget)[1] for _ in range(10)]
         for wire in wires:
             wire.deliver(MANY)
@@ -337,7 +337,7 @@ def test_requests_that_wait_for_other_clients_do_not_keep_these_from_being_decod
             return Exclusive(future, give_way=lambda: future.set_result(Reply([b"nothing yet"])))
 
         handlers = Handlers(answer)
-        dispatcher, budget = handlers.dispatcher(), timeless_budget()
+        dispatcher, budget = await handlers.dispatcher(), timeless_budget()
         wires = [connect(dispatcher, budget=budget)[1] for _ in range(8)]
         for wire in wires:
             wire.deliver(MANY)
@@ -420,7 +420,7 @@ def test_fetch_and_offset_commit_are_decoded_in_slices_with_their_own_decoders()
                 messages.append(request.message)
                 return Reply([b"ok"])
 
-            _, wire = connect(Dispatcher({api_key: handle}))
+            _, wire = connect(await loaded({api_key: handle}))
             wire.deliver(frame(api_key, version, body))
             await turns(SLICES - 2)
             assert not messages
@@ -443,7 +443,8 @@ def test_bytes_that_are_kept_are_counted_until_they_are_released() -> None:
 def test_every_api_but_produce_and_our_own_is_decoded_in_slices() -> None:
     """The handler of Produce decodes large requests in slices itself."""
     dispatcher = Dispatcher({key: lambda request: NO_REPLY for key in APIS})
-    whole = {key for (key, _), route in dispatcher._routes.items() if not route[2]}
+    routes = {**dispatcher._routes, **dispatcher._unloaded}
+    whole = {key for (key, _), route in routes.items() if not route[2]}
     assert whole == {ApiKey.PRODUCE, *(key for key in APIS if key >= ApiKey.DESCRIBE_REPLICAS)}
 
 
@@ -453,7 +454,7 @@ def test_a_broker_does_not_wait_for_the_large_requests_of_clients() -> None:
     async def scenario() -> None:
         handlers = Handlers()
         budget = timeless_budget()
-        connection, wire = connect(handlers.dispatcher(), budget=budget)
+        connection, wire = connect(await handlers.dispatcher(), budget=budget)
         connection.client = connection.client._replace(is_peer=True)
         async with connection.slices.large_request:
             wire.deliver(LARGE)

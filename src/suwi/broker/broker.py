@@ -8,9 +8,9 @@ direction go through subscriptions.
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from suwi.broker.kafka_apis import KafkaApis
 from suwi.broker.listener_security import ListenerSecurity, ScramUsers
@@ -31,6 +31,7 @@ from suwi.controller.registration import BrokerIncarnation, Origin, OwnRegistrat
 from suwi.controller.replica_state_query import query_replica_states
 from suwi.env import Env
 from suwi.env.problems import Problems, because
+from suwi.env.slices import in_slices
 from suwi.env.tasks import TaskFailure, Tasks
 from suwi.group.group_coordinator import GroupCoordinator
 from suwi.handlers.audit_log import AuditLog
@@ -71,11 +72,24 @@ from suwi.transaction.transaction_verifier import TransactionVerifier
 
 log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 # Shares of the open file limit. The rest is for connections that need a second descriptor and for
 # the metadata store. Without the split, connections could use up all descriptors, and a log that
 # cannot be opened goes offline.
 _OPEN_FILES_FOR_LOGS = 0.5
 _OPEN_FILES_FOR_CONNECTIONS = 0.4
+_CLOSED_IN_A_SLICE = 500
+
+
+async def _in_thread(job: Callable[[], _T]) -> _T:
+    """What takes long with many partitions. It is over when this returns, also if cancelled."""
+    result = asyncio.get_running_loop().run_in_executor(None, job)
+    try:
+        return await asyncio.shield(result)
+    except asyncio.CancelledError:
+        await asyncio.wait([result])
+        raise
 
 
 class BrokerFailed(Exception):
@@ -300,7 +314,7 @@ class Broker:
         OSError, BrokerFailed."""
         self._starting = asyncio.current_task()
         try:
-            self.directories.open()
+            await _in_thread(self.directories.open)
             await self._start()
             self._starting = None
             if self.failure is not None:
@@ -351,7 +365,7 @@ class Broker:
         self._serve_clients_if_ready(self._follower.image, self._follower.image)
         self.log_manager.start()
         for directory in self.directories.usable():
-            for path in directory.leftovers():
+            for path in await _in_thread(directory.leftovers):
                 self._deletion.delete_dir(path, 0)
         self.cluster_id = identity.cluster_id
 
@@ -491,7 +505,7 @@ class Broker:
         self.groups.runtime.stop()
         await self._verifier.stop()
         await self.transactions.stop()
-        for partition in self.replicas:
+        async for partition in in_slices(list(self.replicas), _CLOSED_IN_A_SLICE):
             partition.close()
         await self.replicas.stop_replication()
         await asyncio.gather(*stopping)

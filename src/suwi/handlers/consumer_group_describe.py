@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.runtime import coordinator_error
 from suwi.coordinator.topics import Topics
-from suwi.env.slices import Slices, run_to_end
+from suwi.env.slices import Slices
 from suwi.group.consumer_group import (
     NO_ASSIGNMENT,
     ConsumerGroup,
@@ -19,7 +19,14 @@ from suwi.group.group_coordinator_shard import GroupRuntime
 from suwi.group.target_assignment import preferred_assignor
 from suwi.handlers.authorization import authorized_operations
 from suwi.handlers.coordinator_requests import hashing
-from suwi.handlers.slices import Sliced, SlicedResponse, each_once, sliced_handler
+from suwi.handlers.slices import (
+    SLICE_PARTITIONS,
+    Sliced,
+    SlicedItems,
+    SlicedResponse,
+    each_once,
+    sliced_handler,
+)
 from suwi.model.errors import shortened
 from suwi.model.ids import TopicId
 from suwi.net.dispatch import Request
@@ -59,9 +66,11 @@ def consumer_group_describe(
             yield
         # One by one: the group may change in between, this description does not.
         for member, target in members:
-            assigned = run_to_end(partitions_of(member.current.assigned))
+            assigned = yield from partitions_of(member.current.assigned)
             partitions = sum(map(len, (*assigned.values(), *target.values())))
-            described = _member(member, assigned, target, topics)
+            now = yield from _assignment(request, "assignment", assigned, topics)
+            later = yield from _assignment(request, "target_assignment", target, topics)
+            described = _member(member, now, later)
             if response.add(described, 1 + partitions // _PARTITIONS_OF_AN_ITEM):
                 yield
     return response.reply()
@@ -129,7 +138,7 @@ def _refused(group_id: str, error: ErrorCode, message: str | None) -> dict[str, 
 
 
 def _member(
-    member: ConsumerGroupMember, assigned: Target, target: Target, topics: Topics
+    member: ConsumerGroupMember, assigned: dict[str, Any], target: dict[str, Any]
 ) -> dict[str, Any]:
     value = member.subscription
     return {
@@ -141,18 +150,29 @@ def _member(
         "client_host": value.client_host if value is not None else "",
         "subscribed_topic_names": member.topic_names,
         "subscribed_topic_regex": member.topic_regex,
-        "assignment": _assignment(assigned, topics),
-        "target_assignment": _assignment(target, topics),
+        "assignment": assigned,
+        "target_assignment": target,
         "member_type": _CLASSIC_MEMBER if member.uses_classic_protocol else _CONSUMER_MEMBER,
     }
 
 
-def _assignment(partitions: Target, topics: Topics) -> dict[str, Any]:
+def _assignment(
+    request: Request, name: str, partitions: Target, topics: Topics
+) -> Slices[dict[str, Any]]:
     """Without topics that are gone: they have no names."""
-    found = ((topics.by_id(topic_id), indexes) for topic_id, indexes in partitions.items())
-    named = [
-        {"topic_id": topic.topic_id, "topic_name": topic.name, "partitions": sorted(indexes)}
-        for topic, indexes in found
-        if topic is not None
-    ]
-    return {"topic_partitions": named}
+    path = ("groups", "members", name, "topic_partitions")
+    listed = SlicedItems(request, path)
+    for number, (topic_id, indexes) in enumerate(partitions.items(), 1):
+        topic = topics.by_id(topic_id)
+        if topic is not None:
+            listed.add(
+                {
+                    "topic_id": topic.topic_id,
+                    "topic_name": topic.name,
+                    "partitions": sorted(indexes),
+                }
+            )
+        if number % SLICE_PARTITIONS == 0:
+            listed.encode()
+            yield
+    return {path[-1]: listed.take()}

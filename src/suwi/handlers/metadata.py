@@ -38,7 +38,7 @@ from suwi.wire.codec import encode_items, encode_response, join_items
 from suwi.wire.encoder import EncodedItems
 
 _ALLOW_AUTO_CREATION_FROM = 4
-_CLUSTER_OPERATIONS_UP_TO = 10
+_WITH_CLUSTER_OPERATIONS = range(8, 11)
 _PARTITIONS_PER_PIECE: Final = 200
 _TOPICS_AT_ONCE: Final = 500
 _TOPIC_UNITS: Final = 2  # cost of a topic without its partitions; see `image_replies.Steps`
@@ -179,7 +179,7 @@ class Metadata:
     def _encode_whole(self, request: Request, image: ClusterImage, topics: EncodedItems) -> bytes:
         operations = {}
         # Only where it exists: the encoder would look for the field in all older versions.
-        if request.version <= _CLUSTER_OPERATIONS_UP_TO:
+        if request.version in _WITH_CLUSTER_OPERATIONS:
             asked = getattr(request.message, "include_cluster_authorized_operations", False)
             operations["cluster_authorized_operations"] = authorized_operations(
                 request, ResourceType.CLUSTER, CLUSTER_NAME, asked=asked

@@ -12,6 +12,7 @@ from suwi.net.answers import Reply
 from suwi.net.dispatch import Request
 
 _UPGRADE_TYPE_FROM: Final = 1
+_RESULTS_UP_TO: Final = 1
 _UPDATES_MAX: Final = 1000
 """There are far fewer features. A decision does not go in slices."""
 
@@ -28,8 +29,11 @@ async def update_features(controller: ControllerElection, request: Request) -> R
             await controller.active.features.update(updates, validate_only=validate_only)
     except BrokerError as problem:
         error, updates = error_fields(problem), []
-    results = [{"feature": update.feature, **error} for update in updates]
-    return reply(request, {**error, "results": results})
+    # Only where it exists: the encoder would look for the field in all older versions.
+    if request.version <= _RESULTS_UP_TO:
+        results = [{"feature": update.feature, **error} for update in updates]
+        return reply(request, {**error, "results": results})
+    return reply(request, error)
 
 
 def _updates(request: Request) -> Iterator[FeatureUpdate]:

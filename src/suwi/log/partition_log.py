@@ -400,6 +400,8 @@ class PartitionLog:
             self.state.suspects[self.partition] = offset  # Behind known damage it can be found.
             raise
         yield from self._removing_segments_above(offset)
+        with self.directory.guard():
+            self._segments.holding(offset)[0].open_files()
         with self._truncation():
             self._segments.truncate(offset, self.config.index_interval_bytes)
         yield from self.reloading_producers()

@@ -231,6 +231,11 @@ class Segment:
         self.time_index.write_out()
         self.txn_index.write_out()
 
+    def open_files(self) -> None:
+        """What `truncate` uses: without descriptors it would stop half done."""
+        for path in (self.offset_index.path, self.time_index.path, self.log_path):
+            self._files.get(path)
+
     def truncate(self, offset: Offset) -> None:
         """Remove the records at and above `offset`; a batch that contains it goes completely."""
         found = self.locate(offset)

@@ -2,7 +2,8 @@
 
 A connection calls a `Dispatcher` for each frame. Handlers are functions of a `Request`; the answer
 of a coroutine function is `Exclusive`. A large body is decoded in slices, from a copy, while the
-connection waits, when `large_requests` has room for it.
+connection waits, when `large_requests` has room for it. The first request of a version waits until
+a thread has loaded its schema.
 Invariants: a frame ends in a handler call, an error response or `CloseConnection`, never in another
 exception of the decoder; broker-only APIs are called only by authenticated brokers.
 """
@@ -40,8 +41,10 @@ from suwi.wire.codec import (
     LARGE_BYTES,
     encode_refusal,
     is_read_in_slices,
+    load,
     read_request,
     reading_request,
+    uses_schema,
 )
 from suwi.wire.errors import MalformedRequest, RequestTooLarge
 from suwi.wire.headers import read_request_header
@@ -137,7 +140,7 @@ class Dispatcher:
         # (None if the handler decodes the body), whether large bodies are decoded in slices, the
         # empty tagged fields that end the response header in flexible versions, and whether quotas
         # apply to it.
-        self._routes = {
+        routes = {
             (key, version): (
                 _for_peers(handler) if APIS[key].audience is Audience.PEERS else handler,
                 APIS[key].parsed_bytes_max,
@@ -148,6 +151,9 @@ class Dispatcher:
             for key, handler in self._handlers.items()
             for version in range(APIS[key].min_version, APIS[key].max_version + 1)
         }
+        self._routes = {key: route for key, route in routes.items() if not uses_schema(key[0])}
+        self._unloaded = {key: route for key, route in routes.items() if uses_schema(key[0])}
+        """Those of requests that nobody has sent yet, whose schemas may not be loaded."""
 
     def __call__(self, connection: Connection, frame: memoryview) -> tuple[bytes, Answer]:
         try:
@@ -156,7 +162,11 @@ class Dispatcher:
             raise CloseConnection(str(error)) from error
         route = self._routes.get((api_key, version))
         if route is None:
-            return self._refuse_version(api_key, version, correlation_id)
+            route = self._unloaded.get((api_key, version))
+            if route is None:
+                return self._refuse_version(api_key, version, correlation_id)
+            header = _CORRELATION_ID.pack(correlation_id) + route[3]
+            return header, self._load_first(connection, frame, api_key, version)
         handler, parsed_bytes_max, in_slices, end_of_header, has_quotas = route
         is_large = in_slices and len(frame) > LARGE_BYTES
         message = quotas = None
@@ -196,6 +206,40 @@ class Dispatcher:
         if type(answer) is not Reply and not isinstance(answer, _ANSWERS):
             answer = Exclusive(answer)
         return _CORRELATION_ID.pack(correlation_id) + end_of_header, answer
+
+    async def load(self, api_key: int, version: int) -> None:
+        """Load the schema of this version: its next request does not wait for it."""
+        if (api_key, version) in self._unloaded:
+            await load(api_key, version)
+            route = self._unloaded.pop((api_key, version), None)
+            if route is not None:  # Several may wait for the same version.
+                self._routes[api_key, version] = route
+
+    def _load_first(
+        self, connection: Connection, frame: memoryview, api_key: int, version: int
+    ) -> Exclusive:
+        loop, kept = asyncio.get_running_loop(), connection.keep(frame)
+        until = loop.create_future()
+        work = self._load_and_dispatch(connection, kept, api_key, version, until)
+        reply = loop.create_task(work)  # owner: the connection
+        reply.add_done_callback(
+            lambda _: kept.release()
+        )  # also if it was cancelled before it began
+        return Exclusive(reply, until)
+
+    async def _load_and_dispatch(
+        self,
+        connection: Connection,
+        kept: KeptBytes,
+        api_key: int,
+        version: int,
+        until: "asyncio.Future[None]",
+    ) -> Reply | NoReply:
+        await self.load(api_key, version)
+        connection.began_s = connection.time_s()  # The wait is not the client's.
+        _, answer = self(connection, kept.view)
+        kept.release()
+        return await _reply_of(answer, until)
 
     def _refuse_version(
         self, api_key: int, version: int, correlation_id: int
@@ -309,6 +353,7 @@ async def _decode_and_handle(
         try:
             request.message = await request.connection.slices.run(work)
         except RequestTooLarge as error:
+            await load(request.api_key, request.version)  # Others of this version may not need it.
             return refuse_too_large(request.api_key, request.version, error)
         except MalformedRequest as error:
             raise CloseConnection(str(error)) from error
@@ -334,6 +379,7 @@ async def _reply_of(answer: Answer, until: "asyncio.Future[None]") -> Reply | No
 async def decode(request: Request) -> Any:
     """Decode the body of a request that came inside of another one. Raises `MalformedRequest`."""
     api_key, version, body = request.api_key, request.version, request.body
+    await load(api_key, version)
     if len(body) <= LARGE_BYTES:
         return read_request(api_key, version, body)
     slices = request.connection.slices

@@ -6,12 +6,13 @@ Invariant: a topic never opens the directory of a deleted topic with the same na
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
 from suwi.env.problems import because
+from suwi.env.slices import in_slices
 from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
 from suwi.model.errors import BrokerError
@@ -22,6 +23,8 @@ from suwi.replica.replica_manager import ReplicaManager
 log = logging.getLogger(__name__)
 
 _LOGS_A_JOB = 32
+_LOOKED_AT_IN_A_SLICE = 100
+"""The topic id of each may be read."""
 _PROGRESS_EVERY_S = 5.0
 
 
@@ -41,54 +44,58 @@ class LogLoader:
             await self._load()
 
     async def _load(self) -> None:
-        self._mark_deleted_topics()
         known = {partition.partition: partition for partition in self.replicas}
         to_recover: list[Partition] = []
         for directory in self.directories.usable():
-            found = directory.found_partitions()
-            unknown = [str(tp) for tp in found if tp not in known]
+            unknown: list[str] = []
+            async for tp in self._found(directory):
+                if tp not in known:
+                    unknown.append(str(tp))
+                elif not directory.was_clean:
+                    to_recover.append(known[tp])
             if unknown and not self.adopts:
                 log.warning("directories of unknown topics ignored", extra={"dirs": unknown})
-            if not directory.was_clean:
-                to_recover += [known[tp] for tp in found if tp in known]
         if to_recover:
             await recover_all(to_recover)
 
-    def _mark_deleted_topics(self) -> None:
-        """Mark the directories of topics that were deleted while this broker was down.
-
-        A directory without a topic id, as after a power loss, may belong to a deleted topic. It is
-        set aside: no other topic of that name opens it, and its data is not lost.
-        """
-        image = self.replicas.image
+    async def _found(self, directory: LogDirectory) -> AsyncIterator[TopicPartition]:
+        """The partitions in a directory, without those of topics that were deleted while this
+        broker was down: their directories are marked for deletion."""
+        loop, image = asyncio.get_running_loop(), self.replicas.image
         deleted = frozenset[UUID]().union(*image.deletions.get(self.node_id, {}).values())
-        for directory in self.directories.usable():
-            for tp in directory.found_partitions():
-                is_known = tp.topic in image.topics
-                if not deleted and (is_known or self.adopts):
+        found = await loop.run_in_executor(None, directory.found_partitions)
+        async for tp in in_slices(found, _LOOKED_AT_IN_A_SLICE):
+            try:
+                may_be_deleted = deleted or not (tp.topic in image.topics or self.adopts)
+                if may_be_deleted and self._mark_if_deleted(directory, tp, deleted):
                     continue
-                try:
-                    self._mark_if_deleted(directory, tp, deleted)
-                except PermissionError as error:
-                    log.error("log directory unreadable", extra=because(error, partition=tp))
+            except PermissionError as error:
+                log.error("log directory unreadable", extra=because(error, partition=tp))
+            yield tp
 
     def _mark_if_deleted(
         self, directory: LogDirectory, tp: TopicPartition, deleted: Collection[UUID]
-    ) -> None:
+    ) -> bool:
+        """Whether the directory is not the partition's any more.
+
+        Without a topic id, as after a power loss, it may belong to a deleted topic. It is set
+        aside: no other topic of that name opens it, and its data is not lost.
+        """
         topic_id = directory.topic_id_of(tp)
         if topic_id in deleted:
             path = directory.mark_for_deletion(tp)
         elif topic_id is not None or self.adopts:
-            return
+            return False
         elif tp.topic in self.replicas.image.topics:
             # It may be an earlier topic's: it does not confirm these records.
             directory.checkpoints.recovery_points.pop(tp, None)
-            return
+            return False
         else:
             path = directory.mark_unknown_for_deletion(tp)
         if path is not None:
             self.delete_later(path)
         self.directories.forget(tp)
+        return True
 
 
 async def recover_all(partitions: Sequence[Partition]) -> None:

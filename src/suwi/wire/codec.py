@@ -2,10 +2,13 @@
 
 Decoding returns kio's frozen entities. Encoding takes plain dicts with kio's field names, with the
 fields of all versions at once (see `encoder`). Times may be given in milliseconds. A long array can
-be encoded piece by piece with `encode_items` and `join_items`.
+be encoded piece by piece with `encode_items` and `join_items`. A schema is imported at its first
+use, which takes tens of milliseconds: a broker calls `load` before that.
 Invariant: decoding a peer's bytes returns an entity or raises `MalformedMessage`, nothing else.
 """
 
+import asyncio
+import errno
 from collections.abc import Callable, Collection, Generator, Mapping
 from functools import cache, partial
 from typing import Any, Final, TypeAlias
@@ -27,7 +30,7 @@ from suwi.wire.guard import compile_guard
 from suwi.wire.offset_commit import decoding_offset_commit_request
 from suwi.wire.schema import REQUIRED, Direction, Field, Structure, entity_type, structure
 from suwi.wire.sliced_reader import SlicedReader, compile_sliced_reader
-from suwi.wire.throttle_time import THROTTLE_TIME
+from suwi.wire.throttle_time import THROTTLE_TIME, position
 from suwi.wire.versions import APIS, REQUEST_ITEMS_MAX, ApiKey
 
 _RESPONSE_ITEMS_MAX = 2**31 - 1
@@ -40,7 +43,48 @@ _OWN_DECODERS: Final[Mapping[int, Callable[[int, memoryview], Generator[None, No
     ApiKey.OFFSET_COMMIT: decoding_offset_commit_request,
 }
 
+_BEFORE_SEVERAL_AT_ONCE: Final[Mapping[int, int]] = {
+    ApiKey.OFFSET_FETCH: 7,
+    ApiKey.FIND_COORDINATOR: 3,
+}
+"""The last version for one group, whose response has another form."""
+_NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
+_LOAD_AGAIN_S: Final = 0.1
+
 _Read: TypeAlias = Callable[[memoryview, int], Any]
+
+
+def uses_schema(api_key: int) -> bool:
+    """Whether requests of this API, or their usual responses, are decoded or encoded here."""
+    return APIS[api_key].is_kafkas and api_key not in (ApiKey.PRODUCE, ApiKey.FETCH)
+
+
+async def load(api_key: int, version: int) -> None:
+    """Load what a request of this version and its response need, in a thread. An import releases
+    the event loop every few milliseconds. Without file descriptors it waits for one."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            return await loop.run_in_executor(None, _load, api_key, version)
+        except OSError as error:
+            if error.errno not in _NO_DESCRIPTOR:
+                raise
+        await asyncio.sleep(_LOAD_AGAIN_S)
+
+
+def _load(api_key: int, version: int) -> None:
+    _reader(api_key, version, Direction.REQUEST)
+    _encoder(api_key, version, Direction.RESPONSE)
+    position(api_key, version)
+    for other in _versions_with_most_names(api_key):  # See `_check_names`.
+        if other >= version:
+            structure(api_key, other, Direction.RESPONSE)
+
+
+def _versions_with_most_names(api_key: int) -> tuple[int, ...]:
+    """The newest has nearly every name; of some APIs an old one has the others."""
+    newest, earlier = APIS[api_key].max_version, _BEFORE_SEVERAL_AT_ONCE.get(api_key)
+    return (newest,) if earlier is None else (newest, earlier)
 
 
 def read_request(api_key: int, version: int, body: Buffer, at: int = 0) -> Any:
@@ -200,8 +244,9 @@ def _item_encoder(api_key: int, version: int, path: Path) -> Callable[[Fields], 
 def _check_names(api_key: int, direction: Direction, path: Path, names: Collection[str]) -> None:
     api = APIS[api_key]
     unknown = set(names) - {THROTTLE_TIME}  # not all responses have one
-    # Newest version first: it has nearly every name, and each version costs an import.
-    for other in range(api.max_version, api.min_version - 1, -1):
+    versions = range(api.max_version, api.min_version - 1, -1)
+    # Each version costs an import, except those that `load` has loaded.
+    for other in (*_versions_with_most_names(api_key), *versions):
         at_path = _descend(structure(api_key, other, direction), path)
         if at_path is not None:
             unknown -= {field.name for field in at_path.all_fields()}

@@ -10,7 +10,7 @@ from typing import Final
 from typing_extensions import Buffer
 
 from suwi.wire.schema import FIXED, Direction, structure
-from suwi.wire.versions import APIS
+from suwi.wire.versions import APIS, ApiKey
 
 THROTTLE_TIME: Final = "throttle_time"
 _INT32: Final = struct.Struct(">i")
@@ -21,6 +21,8 @@ def position(api_key: int, version: int) -> int | None:
     """None if the response has none, or after fields whose size varies: in Produce and
     ApiVersions."""
     at = 0
+    if api_key == ApiKey.FETCH:
+        return at  # Nothing else needs its schema, and it takes longest to load.
     if APIS[api_key].is_kafkas:
         for field in structure(api_key, version, Direction.RESPONSE).fields:
             if field.name == THROTTLE_TIME:
