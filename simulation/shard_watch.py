@@ -27,6 +27,7 @@ _APPLIED_WITHIN_S = 10.0
 class ShardWatch:
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
+        self._by_name = {node.name: node for node in cluster.nodes.values()}
         self._random = cluster.simulation.random.stream("shard watch")
         self._left = 0
         self._paused: dict[Shard[Any], None] = {}
@@ -43,8 +44,13 @@ class ShardWatch:
             self.look()
 
     def _check_ends_of_pauses(self) -> None:
-        """Now a session that was given too much time shows, and soon it would not any more."""
-        for node, shard in self._shards():
+        """Now a session that was given too much time shows, and soon it would not any more. A
+        pause begins and ends in a step of its own broker: the others are not looked at."""
+        ran = self._cluster.simulation.loop.ran
+        node = self._by_name.get(ran.host) if ran is not None else None
+        if node is None:
+            return
+        for shard in _shards_on(node):
             if shard._timers.is_paused:
                 self._paused[shard] = None
             elif shard in self._paused:
@@ -73,10 +79,8 @@ class ShardWatch:
 
     def _shards(self) -> Iterator[tuple[SimNode, Shard[Any]]]:
         for node in self._cluster.nodes.values():
-            if node.is_running and not node.is_frozen and node.broker is not None:
-                for runtime in (node.broker.groups.runtime, node.broker.transactions.runtime):
-                    for shard in runtime:
-                        yield node, shard
+            for shard in _shards_on(node):
+                yield node, shard
 
     # -- one replica -----------------------------------------------------------------------------
 
@@ -127,6 +131,12 @@ class ShardWatch:
             wrong = difference(shard.machine, fresh)
             if wrong is not None:
                 raise Broken(f"{what} is not what its log{name} says: {wrong}")
+
+
+def _shards_on(node: SimNode) -> Iterator[Shard[Any]]:
+    if node.is_running and not node.is_frozen and node.broker is not None:
+        yield from node.broker.groups.runtime
+        yield from node.broker.transactions.runtime
 
 
 def _is_stuck(shard: Shard[Any]) -> bool:
