@@ -66,6 +66,9 @@ def test_a_lookup_by_timestamp_in_a_topic_deleted_meanwhile_affects_no_other_top
         await write_compressed(client, "orders", [NEWEST_MS, *[1_000] * 9])
         await write_compressed(client, "orders", [NEWEST_MS] * 10)
         await delete_records(client, "orders", before=5)
+        # Both have been asked for once: their first requests wait for a thread.
+        await offset_at(client, "other", NEWEST_MS)
+        await delete_topic(other, "nothing")
         simulation.loop.job_delay_s_max = 10.0
         answered = asyncio.ensure_future(offset_at(client, "orders", NEWEST_MS))
         await asyncio.sleep(0.2)
