@@ -8,7 +8,9 @@ Invariant: it does not fail.
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T", covariant=True)
 
 log = logging.getLogger(__name__)
 
@@ -29,17 +31,22 @@ _loaded: list[Kernel | None] = []
 def load_kernel() -> Kernel | None:
     """The same answer for as long as the process lives."""
     if not _loaded:
-        _loaded.append(_load())
+        _loaded.append(load_compiled(_compile))
     return _loaded[0]
 
 
-def _load() -> Kernel | None:
+class Compile(Protocol[T]):
+    def __call__(self, *, cached: bool) -> T: ...
+
+
+def load_compiled(compile_all: Compile[T]) -> T | None:
+    """What a function compiles, without numba's cache where that fails; None as above."""
     # Its cache fails in ways of its own: packages in zips, folders that cannot be written to, no
     # home, files that another version or a full disk left behind.
     why = ""
     for cached in (True, False):
         try:
-            return _compile(cached=cached)
+            return compile_all(cached=cached)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             log.debug("numba does not work, cached=%s: %s", cached, why)
@@ -47,17 +54,19 @@ def _load() -> Kernel | None:
     return None
 
 
-def _compile(*, cached: bool) -> Kernel:
+def compiler(*, cached: bool) -> Callable[[Callable[..., Any], str], Any]:
+    """Of functions with the signature that each is given."""
     import numba
 
+    return lambda function, signature: numba.njit(signature, cache=cached, nogil=True)(function)
+
+
+def _compile(*, cached: bool) -> Kernel:
     from suwi.spark import kernel_code as code
 
-    def compiled(function: Callable[..., object], signature: str) -> Callable[..., object]:
-        jit = numba.njit(signature, cache=cached, nogil=True)
-        return jit(function)
-
+    jit = compiler(cached=cached)
     return Kernel(
-        compiled(code.scan_batches, code.SCAN_SIGNATURE),  # type: ignore[arg-type]
-        compiled(code.decode_records, code.RECORDS_SIGNATURE),  # type: ignore[arg-type]
-        compiled(code.decode_headers, code.HEADERS_SIGNATURE),  # type: ignore[arg-type]
+        jit(code.scan_batches, code.SCAN_SIGNATURE),
+        jit(code.decode_records, code.RECORDS_SIGNATURE),
+        jit(code.decode_headers, code.HEADERS_SIGNATURE),
     )

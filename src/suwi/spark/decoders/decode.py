@@ -210,13 +210,18 @@ class _Rows:
         # A filter on the parsed value would be evaluated below it, and parse twice. As the argument
         # of a generator it is parsed once (2.2 s instead of 3.9 s for 400,000 small objects).
         good = f.filter(f.array(parsed.value), lambda one: self._is_good(parsed, one))
+        good = f.transform(good, lambda one: one[ROW])
+        if parsed.plain is not None:
+            known = f.array(parsed.plain)
+            good = f.when(self._is_plain(parsed, parsed.plain), known).otherwise(good)
         good_rows = self._df.select(f.inline(good), *self._source())
-        columns = [f.col(ROW)[name].alias(name) for name in parsed.schema.names]
         is_bad = ~self._is_good(parsed, parsed.value)
         if self._nulls == "drop":
             is_bad &= ~is_null
         bad_rows = self._bad_columns(self._df.filter(is_bad), self._why(parsed, parsed.value))
-        return Decoded(good_rows.select(*columns, *(f"_{name}" for name in self._kept)), bad_rows)
+        names = [*parsed.schema.names, *(f"_{name}" for name in self._kept)]
+        columns = [f.col("`" + name.replace("`", "``") + "`") for name in names]
+        return Decoded(good_rows.select(*columns), bad_rows)
 
     def together(self, parsed: Parsed, pipeline: str | None) -> DataFrame:
         from pyspark.sql import functions as f
@@ -256,6 +261,18 @@ class _Rows:
         for fault in self._faults:
             good &= ~fault.condition
         return good
+
+    def _is_plain(self, parsed: Parsed, plain: Column) -> Column:
+        """Whether a row is good without a look at its text: that is faster."""
+        from pyspark.sql import functions as f
+
+        faults = list(self._faults)
+        if self._max_future is not None:
+            faults += self._bounds(parsed, f.struct(plain.alias(ROW)))
+        is_plain = plain.isNotNull()
+        for fault in faults:
+            is_plain &= ~fault.condition
+        return is_plain
 
     def _bounds(self, parsed: Parsed, one: Column) -> Iterator[Fault]:
         return out_of_bounds(one[ROW], parsed.schema, self._max_future)

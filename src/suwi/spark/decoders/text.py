@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from suwi.decoders.errors import CannotDecode
 from suwi.spark.declarative import is_declarative
+from suwi.spark.decoders.json_columns import CORRUPT as _CORRUPT
+from suwi.spark.decoders.json_columns import can_be_plain, parse_plain
 from suwi.spark.decoders.places import ROW, Fault, Parsed, is_time, places, variant_at
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DecimalType, StructType
 
-_CORRUPT = "__corrupt"
 _VARIANT = "__variant"
+_PLAIN = "__plain"
+_UTC = ("UTC", "Etc/UTC", "Z", "GMT")
 _SPACE = " \t\r\n"
 _BYTE_ORDER_MARK = "\ufeff"
 # The options also keep Spark from parsing only the fields that are asked for, which would overlook
@@ -50,25 +56,30 @@ def decode_json(body: Column, schema: str | StructType, *, lenient: bool = False
 
     Spark's parser takes the first object of a text, the last of equal keys, and a number for a
     moment. So in strict mode the text is parsed a second time, as a variant, which does none of
-    that; a check of the text's syntax and of the kinds of its values is made there.
+    that; a check of the text's syntax and of the kinds of its values is made there. Both are for
+    texts that are not plain: the compiled kernel of `json_columns` parses those that are.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
 
     fields = json_schema(schema)
     text = _without_mark(body.cast("string"))
-    row = f.from_json(
-        text,
-        StructType([*fields.fields, StructField(_CORRUPT, StringType())]),
-        _LENIENT if lenient else _STRICT,
-    )
-    parts = [row.alias(ROW)]
+    with_corrupt = StructType([*fields.fields, StructField(_CORRUPT, StringType())])
+    row = f.from_json(text, with_corrupt, _LENIENT if lenient else _STRICT)
+    plain = None if lenient else _plain(body, with_corrupt)
+    parts = [(row if plain is None else f.coalesce(plain, row)).alias(ROW)]
     if not lenient:
         # In brackets: what follows the object then breaks the syntax, or is a second element.
-        whole = f.concat(f.lit("["), text, f.lit("]"))
-        parts.append(f.try_parse_json(whole).alias(_VARIANT))
+        variant = f.try_parse_json(f.concat(f.lit("["), text, f.lit("]")))
+        if plain is not None:
+            variant = f.when(plain.isNull(), variant)
+            parts.append(plain.isNotNull().alias(_PLAIN))
+        parts.append(variant.alias(_VARIANT))
 
     def is_good(one: Column) -> Column:
+        return is_sure(one) if plain is None else one[_PLAIN] | is_sure(one)
+
+    def is_sure(one: Column) -> Column:
         good = one[ROW][_CORRUPT].isNull() & f.is_valid_utf8(text)
         if lenient:
             good &= f.btrim(text, f.lit(_SPACE)).endswith(f.lit("}"))
@@ -84,7 +95,34 @@ def decode_json(body: Column, schema: str | StructType, *, lenient: bool = False
     def reason(one: Column) -> Column:
         return _json_reason(text, one[ROW], fields, lenient=lenient)
 
-    return Parsed(f.struct(*parts), fields, is_good, reason)
+    return Parsed(f.struct(*parts), fields, is_good, reason, plain)
+
+
+def _plain(body: Column, schema: StructType) -> Column | None:
+    """The row of a text that is plain; null where it is not. None: nothing can be said so."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StructType
+
+    arrow_udf = getattr(f, "arrow_udf", None)
+    if arrow_udf is None or not can_be_plain(schema):
+        return None
+    written = schema.json()
+    nullable = written
+    for name in ("nullable", "containsNull"):
+        nullable = nullable.replace(f'"{name}":false', f'"{name}":true')
+
+    def parsed(is_utc: bool) -> Column:
+        def parse(values: pa.Array) -> pa.Array:
+            return parse_plain(values, written, is_utc=is_utc)
+
+        kind = StructType.fromJson(json.loads(nullable))
+        plain: Column = arrow_udf(parse, kind)(body.cast("binary"))
+        return plain
+
+    if '"timestamp"' not in written:
+        return parsed(False)
+    # A constant for the optimizer: it leaves one of them.
+    return f.when(f.current_timezone().isin(*_UTC), parsed(True)).otherwise(parsed(False))
 
 
 def _json_reason(text: Column, row: Column, fields: StructType, *, lenient: bool) -> Column:
