@@ -157,6 +157,7 @@ CONSOLE = _full_and_quick(
 @dataclass(frozen=True)
 class AccessPlan:
     repetitions: int
+    rounds: int
     requests: int
     fetches: int
     records: int  # of librdkafka
@@ -164,10 +165,11 @@ class AccessPlan:
 
 ACCESS = _full_and_quick(
     AccessPlan,
-    repetitions=(11, 1),
-    requests=(24_000, 3_000),
-    fetches=(6_000, 600),
-    records=(300_000, 30_000),
+    repetitions=(9, 1),
+    rounds=(6, 2),
+    requests=(4_000, 1_500),
+    fetches=(1_000, 300),
+    records=(50_000, 15_000),
 )
 
 

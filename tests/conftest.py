@@ -19,6 +19,8 @@ from hypothesis import HealthCheck, settings
 # No deadline: a busy machine is not a failure.
 _PATIENT: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("fast", max_examples=50, derandomize=True, database=None, **_PATIENT)
+# For repeating with another Python what the fast one has looked for with the default Python.
+settings.register_profile("few", max_examples=10, derandomize=True, database=None, **_PATIENT)
 settings.register_profile("thorough", max_examples=2_000, print_blob=True, **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
