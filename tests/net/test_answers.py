@@ -1,10 +1,11 @@
 """Promises of replies: kept, broken, cancelled."""
 
 import asyncio
+import logging
 
 import pytest
 
-from suwi.net.answers import NoReply, Promise, Reply
+from suwi.net.answers import CloseConnection, NoReply, Promise, Reply, as_promise
 from tests.net.support import run, settle
 
 
@@ -66,3 +67,27 @@ def test_a_reply_is_released_if_its_reader_is_cancelled_at_the_same_time(
         assert released == [1]
 
     run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_told"), [(CloseConnection("malformed"), False), (KeyError(), True)]
+)
+def test_after_a_disconnect_only_errors_of_the_broker_are_told(
+    error: Exception, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async def fail_when_cancelled() -> Reply | NoReply:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                raise error from None
+            return Reply([b"late"])
+
+        promise = as_promise(asyncio.get_running_loop(), fail_when_cancelled())
+        await settle()
+        promise.cancel()
+        await settle()
+
+    with caplog.at_level(logging.ERROR):
+        run(scenario)
+    assert ("after the client had disconnected" in caplog.text) is is_told

@@ -10,6 +10,7 @@ from suwi.handlers.delete_records import _wait_for_replicas
 from suwi.metadata.image import PartitionState
 from suwi.model.errors import NotLeaderOrFollower
 from suwi.model.ids import LeaderEpoch, Offset
+from suwi.sim.cluster import SimCluster
 from suwi.sim.simulation import Simulation
 from suwi.wire.versions import ApiKey
 from tests.broker.simulated import produce
@@ -29,6 +30,13 @@ async def delete(client: PeerConnection, before: int, *, expected: int = 0) -> N
     assert answer.topics[0].partitions[0].error_code == expected
     if expected == 0:
         assert answer.topics[0].partitions[0].low_watermark == before
+
+
+def follower_to_cut_off(cluster: SimCluster) -> int:
+    """Not the controller, which moves the partition."""
+    leader = cluster[1].broker
+    assert leader is not None
+    return 2 if leader.replicas.image.controller == 3 else 3
 
 
 def test_every_replica_has_deleted_the_records_before_the_response() -> None:
@@ -93,12 +101,14 @@ def test_the_response_does_not_wait_for_a_replica_that_was_moved_away() -> None:
         cluster, client = await begin(simulation)
         for value in (b"a", b"b", b"c"):
             assert (await produce(client, "orders", [value])).error_code == 0
-        simulation.network.partition({"b3"}, {"b1", "b2"})
+        cut_off = follower_to_cut_off(cluster)
+        other = 5 - cut_off
+        simulation.network.partition({f"b{cut_off}"}, {"b1", f"b{other}"})
         deleting = asyncio.ensure_future(delete(client, 2))
         await asyncio.sleep(0.5)
         assert not deleting.done()
-        admin = await PeerConnection.open("b2", 9092)
-        moved = {"partition_index": 0, "replicas": [1, 2]}
+        admin = await PeerConnection.open(f"b{other}", 9092)
+        moved = {"partition_index": 0, "replicas": [1, other]}
         answer = await admin.call(
             ApiKey.ALTER_PARTITION_REASSIGNMENTS,
             0,
@@ -106,8 +116,8 @@ def test_the_response_does_not_wait_for_a_replica_that_was_moved_away() -> None:
         )
         assert answer.responses[0].partitions[0].error_code == 0
         await deleting
-        assert cluster[3].in_service.is_set()
-        assert 3 in cluster[1].broker.replicas.image.unfenced_brokers  # type: ignore[union-attr]
+        assert cluster[cut_off].in_service.is_set()
+        assert cut_off in cluster[1].broker.replicas.image.unfenced_brokers  # type: ignore[union-attr]
 
     simulation.run(scenario())
 
@@ -116,15 +126,17 @@ def test_the_response_does_not_wait_if_the_leader_itself_was_moved_away() -> Non
     simulation = Simulation(3)
 
     async def scenario() -> None:
-        _, client = await begin(simulation)
+        cluster, client = await begin(simulation)
         for value in (b"a", b"b", b"c"):
             assert (await produce(client, "orders", [value])).error_code == 0
-        simulation.network.partition({"b3"}, {"b1", "b2"})
+        cut_off = follower_to_cut_off(cluster)
+        other = 5 - cut_off
+        simulation.network.partition({f"b{cut_off}"}, {"b1", f"b{other}"})
         deleting = asyncio.ensure_future(delete(client, 2, expected=NOT_LEADER))
         await asyncio.sleep(0.5)
         assert not deleting.done()
-        admin = await PeerConnection.open("b2", 9092)
-        moved = {"partition_index": 0, "replicas": [2]}
+        admin = await PeerConnection.open(f"b{other}", 9092)
+        moved = {"partition_index": 0, "replicas": [other]}
         answer = await admin.call(
             ApiKey.ALTER_PARTITION_REASSIGNMENTS,
             0,

@@ -37,10 +37,11 @@ def test_a_follower_syncs_a_truncation_before_its_next_fetch() -> None:
         await cluster[1].start()
         for _ in range(100):
             partition = cluster[1].broker.replicas.replica_of("orders", 0)
-            if partition.is_open and partition.log.epochs.latest > 0:
+            if partition.is_open and partition.log_as_it_is.epochs.latest > 0:
                 break
             await asyncio.sleep(0.1)
-        assert partition.log.epochs.latest > 0, "it has fetched from the new leader"
-        assert partition.log.durability.truncation_is_safe
+        log = partition.log_as_it_is
+        assert log.epochs.latest > 0, "it has fetched from the new leader"
+        assert log.durability.truncation_is_safe
 
     simulation.run(scenario())

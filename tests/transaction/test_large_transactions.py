@@ -120,6 +120,7 @@ def test_others_run_while_a_large_transaction_is_loaded() -> None:
         shard.follow(shard.epoch)
         shard._reset()
         turns, machine = 0, shard.machine
+        asyncio.get_running_loop().job_delay_s_max = 0  # type: ignore[attr-defined]
         shard.lead(shard.epoch)
         # Nothing of it is read from a file before the first turn.
         while ID not in machine.transactions or not machine.transactions[ID].partitions:

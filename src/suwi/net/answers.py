@@ -159,7 +159,8 @@ def _pass_on(promise: Promise, future: asyncio.Future[Reply | NoReply]) -> None:
     if error is None:
         promise.keep(future.result())
     elif promise.is_cancelled:
-        log.error("request failed after the client had disconnected", exc_info=error)
+        if not isinstance(error, CloseConnection):  # It would have been closed anyway.
+            log.error("request failed after the client had disconnected", exc_info=error)
     else:
         assert isinstance(error, Exception)
         promise.keep(error)

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from kio.schema.errors import ErrorCode
 
 from suwi.env import Clock
+from suwi.env.tasks import clock_of
 from suwi.model.errors import BrokerError, ThrottlingQuotaExceeded
 from suwi.model.ids import NodeId, Offset, TopicPartition
 from suwi.replica.loss import LostRange
@@ -70,6 +71,7 @@ class PartitionWatch:
     def __init__(self, replica_log: ReplicaLog, next_serial: Callable[[], int]) -> None:
         self._replica_log = replica_log
         self._next_serial = next_serial
+        self._time_s = clock_of(asyncio.get_running_loop())
         self.ends_s = 0.0
         self.events: deque[Noted] = deque(maxlen=EVENTS_MAX)
         self.left_off = -1
@@ -90,7 +92,7 @@ class PartitionWatch:
         wanted = leader, asked.current_leader_epoch, asked.fetch_offset
         if wanted != self._asked:
             self._asked = wanted
-            event = self._note("fetch")
+            event = self._note(self._time_s(), "fetch")
             event["epoch"] = asked.current_leader_epoch
             event["offset"] = asked.fetch_offset
             event["leader"] = leader
@@ -105,7 +107,7 @@ class PartitionWatch:
             return
         self._watermark = watermark
         error = ErrorCode(fetched.error_code).name if fetched.error_code else None
-        event = self._note("fetch-answer", error, diverging)
+        event = self._note(self._time_s(), "fetch-answer", error, diverging)
         event["epoch"] = asked.current_leader_epoch
         event["offset"] = asked.fetch_offset
         event["leader"] = leader
@@ -119,19 +121,19 @@ class PartitionWatch:
     ) -> None:
         """A producer's batch was appended. `wait_ms`: `answered` follows, at the latest then."""
         name, number = self._sender(client)
-        event = self._note_send(name, number, acks, first)
+        now_s = self._time_s()
+        event = self._note_send(now_s, name, number, acks, first)
         event["records"] = event.get("records", 0) + end - first
         if wait_ms is None:
-            self._note_result(name, number, first if acks else None, end, None)
+            self._note_result(now_s, name, number, first if acks else None, end, None)
         elif len(self._waiting) < _WAITING_MAX:
-            now_s = asyncio.get_running_loop().time()
             self._waiting[first] = _Waiting(name, number, now_s, now_s + wait_ms / 1000)
 
     def answered(self, first: Offset, end: Offset, error: BrokerError | None) -> None:
         """A batch that waited is committed, or is not."""
         waiting = self._waiting.pop(first, None)
         if waiting is not None:  # It was sent before the watch began otherwise.
-            self._note_result(waiting.client, waiting.number, first, end, error)
+            self._note_result(self._time_s(), waiting.client, waiting.number, first, end, error)
 
     def waiting(self) -> list[dict[str, Any]]:
         """Of each client that waits for answers: for how many, how long the oldest has taken, and
@@ -139,7 +141,7 @@ class PartitionWatch:
         found: dict[str, list[_Waiting]] = {}
         for send in self._waiting.values():
             found.setdefault(send.client, []).append(send)
-        now_s = asyncio.get_running_loop().time()
+        now_s = self._time_s()
         return [
             {
                 "client": client,
@@ -153,8 +155,9 @@ class PartitionWatch:
     def refused(self, client: str | None, acks: int, error: Exception) -> None:
         """A producer's batch was not appended."""
         name, number = self._sender(client)
-        self._note_send(name, number, acks, None)
-        self._note_result(name, number, None, None, error)
+        now_s = self._time_s()
+        self._note_send(now_s, name, number, acks, None)
+        self._note_result(now_s, name, number, None, None, error)
 
     def _sender(self, client: str | None) -> tuple[str, int]:
         self._sends += 1
@@ -165,8 +168,10 @@ class PartitionWatch:
             self._clients.add(name)
         return name, self._sends
 
-    def _note_send(self, client: str, number: int, acks: int, offset: Offset | None) -> Noted:
-        event = self._note("send", client, _ACKS.get(acks, str(acks)), offset is not None)
+    def _note_send(
+        self, now_s: float, client: str, number: int, acks: int, offset: Offset | None
+    ) -> Noted:
+        event = self._note(now_s, "send", client, _ACKS.get(acks) or str(acks), offset is not None)
         event["epoch"] = self._replica_log.leader_epoch
         event["offset"] = offset
         event["number"] = number
@@ -174,15 +179,18 @@ class PartitionWatch:
 
     def _note_result(
         self,
+        now_s: float,
         client: str,
         number: int,
         offset: Offset | None,
         end: Offset | None,
         error: Exception | None,
     ) -> None:
-        known = error if isinstance(error, BrokerError) else _UNKNOWN
-        code = None if error is None else known.code.name.upper()
-        event = self._note("send-result", client, code, offset is not None)
+        code = None
+        if error is not None:
+            known = error if isinstance(error, BrokerError) else _UNKNOWN
+            code = known.code.name.upper()
+        event = self._note(now_s, "send-result", client, code, offset is not None)
         event["epoch"] = self._replica_log.leader_epoch
         event["offset"] = None if code else offset
         event["end"] = end
@@ -190,10 +198,9 @@ class PartitionWatch:
 
     # -- both ----------------------------------------------------------------------------------
 
-    def _note(self, *key: Any) -> Noted:
+    def _note(self, now_s: float, *key: Any) -> Noted:
         """The event of this kind and its `_SAME` fields to which what happens now is added: for
         every batch and fetch, so nothing is made that is not told."""
-        now_s = asyncio.get_running_loop().time()
         event = self._open.get(key)
         if event is None or now_s - event["noted_s"] >= SLOT_S:
             kind = key[0]
