@@ -336,9 +336,10 @@ class Recorder:
 
 
 def plan_of(df: Any) -> str:
-    """The analysed plan without the numbers that Spark gives to columns and streams."""
+    """The analysed plan without the numbers that Spark gives to columns, streams and metrics."""
     text = df._jdf.queryExecution().analyzed().toString()
-    return re.sub(r"#\d+L?|@[0-9a-f]+|lambda \w+|\b[0-9a-f-]{36}\b|x_\d+", "#", text)
+    numbers = r"#\d+L?|@[0-9a-f]+|lambda \w+|\b[0-9a-f-]{36}\b|x_\d+|(?<=\]), \d+$"
+    return re.sub(numbers, "#", text, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from kio.schema.errors import ErrorCode
 from suwi.env import Clock
 from suwi.env.tasks import clock_of
 from suwi.model.errors import BrokerError, ThrottlingQuotaExceeded
-from suwi.model.ids import NodeId, Offset, TopicPartition
+from suwi.model.ids import LeaderEpoch, NodeId, Offset, TopicPartition
 from suwi.replica.loss import LostRange
 from suwi.replica.replica_log import ReplicaLog
 from suwi.wire.fetch_request import FetchPartition
@@ -51,6 +51,14 @@ _HIDDEN: Final = ("noted_s", "topic_id", "has_offset")
 
 Noted: TypeAlias = dict[str, Any]
 """An event: its serial number, when it began by the clock of the loop, and its fields."""
+
+
+_Answered: TypeAlias = tuple[float, LeaderEpoch, Offset, Offset]
+"""When by the clock of the loop, the epoch, the first offset of a batch, and the one after it."""
+_Sent: TypeAlias = tuple[float, LeaderEpoch, Offset, Offset, str | None, int, int | None]
+"""The same, and who sent it, acks, and for how long the answer may wait."""
+_ANSWERED_FIELDS: Final = 4
+_TAKEN_MAX: Final = 1_000
 
 
 class _Waiting(NamedTuple):
@@ -84,6 +92,8 @@ class PartitionWatch:
         self._clients: set[str] = set()
         self._waiting: dict[Offset, _Waiting] = {}
         """Sends without an answer, by the first offset of the batch."""
+        self._taken: list[_Sent | _Answered] = []
+        """What happened and is not noted yet, in order."""
 
     # -- as a follower -------------------------------------------------------------------------
 
@@ -92,6 +102,7 @@ class PartitionWatch:
         wanted = leader, asked.current_leader_epoch, asked.fetch_offset
         if wanted != self._asked:
             self._asked = wanted
+            self.note_taken()  # It led before.
             event = self._note(self._time_s(), "fetch")
             event["epoch"] = asked.current_leader_epoch
             event["offset"] = asked.fetch_offset
@@ -120,24 +131,76 @@ class PartitionWatch:
         self, client: str | None, acks: int, first: Offset, end: Offset, wait_ms: int | None
     ) -> None:
         """A producer's batch was appended. `wait_ms`: `answered` follows, at the latest then."""
-        name, number = self._sender(client)
-        now_s = self._time_s()
-        event = self._note_send(now_s, name, number, acks, first)
-        event["records"] = event.get("records", 0) + end - first
-        if wait_ms is None:
-            self._note_result(now_s, name, number, first if acks else None, end, None)
-        elif len(self._waiting) < _WAITING_MAX:
-            self._waiting[first] = _Waiting(name, number, now_s, now_s + wait_ms / 1000)
+        self._take(
+            (self._time_s(), self._replica_log.leader_epoch, first, end, client, acks, wait_ms)
+        )
 
     def answered(self, first: Offset, end: Offset, error: BrokerError | None) -> None:
         """A batch that waited is committed, or is not."""
+        taken = self._time_s(), self._replica_log.leader_epoch, first, end
+        if error is None:
+            self._take(taken)
+        else:
+            self.note_taken()
+            self._note_answer(*taken, error)
+
+    def refused(self, client: str | None, acks: int, error: Exception) -> None:
+        """A producer's batch was not appended."""
+        self.note_taken()
+        name, number = self._sender(client)
+        now_s, epoch = self._time_s(), self._replica_log.leader_epoch
+        self._note_send(now_s, epoch, name, number, acks, None)
+        self._note_result(now_s, epoch, name, number, None, None, error)
+
+    def _take(self, one: "_Sent | _Answered") -> None:
+        self._taken.append(one)
+        if len(self._taken) == _TAKEN_MAX:
+            self.note_taken()
+
+    def note_taken(self) -> None:
+        """Note what was only taken so far: many together cost much less than each by itself."""
+        taken, self._taken = self._taken, []
+        for one in taken:
+            if len(one) == _ANSWERED_FIELDS:
+                self._note_answer(*one, None)
+            else:
+                self._note_sent(*one)
+
+    def _note_sent(
+        self,
+        now_s: float,
+        epoch: LeaderEpoch,
+        first: Offset,
+        end: Offset,
+        client: str | None,
+        acks: int,
+        wait_ms: int | None,
+    ) -> None:
+        name, number = self._sender(client)
+        event = self._note_send(now_s, epoch, name, number, acks, first)
+        event["records"] = event.get("records", 0) + end - first
+        if wait_ms is None:
+            self._note_result(now_s, epoch, name, number, first if acks else None, end, None)
+        elif len(self._waiting) < _WAITING_MAX:
+            self._waiting[first] = _Waiting(name, number, now_s, now_s + wait_ms / 1000)
+
+    def _note_answer(
+        self,
+        now_s: float,
+        epoch: LeaderEpoch,
+        first: Offset,
+        end: Offset,
+        error: BrokerError | None,
+    ) -> None:
         waiting = self._waiting.pop(first, None)
         if waiting is not None:  # It was sent before the watch began otherwise.
-            self._note_result(self._time_s(), waiting.client, waiting.number, first, end, error)
+            client, number = waiting.client, waiting.number
+            self._note_result(now_s, epoch, client, number, first, end, error)
 
     def waiting(self) -> list[dict[str, Any]]:
         """Of each client that waits for answers: for how many, how long the oldest has taken, and
         when the first request times out."""
+        self.note_taken()
         found: dict[str, list[_Waiting]] = {}
         for send in self._waiting.values():
             found.setdefault(send.client, []).append(send)
@@ -152,13 +215,6 @@ class PartitionWatch:
             for client, sends in found.items()
         ]
 
-    def refused(self, client: str | None, acks: int, error: Exception) -> None:
-        """A producer's batch was not appended."""
-        name, number = self._sender(client)
-        now_s = self._time_s()
-        self._note_send(now_s, name, number, acks, None)
-        self._note_result(now_s, name, number, None, None, error)
-
     def _sender(self, client: str | None) -> tuple[str, int]:
         self._sends += 1
         name = (client or "producer")[:_CLIENT_CHARS_MAX]
@@ -169,10 +225,16 @@ class PartitionWatch:
         return name, self._sends
 
     def _note_send(
-        self, now_s: float, client: str, number: int, acks: int, offset: Offset | None
+        self,
+        now_s: float,
+        epoch: LeaderEpoch,
+        client: str,
+        number: int,
+        acks: int,
+        offset: Offset | None,
     ) -> Noted:
         event = self._note(now_s, "send", client, _ACKS.get(acks) or str(acks), offset is not None)
-        event["epoch"] = self._replica_log.leader_epoch
+        event["epoch"] = epoch
         event["offset"] = offset
         event["number"] = number
         return event
@@ -180,6 +242,7 @@ class PartitionWatch:
     def _note_result(
         self,
         now_s: float,
+        epoch: LeaderEpoch,
         client: str,
         number: int,
         offset: Offset | None,
@@ -191,7 +254,7 @@ class PartitionWatch:
             known = error if isinstance(error, BrokerError) else _UNKNOWN
             code = known.code.name.upper()
         event = self._note(now_s, "send-result", client, code, offset is not None)
-        event["epoch"] = self._replica_log.leader_epoch
+        event["epoch"] = epoch
         event["offset"] = None if code else offset
         event["end"] = end
         event["number"] = number
@@ -247,6 +310,8 @@ class PartitionWatches:
         now_s = _loop().time()
         partition = self._watched.get(tp)
         watch = None if partition is None else partition.watched_by
+        if watch is not None:
+            watch.note_taken()
         noted: deque[Noted] = deque() if watch is None else watch.events
         last = self._serial
         for event in reversed(noted):
@@ -263,6 +328,9 @@ class PartitionWatches:
 
     def truncated(self, replica_log: ReplicaLog, end: Offset, removed: Iterable[LostRange]) -> None:
         """A replica's log ends at `end` now, without the records that are removed."""
+        watched = self._watched.get(replica_log.partition)
+        if watched is not None and watched.watched_by is not None:
+            watched.watched_by.note_taken()
         self._truncations.append(
             {
                 "serial": self._next_serial(),

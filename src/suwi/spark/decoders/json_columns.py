@@ -288,5 +288,6 @@ def _numbers(kind: pa.DataType, slots: Any) -> pa.Buffer:
         wide[:, 0], wide[:, 1] = slots, slots >> 63
         return pa.py_buffer(wide)
     if pa.types.is_float32(kind):
-        return pa.py_buffer(slots.view(np.float64).astype(np.float32))
+        with np.errstate(over="ignore", invalid="ignore"):  # Slots without a value have anything.
+            return pa.py_buffer(slots.view(np.float64).astype(np.float32))
     return pa.py_buffer(np.ascontiguousarray(slots.astype(f"i{kind.bit_width // 8}", copy=False)))
