@@ -69,7 +69,7 @@ def test_the_partitions_of_a_client_that_is_refused_are_answered_in_slices(
     message = SimpleNamespace(markers=[marker] * markers)
     asked = request_of(ApiKey.WRITE_TXN_MARKERS, 1, b"", message)
     asked.client = ClientIdentity("PLAINTEXT", "127.0.0.1", user("alice"))
-    asked.authorizer = Authorizer(AclIndex) if has_rules else None
+    asked.authorizer = Authorizer() if has_rules else None
     nobody = cast(Any, None)
     hanging = HangingTransactions(nobody, nobody, nobody)
 
