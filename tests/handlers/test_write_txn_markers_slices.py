@@ -12,7 +12,7 @@ from suwi.handlers.hanging_transactions import HangingTransactions
 from suwi.handlers.write_txn_markers import write_txn_markers
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.net.connection import ClientIdentity
-from suwi.security.authorizer import AclIndex, Authorizer
+from suwi.security.authorizer import Authorizer
 from suwi.security.principal import user
 from suwi.transaction.marker_appender import TxnMarkers
 from suwi.wire.versions import ApiKey
