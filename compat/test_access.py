@@ -138,7 +138,7 @@ def test_apache_kafkas_authorizer_decides_the_same() -> None:
 
 def authorizer_with(rules: list[AclBinding], *, is_open: bool) -> Authorizer:
     index = AclIndex().replaced((), rules)
-    return Authorizer(lambda: index, [_SUPER_USER], allows_without_rules=is_open)
+    return Authorizer(index, [_SUPER_USER], allows_without_rules=is_open)
 
 
 def some_rule(chance: random.Random) -> AclBinding:

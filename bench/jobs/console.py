@@ -32,6 +32,8 @@ _TOPIC, _PARTITIONS = "orders", 3
 _VALUE = b"x" * 100
 _STEP_S = 0.01
 _WARM_READS = 5
+_OPENED_S = 2
+"""For so long after pages were opened their first requests may be under way."""
 _PATIENCE_S = 120
 _SERIES_S, _REASSIGNMENTS_S = 5, 3  # as in console/src
 # What is produced is deleted: the disk is not measured.
@@ -67,6 +69,7 @@ def _measure_cost(plan: ConsolePlan) -> list[Figure]:
                 for _ in range(plan.rounds):
                     for name in list(_SECTIONS)[:: -1 if next(turns) % 2 else 1]:
                         with _SECTIONS[name](server):
+                            time.sleep(_OPENED_S)
                             sums[name].add_section(server, produced, plan.section_s)
                 alone = sums["alone"].cpu_percent
                 return {

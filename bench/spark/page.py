@@ -15,6 +15,7 @@ from bench.base_env import ROOT
 from bench.goals import Goal, number
 from bench.lines import Row
 from bench.overview import Section
+from bench.spark.outputs import DECODED
 
 _TEXT = Path(__file__).parents[1] / "how_to_read_spark.md"
 JOBS = ("source", "delta", "outputs", "decode", "table")
@@ -101,7 +102,11 @@ def _rows(results: dict[str, Any]) -> list[Row]:
         rows.append(_row(goals.SPARK_SINK, sink["rows_per_s"], "rows/s"))
         rows += [_row(goals.SPARK_ICEBERG, ratio, "×") for _, _, ratio in _iceberg(results)]
         rows.append(_row(goals.SPARK_FLOOR, floor["floor_ms"], "ms"))
-    rows += [_row(goals.SPARK_OUTPUTS, ratio, "×") for _, _, ratio in _outputs(results)]
+    rows += [
+        _row(goals.SPARK_OUTPUTS, ratio, "×")
+        for one, _, ratio in _outputs(results)
+        if one["rows"] == DECODED
+    ]
     rows += [_row(goals.SPARK_JSON, ratio, "×") for _, _, ratio in _json(results)]
     readers = _fastest(results.get("table", []))
     return [*rows, *(_row(goals.SPARK_TABLE, ratio, "×") for _, _, ratio in readers)]
@@ -133,10 +138,11 @@ def _iceberg(results: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, An
 def _outputs(results: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any], float]]:
     """Two outputs of one read, two pipelines, and the ratio of their CPU; empty if it was not
     measured."""
-    if "outputs" not in results:
-        return []
-    one, two = results["outputs"]
-    return [(one, two, one["cpu_us_per_row"] / two["cpu_us_per_row"])]
+    turns = results.get("outputs", [])
+    return [
+        (one, two, one["cpu_us_per_row"] / two["cpu_us_per_row"])
+        for one, two in zip(turns[::2], turns[1::2], strict=True)
+    ]
 
 
 def _json(results: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any], float]]:
@@ -277,15 +283,18 @@ def _delta_table(
 def _outputs_table(found: list[tuple[dict[str, Any], dict[str, Any], float]]) -> str:
     rows = [
         [
+            one["rows"],
             f"{one['cpu_us_per_row']:.2f} µs",
             f"{two['cpu_us_per_row']:.2f} µs",
             f"{ratio:.2f} ×",
-            _verdict(goals.SPARK_OUTPUTS, ratio),
+            _verdict(goals.SPARK_OUTPUTS, ratio) if one["rows"] == DECODED else "",
             f"{one['rows_per_s']:,} and {two['rows_per_s']:,}",
         ]
         for one, two, ratio in found
     ]
-    header = "| CPU for a row, one read | two pipelines | ratio | goal | rows/s of the topic |"
+    header = (
+        "| records | CPU for a row, one read | two pipelines | ratio | goal | rows/s of the topic |"
+    )
     return _table(header, rows) if rows else "Not measured."
 
 

@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,9 @@ def fill(
     codec: str = "none",
     *,
     partitions: int = _PARTITIONS,
+    value_of: Callable[[int], bytes] | None = None,
 ) -> None:
+    """`value_of`: the value of each record, by its number; without it any digits."""
     settings = {"bootstrap.servers": servers, "log_level": 3}
     admin = AdminClient(settings)  # It must live until it has answered.
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
@@ -90,9 +93,10 @@ def fill(
     pool = os.urandom(1 << 20).hex().encode()
     for number in range(count):
         at = number * 31 % (len(pool) - value_bytes)
+        value = pool[at : at + value_bytes] if value_of is None else value_of(number)
         while True:
             try:
-                producer.produce(topic, pool[at : at + value_bytes], partition=number % partitions)
+                producer.produce(topic, value, partition=number % partitions)
                 break
             except BufferError:
                 producer.poll(0.1)

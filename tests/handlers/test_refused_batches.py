@@ -35,7 +35,11 @@ from kio.schema.errors import ErrorCode
 from suwi.handlers.produce import Produce
 from suwi.handlers.refused_batches import KEPT_S, PRODUCERS_MAX, FollowsRefused, RefusedBatches
 from suwi.log.producer_state import REMEMBERED_BATCHES, ProducerStates
-from suwi.model.errors import OutOfOrderSequence
+from suwi.model.errors import (
+    NotEnoughReplicas,
+    OutOfOrderSequence,
+    TransactionalIdAuthorizationFailed,
+)
 from suwi.model.ids import LeaderEpoch, Offset, TopicPartition
 from suwi.net.answers import Answer
 from suwi.records.batch import SEQUENCE_MAX, BatchHeader, batches, read_header
@@ -713,6 +717,17 @@ def test_the_number_of_remembered_producers_is_limited() -> None:
     assert len(refused) == PRODUCERS_MAX
     assert not refused.may_hold_back(PLACE, _header(1, producer_id=9))
     assert refused.may_hold_back(PLACE, _header(1, producer_id=10))
+
+
+def test_who_may_not_use_a_transactional_id_holds_back_no_batch_of_its_producer() -> None:
+    refused = RefusedBatches()
+    batch = memoryview(_batch([0]))
+    refused.note_error(("a", 0), batch, TransactionalIdAuthorizationFailed("not yours"), 0)
+    assert not refused.by_producer
+    refused.note_error(("a", 0), batch, OutOfOrderSequence("a gap"), 0)
+    assert not refused.by_producer
+    refused.note_error(("a", 0), batch, NotEnoughReplicas("too few"), 0)
+    assert len(refused) == 1
 
 
 def test_the_highest_batches_of_a_producer_are_remembered() -> None:

@@ -12,7 +12,7 @@ from suwi.handlers.hanging_transactions import HangingTransactions
 from suwi.handlers.write_txn_markers import write_txn_markers
 from suwi.model.ids import PartitionIndex, TopicPartition
 from suwi.net.connection import ClientIdentity
-from suwi.security.authorizer import AclIndex, Authorizer
+from suwi.security.authorizer import Authorizer
 from suwi.security.principal import user
 from suwi.transaction.marker_appender import TxnMarkers
 from suwi.wire.versions import ApiKey
@@ -69,7 +69,7 @@ def test_the_partitions_of_a_client_that_is_refused_are_answered_in_slices(
     message = SimpleNamespace(markers=[marker] * markers)
     asked = request_of(ApiKey.WRITE_TXN_MARKERS, 1, b"", message)
     asked.client = ClientIdentity("PLAINTEXT", "127.0.0.1", user("alice"))
-    asked.authorizer = Authorizer(AclIndex) if has_rules else None
+    asked.authorizer = Authorizer() if has_rules else None
     nobody = cast(Any, None)
     hanging = HangingTransactions(nobody, nobody, nobody)
 

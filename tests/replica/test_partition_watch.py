@@ -136,6 +136,44 @@ def test_what_comes_faster_is_added_up() -> None:
     run(scenario)
 
 
+def test_of_a_busy_sender_there_are_four_events_a_second_and_no_batch_is_missing() -> None:
+    async def scenario(watches: PartitionWatches) -> None:
+        partition, watch = watched(watches)
+        told: list[Noted] = []
+        after, batches = 0, 6_000
+        for number in range(batches):
+            first = Offset(10 * number)
+            watch.sent("app", 1, first, Offset(first + 10), None)
+            await asyncio.sleep(0.001)
+            if number % 1_500 == 700:  # in the middle of what is added up
+                watches.renew(partition)
+                found, after, _ = watches.read(partition.partition, after)
+                told += found
+        found, _ = await read(watches, partition, after)
+        for kind in ("send", "send-result"):
+            events = [event for event in (*told, *found) if event["kind"] == kind]
+            assert sum(event["times"] for event in events) == batches
+            assert len(events) <= 4 * 6 + 6
+            assert events[-1]["number"] == batches
+        sends = [event for event in (*told, *found) if event["kind"] == "send"]
+        assert sum(event["records"] for event in sends) == 10 * batches
+        assert [event["offset"] for event in sends] == sorted(event["offset"] for event in sends)
+
+    run(scenario)
+
+
+def test_more_batches_of_one_moment_than_are_taken_without_being_noted_are_all_told() -> None:
+    async def scenario(watches: PartitionWatches) -> None:
+        partition, watch = watched(watches)
+        for number in range(2_500):
+            watch.sent(f"app{number % 2}", 1, Offset(number), Offset(number + 1), None)
+        told, _ = await read(watches, partition)
+        sends = [event for event in told if event["kind"] == "send"]
+        assert [event["times"] for event in sends] == [1_250, 1_250]
+
+    run(scenario)
+
+
 def test_an_event_is_told_once_and_when_nothing_is_added_to_it_any_more() -> None:
     async def scenario(watches: PartitionWatches) -> None:
         partition, watch = watched(watches)

@@ -160,7 +160,7 @@ class Access:
         self.rules = rules
         self.settings = settings
         self._authorizer = Authorizer(
-            lambda: rules, settings.super_users, allows_without_rules=settings.allows_without_rules
+            rules, settings.super_users, allows_without_rules=settings.allows_without_rules
         )
 
     def replaced(self, removed: Iterable[AclBinding], added: Iterable[AclBinding]) -> "Access":

@@ -153,7 +153,7 @@ class Broker:
         if not self.config.authorizer_class_name:
             return None
         return Authorizer(
-            lambda: self._follower.image.acls,
+            self._follower.image.acls,
             [user.strip() for user in self.config.super_users.split(";")],
             allows_without_rules=self.config.allow_everyone_if_no_acl_found,
         )
@@ -404,6 +404,8 @@ class Broker:
         if new.broker_configs != old.broker_configs:
             self._socket_server.apply_config(self._dynamic.current)
         self._quotas.apply(new.client_quotas)
+        if self._authorizer is not None:
+            self._authorizer.apply(new.acls)
 
     async def _adopt(self) -> None:
         from suwi.broker.kafka_adoption import adopt  # Rarely used; keeps start-up fast.

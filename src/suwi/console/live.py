@@ -27,7 +27,7 @@ from suwi.model.errors import LeaderNotAvailable, UnknownTopicOrPartition
 from suwi.model.ids import NodeId, PartitionIndex, TopicPartition
 
 _PERIOD_S = 0.1
-_BUSY_PERIOD_S = 0.5
+_BUSY_PERIOD_S = 1.0
 """Of a partition so busy that its events are added up: a request costs a broker more than what is
 told, and more pictures in a second show no more."""
 _SILENT_S = 1.0

@@ -22,13 +22,17 @@ class TokenBucket:
     """So many seconds' worth is saved."""
     debt_s_max: float = float("inf")
     """More than so many seconds' worth is not waited for."""
-    left: float = float("inf")
+    left: float = 0.0
     """At the last use: less than nothing if that must be waited for."""
+    until_s: float = float("-inf")
+    """Up to then what is used and not more than what is left can be taken from `left` directly,
+    without `record`: on the path of each request a call is slow."""
     _at_s: float = float("-inf")
+    _refilled: float = 0.0
+    """What was left then."""
     _used: float = 0.0
     _recent: float = 0.0
     _recorded_s: float = float("-inf")
-    _refill_at_s: float = float("-inf")
 
     def wait_s(self, now_s: float) -> float:
         """How long until more may be used; 0 if it may be now."""
@@ -39,16 +43,16 @@ class TokenBucket:
 
     def used(self, now_s: float) -> float:
         """How much was used per second of late, what is older counting less."""
-        used = max(0.0, self._used + self._recent / _MEASURED_S)
+        recent = self._recent + self._refilled - self.left
+        used = max(0.0, self._used + recent / _MEASURED_S)
         return used * math.exp((self._recorded_s - now_s) / _MEASURED_S)
 
     def record(self, amount: float, now_s: float) -> float:
         """Returns how much of it counts, which may be given back as a negative amount."""
-        if now_s > self._refill_at_s:
-            self._used, self._recent, self._recorded_s = self.used(now_s), 0.0, now_s
-            self._refill_at_s = now_s + _AT_ONCE_S
+        if now_s > self.until_s:
             self._refill(now_s)
-        self._recent += amount
+            self._used, self._recent, self._recorded_s = self.used(now_s), 0.0, now_s
+            self.until_s = now_s + _AT_ONCE_S
         left = self.left - amount
         if left >= 0:
             self.left = left
@@ -56,7 +60,9 @@ class TokenBucket:
         self._refill(now_s)
         before = self.left
         self.left = max(before - amount, -self.debt_s_max * self.rate)
-        return before - self.left
+        counted = before - self.left
+        self._recent += amount - counted
+        return counted
 
     def is_full(self, now_s: float) -> bool:
         """Whether it is as a new one: what was used is made up for."""
@@ -66,5 +72,6 @@ class TokenBucket:
     def _refill(self, now_s: float) -> None:
         most = self.burst_s * self.rate
         left = self.left + (now_s - self._at_s) * self.rate
-        self.left = most if left > most else left
+        self._recent += self._refilled - self.left
+        self.left = self._refilled = most if left > most else left
         self._at_s = now_s

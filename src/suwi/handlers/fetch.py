@@ -111,6 +111,7 @@ class Fetch:
         if not client.is_peer:
             job.request = request
             if request.authorizer is not None:
+                job.authorizer = request.authorizer
                 job.reads_from = request.connection.reads_from
             if request.quotas is not None:
                 job.fetch_quota = request.quotas.fetch

@@ -43,7 +43,7 @@ from suwi.replica.replica_log import LogNotReady, ReplicaLog, wait_until_ready
 from suwi.replica.replica_manager import ReplicaManager
 from suwi.replica.replica_selector import ReplicaSelector
 from suwi.security.acls import Operation
-from suwi.security.authorizer import GrantedTopics
+from suwi.security.authorizer import NOTHING_GRANTED, Authorizer, GrantedTopics
 from suwi.wire.fetch_request import FetchPartition, FetchRequest
 from suwi.wire.fetch_response import (
     AbortedTransaction,
@@ -189,8 +189,10 @@ class Job:
     """Whose client may have quotas; None if it is a broker."""
     fetch_quota: TokenBucket | None = None
     """None: the client has none."""
-    reads_from: GrantedTopics | None = None
-    """What its connection remembers of its rights; None: it may read everything."""
+    authorizer: Authorizer | None = None
+    """None: its client may read everything."""
+    reads_from: GrantedTopics = NOTHING_GRANTED
+    """What its connection remembers of its rights."""
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -251,21 +253,21 @@ class Job:
             read_pass.not_ready.append(error.replica_log)
 
     def partition(self, key: PartitionKey) -> Partition:
-        if self.reads_from is not None:
-            self._check_may_read(key[0], self.reads_from)  # also when a delayed fetch reads again
+        authorizer = self.authorizer
+        if authorizer is not None:  # also when a delayed fetch reads again
+            held = self.reads_from
+            if held.rules != authorizer.acls.number or key[0] not in held.topics:
+                self._check_may_read(key[0], authorizer)
         leader_only = self.asked.replica_id >= 0 or self.version < _FOLLOWER_FETCHING_FROM
         return self.source.partition_of(key, leader_only=leader_only)
 
-    def _check_may_read(self, topic: TopicKey, reads_from: GrantedTopics) -> None:
+    def _check_may_read(self, topic: TopicKey, authorizer: Authorizer) -> None:
         request, replicas = self.request, self.source.replicas
         assert request is not None
-        assert request.authorizer is not None
-        if topic in request.authorizer.granted(reads_from):
-            return
         name = topic if isinstance(topic, str) else replicas.topic_name(topic)
         check_topic(request, _READ, name)
         if name in replicas.image.topics:
-            reads_from.add(topic)
+            self.reads_from.add(topic, authorizer.acls)
 
     def _read_partition(
         self, key: PartitionKey, asked: FetchPartition, left: int, *, whole_batch: bool

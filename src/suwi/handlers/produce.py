@@ -190,8 +190,15 @@ class Produce:
                 return self._answer_in_pieces(request, has_many_items=True)
             transactional_id, acks, timeout_ms, asked_topics = asked
             topics, batches = _batches_of(asked_topics)
-        if request.authorizer is not None:
-            self._authorize(request, request.authorizer, batches, transactional_id)
+        authorizer = request.authorizer
+        if authorizer is not None:
+            held = request.connection.writes_to
+            if (
+                plain is None
+                or held.rules != authorizer.acls.number
+                or batches[0].topic not in held.topics
+            ):  # mostly it is known: no call
+                self._authorize(request, authorizer, batches, transactional_id)
         if len(body) > PIECE_BYTES or self._must_wait(batches, version, transactional_id):
             return self._answer_in_pieces(request)
         waiting = self._append(batches, acks, timeout_ms, request)
@@ -215,21 +222,14 @@ class Produce:
         transactional_id: str | None,
     ) -> None:
         """Note which batches the client may not write."""
-        granted = authorizer.granted(request.connection.writes_to)
-        for batch in batches:
-            if batch.topic not in granted or _is_transactional(batch):
-                break
-        else:
-            return  # as mostly
+        writes_to, acls = request.connection.writes_to, authorizer.acls
         refused: BrokerError | None = None
-        if any(map(_is_transactional, batches)):
-            if transactional_id is not None:
-                refused = on_transactional_id(request, Operation.WRITE, transactional_id)
-            else:
-                refused = TransactionalIdAuthorizationFailed(_NO_TRANSACTIONAL_ID)
+        # Without an id the append refuses what is transactional.
+        if transactional_id is not None and any(map(_is_transactional, batches)):
+            refused = on_transactional_id(request, Operation.WRITE, transactional_id)
         for batch in batches:
             name = batch.topic
-            if refused is None and name in granted:
+            if refused is None and writes_to.have(name, acls):
                 continue
             batch.denied = refused
             if isinstance(name, UUID):
@@ -242,7 +242,7 @@ class Produce:
                     request, Operation.WRITE, ResourceType.TOPIC, name, batch.topic
                 )
                 if batch.denied is None and name in self._replicas.image.topics:
-                    request.connection.writes_to.add(batch.topic)
+                    writes_to.add(batch.topic, acls)
 
     def _must_wait(self, batches: list[Batch], version: int, transactional_id: str | None) -> bool:
         """Look up the partitions. Returns whether a batch must wait before its append."""

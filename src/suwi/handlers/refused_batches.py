@@ -56,6 +56,7 @@ _OF_THE_PRODUCER: Final = frozenset(
         ErrorCode.invalid_txn_state,
         ErrorCode.producer_fenced,
         ErrorCode.transaction_abortable,
+        ErrorCode.transactional_id_authorization_failed,
     }
 )
 """The producer does not resend a batch with these errors, and its next one gets its own."""

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
@@ -59,7 +60,8 @@ class ClientIdentity(NamedTuple):
     """Whether it has been authenticated as another broker of this cluster."""
 
 
-class ClientBuckets(NamedTuple):
+@dataclass(slots=True, frozen=True)
+class ClientBuckets:
     """The quotas of one client, in the order of `CLIENT_KEYS`. Some clients may share one."""
 
     produce: TokenBucket | None

@@ -258,27 +258,35 @@ def _handle_within(
     quotas: ClientBuckets, handler: Handler, request: Request, request_bytes: int
 ) -> Answer:
     """Handle a request of a client that has quotas, and count what it uses of them."""
-    connection = request.connection
-    produce, _, time, _ = quotas
-    began_s = connection.began_s
-    spent = 0.0
+    connection, time = request.connection, quotas.request
     is_produce = request.api_key == PRODUCE
-    if not is_produce:
-        produce = None
-    elif produce is not None:
-        produce.record(request_bytes, began_s)
+    produce = quotas.produce if is_produce else None
+    is_within, spent = True, 0.0
     try:
         answer = handler(request)
     finally:
         now_s = connection.time_s()
+        if produce is not None:
+            left = produce.left - request_bytes
+            if left >= 0 and now_s <= produce.until_s:
+                produce.left = left
+            else:
+                produce.record(request_bytes, now_s)
+                is_within = produce.left >= 0
         if time is not None:
-            spent = time.record((now_s - began_s) * 100, now_s)
-    if (produce is None or produce.left >= 0) and (time is None or time.left >= 0):
-        # Mostly there is nothing to tell, and all is counted.
-        used = request.used_quota
-        if type(answer) is Reply and (used is None or used.throttle_ms == 0):
-            return answer
-        if is_produce and type(answer) is Later and type(answer.reply) is Promise:
+            spent = (now_s - connection.began_s) * 100
+            left = time.left - spent
+            if left >= 0 and now_s <= time.until_s:
+                time.left = left
+            else:
+                spent = time.record(spent, now_s)
+                is_within = is_within and time.left >= 0
+    if is_within:  # Mostly there is nothing to tell, and all is counted.
+        if type(answer) is Reply:
+            used = request.used_quota
+            if used is None or used.throttle_ms == 0:
+                return answer
+        elif is_produce and type(answer) is Later and type(answer.reply) is Promise:
             return answer
     quota = request.quota
     assert quota is not None

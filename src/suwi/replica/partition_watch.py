@@ -12,7 +12,9 @@ Serial numbers of events only grow, also when the broker restarts.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import takewhile
+from math import inf
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from kio.schema.errors import ErrorCode
@@ -30,6 +32,8 @@ WATCHES_MAX: Final = 10
 WATCH_S: Final = 5.0
 SLOT_S: Final = 0.05
 """For so long events of one kind and sender are added up in one."""
+BUSY_S: Final = 0.25
+"""Batches of one sender that follow each other faster are added up for so long."""
 EVENTS_MAX: Final = 2_000
 """Of one watch: more than it notes between two requests."""
 TRUNCATIONS_KEPT: Final = 1_000
@@ -55,10 +59,27 @@ Noted: TypeAlias = dict[str, Any]
 
 _Answered: TypeAlias = tuple[float, LeaderEpoch, Offset, Offset]
 """When by the clock of the loop, the epoch, the first offset of a batch, and the one after it."""
-_Sent: TypeAlias = tuple[float, LeaderEpoch, Offset, Offset, str | None, int, int | None]
-"""The same, and who sent it, acks, and for how long the answer may wait."""
-_ANSWERED_FIELDS: Final = 4
 _TAKEN_MAX: Final = 1_000
+
+
+@dataclass(slots=True, eq=False)
+class _Sent:
+    """Batches of one sender, one after the other; or one batch whose answer may wait."""
+
+    at_s: float
+    """When the first came, by the clock of the loop."""
+    until_s: float
+    """Those that come before are added."""
+    epoch: LeaderEpoch
+    first: Offset
+    """Of the last batch."""
+    end: Offset
+    client: str | None
+    acks: int
+    wait_ms: int | None
+    """For how long the answer may wait."""
+    records: int
+    times: int = 1
 
 
 class _Waiting(NamedTuple):
@@ -94,6 +115,8 @@ class PartitionWatch:
         """Sends without an answer, by the first offset of the batch."""
         self._taken: list[_Sent | _Answered] = []
         """What happened and is not noted yet, in order."""
+        self._last: _Sent | None = None
+        """The last of them, if it is one to which the next batch may be added."""
 
     # -- as a follower -------------------------------------------------------------------------
 
@@ -131,14 +154,31 @@ class PartitionWatch:
         self, client: str | None, acks: int, first: Offset, end: Offset, wait_ms: int | None
     ) -> None:
         """A producer's batch was appended. `wait_ms`: `answered` follows, at the latest then."""
-        self._take(
-            (self._time_s(), self._replica_log.leader_epoch, first, end, client, acks, wait_ms)
-        )
+        now_s, epoch, last = self._time_s(), self._replica_log.leader_epoch, self._last
+        slot_s = SLOT_S
+        if last is not None:
+            if (
+                now_s < last.until_s
+                and last.client == client
+                and last.epoch == epoch
+                and last.acks == acks
+                and wait_ms is None
+            ):
+                last.first, last.end = first, end
+                last.records += end - first
+                last.times += 1
+                return
+            if last.times > 1:
+                slot_s = BUSY_S
+        one = _Sent(now_s, now_s + slot_s, epoch, first, end, client, acks, wait_ms, end - first)
+        self._last = one if wait_ms is None else None
+        self._take(one)
 
     def answered(self, first: Offset, end: Offset, error: BrokerError | None) -> None:
         """A batch that waited is committed, or is not."""
         taken = self._time_s(), self._replica_log.leader_epoch, first, end
         if error is None:
+            self._last = None
             self._take(taken)
         else:
             self.note_taken()
@@ -159,30 +199,28 @@ class PartitionWatch:
 
     def note_taken(self) -> None:
         """Note what was only taken so far: many together cost much less than each by itself."""
-        taken, self._taken = self._taken, []
+        taken, self._taken, last = self._taken, [], self._last
         for one in taken:
-            if len(one) == _ANSWERED_FIELDS:
-                self._note_answer(*one, None)
+            if isinstance(one, _Sent):
+                self._note_sent(one)
             else:
-                self._note_sent(*one)
+                self._note_answer(*one, None)
+        if last is not None:
+            last.until_s = -inf  # It is noted; how busy its sender is counts for the next.
 
-    def _note_sent(
-        self,
-        now_s: float,
-        epoch: LeaderEpoch,
-        first: Offset,
-        end: Offset,
-        client: str | None,
-        acks: int,
-        wait_ms: int | None,
-    ) -> None:
-        name, number = self._sender(client)
-        event = self._note_send(now_s, epoch, name, number, acks, first)
-        event["records"] = event.get("records", 0) + end - first
-        if wait_ms is None:
-            self._note_result(now_s, epoch, name, number, first if acks else None, end, None)
+    def _note_sent(self, sent: _Sent) -> None:
+        now_s, epoch, first, times = sent.at_s, sent.epoch, sent.first, sent.times
+        self._sends += times - 1
+        name, number = self._sender(sent.client)
+        event = self._note_send(now_s, epoch, name, number, sent.acks, first)
+        event["records"] = event.get("records", 0) + sent.records
+        event["times"] += times - 1
+        if sent.wait_ms is None:
+            offset = first if sent.acks else None
+            result = self._note_result(now_s, epoch, name, number, offset, sent.end, None)
+            result["times"] += times - 1
         elif len(self._waiting) < _WAITING_MAX:
-            self._waiting[first] = _Waiting(name, number, now_s, now_s + wait_ms / 1000)
+            self._waiting[first] = _Waiting(name, number, now_s, now_s + sent.wait_ms / 1000)
 
     def _note_answer(
         self,
@@ -248,7 +286,7 @@ class PartitionWatch:
         offset: Offset | None,
         end: Offset | None,
         error: Exception | None,
-    ) -> None:
+    ) -> Noted:
         code = None
         if error is not None:
             known = error if isinstance(error, BrokerError) else _UNKNOWN
@@ -258,6 +296,7 @@ class PartitionWatch:
         event["offset"] = None if code else offset
         event["end"] = end
         event["number"] = number
+        return event
 
     # -- both ----------------------------------------------------------------------------------
 

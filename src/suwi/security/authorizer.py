@@ -265,30 +265,38 @@ class GrantedTopics:
 
     def __init__(self) -> None:
         self.rules = -1
-        """The number of the rules that allow it."""
+        """The number of the rules that allow it: with others `topics` says nothing."""
         self.topics: set[str | UUID] = set()
 
-    def add(self, topic: str | UUID) -> None:
-        if len(self.topics) >= _GRANTED_MAX:
+    def have(self, topic: str | UUID, acls: AclIndex) -> bool:
+        """Whether these rules are known to allow it."""
+        return self.rules == acls.number and topic in self.topics
+
+    def add(self, topic: str | UUID, acls: AclIndex) -> None:
+        if self.rules != acls.number or len(self.topics) >= _GRANTED_MAX:
             self.topics.clear()
+            self.rules = acls.number
         self.topics.add(topic)
+
+
+NOTHING_GRANTED: Final = GrantedTopics()
 
 
 class Authorizer:
     def __init__(
         self,
-        acls: Callable[[], AclIndex],
+        acls: AclIndex = NO_RULES,
         super_users: Iterable[str] = (),
         *,
         allows_without_rules: bool = False,
     ) -> None:
-        """`acls` are the rules now. `allows_without_rules`: allow.everyone.if.no.acl.found."""
+        """`allows_without_rules`: allow.everyone.if.no.acl.found."""
         self.acls = acls
+        """The rules now."""
         self.on_refusal: Callable[[Any, Operation, ResourceType, str, str], None] = lambda *_: None
         """Called with a request that is refused for the lack of a right, and why it lacks it."""
         self._super_users = frozenset(super_users)
         self._allows_without_rules = allows_without_rules
-        self._decided_with: AclIndex | None = None
         self._decided: dict[tuple[Principal, str, Operation, ResourceType, str | None], bool] = {}
 
     def may(
@@ -300,10 +308,7 @@ class Authorizer:
         name: str | None,
     ) -> bool:
         """Whether the principal may do it. Without a name: to at least one resource of its kind."""
-        acls = self.acls()
-        if acls is not self._decided_with:
-            self._decided_with = acls
-            self._decided.clear()
+        acls = self.acls
         key = principal, host if acls.names_hosts else "", operation, kind, name
         decided = self._decided.get(key)
         if decided is None:
@@ -319,13 +324,11 @@ class Authorizer:
                 self._decided[key] = decided
         return decided
 
-    def granted(self, granted: GrantedTopics) -> set[str | UUID]:
-        """Those that are granted by the rules of now: none if the rules have changed."""
-        number = self.acls().number
-        if granted.rules != number:
-            granted.topics.clear()
-            granted.rules = number
-        return granted.topics
+    def apply(self, acls: AclIndex) -> None:
+        """The rules from now on."""
+        if acls is not self.acls:
+            self.acls = acls
+            self._decided.clear()
 
     def is_super_user(self, principal: Principal) -> bool:
         return str(principal) in self._super_users
@@ -336,7 +339,7 @@ class Authorizer:
         """The same, with the rule that decides."""
         if self.is_super_user(principal):
             return Decision(True)
-        decision = self.acls().decide(str(principal), host, operation, kind, name)
+        decision = self.acls.decide(str(principal), host, operation, kind, name)
         return Decision(self._allows_without_rules) if decision is None else decision
 
     def why_not(
