@@ -67,7 +67,7 @@ def test_apache_kafka_throttles_the_same(kafka: KafkaServer, check: str) -> None
 
 RATE = 1_000_000
 RECORDS, RECORD_BYTES = 60_000, 1_000
-FREE_PER_S = 3_000
+FREE_PER_S = 2_000
 """Records that a producer without a quota sends per second beside one with a quota."""
 PRODUCER, CONSUMER = "perf-producer-client", "perf-consumer-client"
 """The client ids of Kafka's performance tools."""
@@ -115,7 +115,7 @@ def test_javas_clients_keep_within_their_quotas_for_a_minute_and_others_are_not_
     patient = ("--timeout", "60000", "--hide-header")
     with ThreadPoolExecutor(1) as beside:
         unthrottled = beside.submit(
-            perf, "Producer", suwi.address, other, 3 * RECORDS, *sized, str(FREE_PER_S), *free
+            perf, "Producer", suwi.address, other, 2 * RECORDS, *sized, str(FREE_PER_S), *free
         )
         rate, waited_ms = perf("Producer", suwi.address, topic, RECORDS, *sized, "-1")
         assert rate == pytest.approx(RATE, rel=0.1)
@@ -124,7 +124,7 @@ def test_javas_clients_keep_within_their_quotas_for_a_minute_and_others_are_not_
         assert rate == pytest.approx(FREE_PER_S * RECORD_BYTES, rel=0.1)
         assert waited_ms == 0
         unthrottled = beside.submit(
-            perf, "Consumer", suwi.address, other, 3 * RECORDS, *patient, *free
+            perf, "Consumer", suwi.address, other, 2 * RECORDS, *patient, *free
         )
         rate, waited_ms = perf("Consumer", suwi.address, topic, RECORDS, *patient)
         assert rate == pytest.approx(RATE, rel=0.1)
