@@ -26,7 +26,13 @@ from suwi.model.errors import BrokerError
 from suwi.model.ids import NodeId, Offset, PartitionIndex, TopicPartition
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
-from suwi.security.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, USER, Entity
+from suwi.security.client_quotas import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    USER,
+    Entity,
+)
 from suwi.sim.random import SimRandom
 from suwi.wire.produce import decode_produce_response, encode_produce_request
 from suwi.wire.versions import APIS, ApiKey
@@ -41,8 +47,13 @@ _OLD_MS = 25 * 60 * 60 * 1000
 """Older than `producer.id.expiration.ms`, which counts from the newest record of a producer."""
 _ONE_WRITE_S = 3.0
 _ALL_CLIENTS: Entity = ((USER, "ANONYMOUS"),)
-_QUOTA_BYTES_PER_S = 150, 1_200
-"""Less and more than what clients send to one broker."""
+_QUOTAS = {
+    PRODUCER_BYTE_RATE: (150.0, 400.0, 1_200.0),
+    CONSUMER_BYTE_RATE: (150.0, 400.0, 1_200.0),
+    CONTROLLER_MUTATION_RATE: (0.1, 0.3, 1.0),
+}
+"""Less and more than what clients use of one broker. Not of request time: here none passes while a
+request is handled."""
 _ASKED_TIMES = 30
 _ASK_EACH_S = 0.1
 _PRODUCE_VERSION = APIS[ApiKey.PRODUCE].max_version
@@ -87,8 +98,7 @@ async def limit_clients(workload: WorkloadContext, _env: Env, random: SimRandom)
     while has_quotas or not workload.is_calm:
         has_quotas = not workload.is_calm and (not has_quotas or random.chance(0.8))
         quotas = {
-            key: float(random.between(*_QUOTA_BYTES_PER_S)) if has_quotas else None
-            for key in (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
+            key: random.choice(values) if has_quotas else None for key, values in _QUOTAS.items()
         }
         try:
             await ClientQuotas(client).alter(_ALL_CLIENTS, quotas)
