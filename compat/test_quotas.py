@@ -1,10 +1,12 @@
 """Client quotas: Apache Kafka answers the same requests as Suwi does, and its clients obey them."""
 
+import asyncio
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any
 
@@ -12,6 +14,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, ThrottleEvent
 
 from compat.kafka import KafkaServer, run_java
+from suwi.client.addresses import parse_addresses
+from suwi.client.cluster import Cluster
+from suwi.client.quotas import BrokerUsages, ClientQuotas
+from suwi.env import SystemRandom
 from tests.broker.test_client_quotas import (
     CHECKS,
     INVALID_REQUEST,
@@ -22,6 +28,7 @@ from tests.broker.test_client_quotas import (
     describe,
     eventually,
 )
+from tests.broker.test_quotas_over_a_minute import Load
 from tests.broker_process import BrokerProcess
 from tests.raw_client import RawClient
 
@@ -60,6 +67,8 @@ def test_apache_kafka_throttles_the_same(kafka: KafkaServer, check: str) -> None
 
 RATE = 1_000_000
 RECORDS, RECORD_BYTES = 60_000, 1_000
+FREE_PER_S = 2_000
+"""Records that a producer without a quota sends per second beside one with a quota."""
 PRODUCER, CONSUMER = "perf-producer-client", "perf-consumer-client"
 """The client ids of Kafka's performance tools."""
 
@@ -81,23 +90,48 @@ def throttled_ms(printed: str, metric: str) -> float:
     return max(map(float, re.findall(rf"{metric}-max\S*\s*:[^:\n]*?([\d.]+)\s*$", printed, re.M)))
 
 
+def perf(role: str, address: str, topic: str, records: int, *more: str) -> tuple[float, float]:
+    """What one of Kafka's performance tools reached, in bytes per second, and the longest time for
+    which it was throttled."""
+    how = ("--bootstrap-server", address, "--topic", topic, "--num-records", str(records))
+    tool = f"org.apache.kafka.tools.{role}Performance"
+    printed = run_java(tool, *how, "--print-metrics", *more, time_s=300)
+    if role == "Producer":
+        per_s = float(re.findall(r"records sent, ([\d.]+) records/sec", printed)[-1])
+        return per_s * RECORD_BYTES, throttled_ms(printed, "produce-throttle-time")
+    (figures,) = (line for line in printed.splitlines() if f", {records}, " in line)
+    per_s = float(figures.split(", ")[-1])
+    return per_s * RECORD_BYTES, throttled_ms(printed, "fetch-throttle-time")
+
+
 @pytest.mark.usefixtures("quotas")
-def test_javas_clients_keep_within_their_quotas_for_a_minute(
+def test_javas_clients_keep_within_their_quotas_for_a_minute_and_others_are_not_slowed(
     suwi: BrokerProcess, topic: str
 ) -> None:
-    how = ("--bootstrap-server", suwi.address, "--topic", topic, "--print-metrics")
-    how += ("--num-records", str(RECORDS))
-    sized = ("--record-size", str(RECORD_BYTES), "--throughput", "-1")
-    printed = run_java("org.apache.kafka.tools.ProducerPerformance", *how, *sized, time_s=300)
-    records_per_s = float(re.findall(r"records sent, ([\d.]+) records/sec", printed)[-1])
-    assert records_per_s * RECORD_BYTES == pytest.approx(RATE, rel=0.1)
-    assert throttled_ms(printed, "produce-throttle-time") > 0
+    other, free = f"{topic}-other", ("--command-property", "client.id=free")
+    with RawClient(suwi.address) as root:
+        root.create_topic(other)
+    sized = ("--record-size", str(RECORD_BYTES), "--throughput")
     patient = ("--timeout", "60000", "--hide-header")
-    printed = run_java("org.apache.kafka.tools.ConsumerPerformance", *how, *patient, time_s=300)
-    (figures,) = (line for line in printed.splitlines() if f", {RECORDS}, " in line)
-    records_per_s = float(figures.split(", ")[-1])
-    assert records_per_s * RECORD_BYTES == pytest.approx(RATE, rel=0.1)
-    assert throttled_ms(printed, "fetch-throttle-time") > 0
+    with ThreadPoolExecutor(1) as beside:
+        unthrottled = beside.submit(
+            perf, "Producer", suwi.address, other, 2 * RECORDS, *sized, str(FREE_PER_S), *free
+        )
+        rate, waited_ms = perf("Producer", suwi.address, topic, RECORDS, *sized, "-1")
+        assert rate == pytest.approx(RATE, rel=0.1)
+        assert waited_ms > 0
+        rate, waited_ms = unthrottled.result()
+        assert rate == pytest.approx(FREE_PER_S * RECORD_BYTES, rel=0.1)
+        assert waited_ms == 0
+        unthrottled = beside.submit(
+            perf, "Consumer", suwi.address, other, 2 * RECORDS, *patient, *free
+        )
+        rate, waited_ms = perf("Consumer", suwi.address, topic, RECORDS, *patient)
+        assert rate == pytest.approx(RATE, rel=0.1)
+        assert waited_ms > 0
+        rate, waited_ms = unthrottled.result()
+        assert rate > FREE_PER_S * RECORD_BYTES
+        assert waited_ms == 0
 
 
 class Throttled(list[float]):
@@ -173,3 +207,45 @@ def test_librdkafkas_clients_keep_within_their_quotas_for_a_minute_and_others_ar
     assert rate == pytest.approx(RATE, rel=0.1)
     assert max(throttled) > 0
     assert not any(unthrottled)
+
+
+SHARE = 2.0
+"""Percent of the time of the broker's loop: much less than the client asks for."""
+COUNTED_LATE_S = 30
+"""So long the count of the broker, in which older use fades, takes to settle."""
+
+
+async def used_of_quota(address: str, client_id: str, seconds: int) -> list[float]:
+    """What the broker counts of this client's request time, once a second."""
+    used = []
+    async with Cluster(parse_addresses(address), random=SystemRandom()) as client:
+        for _ in range(seconds):
+            await asyncio.sleep(1)
+            (told,) = (await ClientQuotas(client).usages()).values()
+            assert isinstance(told, BrokerUsages)
+            used += [usage.used for usage in told.usages if usage.client_id == client_id]
+    return used
+
+
+def test_librdkafkas_producer_keeps_within_its_request_time_for_a_minute_and_others_are_not_slowed(
+    suwi: BrokerProcess,
+) -> None:
+    timed, free = Load(suwi.address, "timed"), Load(suwi.address, "free")
+    timed.settings |= {"batch.num.messages": 1, "max.in.flight": 5}  # many requests
+    with RawClient(suwi.address) as root, ExitStack() as stack:
+        root.create_topic("written")
+        alter(root, {"client-id": "timed"}, request_percentage=SHARE)
+        stack.callback(alter, root, {"client-id": "timed"}, request_percentage=None)
+        eventually(partial(describe, root, ("client-id", 0, "timed")), 1)
+        stack.enter_context(timed.running(timed.produce, 4 * RATE))
+        stack.enter_context(free.running(free.produce, RATE))
+        time.sleep(COUNTED_LATE_S)
+        began_s, before, sent = time.monotonic(), free.bytes, timed.bytes
+        used = asyncio.run(used_of_quota(suwi.address, "timed", 60))
+        others_rate = (free.bytes - before) / (time.monotonic() - began_s)
+        assert timed.bytes > sent
+        assert len(used) == 60
+        assert sum(used) / len(used) == pytest.approx(SHARE, rel=0.1)
+        assert max(timed.throttled) > 0
+        assert others_rate == pytest.approx(RATE, rel=0.1)
+        assert free.throttled == []

@@ -7,6 +7,7 @@ keep every guarantee.
 import asyncio
 from contextlib import suppress
 from functools import partial
+from itertools import pairwise
 
 from simulation.history import ACKS_ALL
 from simulation.workload_context import TOPIC, WorkloadContext
@@ -17,11 +18,21 @@ from suwi.client.coordinator import Coordinator
 from suwi.client.errors import error_from
 from suwi.client.group_offsets import offset_topics
 from suwi.client.identity import Identities
+from suwi.client.own_apis import PartitionWatch
+from suwi.client.quotas import ClientQuotas
+from suwi.client.versioned_connection import VersionedConnection
 from suwi.env import Env
 from suwi.model.errors import BrokerError
-from suwi.model.ids import Offset, PartitionIndex, TopicPartition
+from suwi.model.ids import NodeId, Offset, PartitionIndex, TopicPartition
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
+from suwi.security.client_quotas import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    USER,
+    Entity,
+)
 from suwi.sim.random import SimRandom
 from suwi.wire.produce import decode_produce_response, encode_produce_request
 from suwi.wire.versions import APIS, ApiKey
@@ -35,6 +46,16 @@ _WITH_RETENTION_AT_MOST = 4
 _OLD_MS = 25 * 60 * 60 * 1000
 """Older than `producer.id.expiration.ms`, which counts from the newest record of a producer."""
 _ONE_WRITE_S = 3.0
+_ALL_CLIENTS: Entity = ((USER, "ANONYMOUS"),)
+_QUOTAS = {
+    PRODUCER_BYTE_RATE: (150.0, 400.0, 1_200.0),
+    CONSUMER_BYTE_RATE: (150.0, 400.0, 1_200.0),
+    CONTROLLER_MUTATION_RATE: (0.1, 0.3, 1.0),
+}
+"""Less and more than what clients use of one broker. Not of request time: here none passes while a
+request is handled."""
+_ASKED_TIMES = 30
+_ASK_EACH_S = 0.1
 _PRODUCE_VERSION = APIS[ApiKey.PRODUCE].max_version
 
 
@@ -67,6 +88,57 @@ async def throttle(workload: WorkloadContext, _env: Env, random: SimRandom) -> N
             is_throttled = True  # Perhaps.
         await asyncio.sleep(random.uniform(0.2, 2))
     await client.close()
+
+
+async def limit_clients(workload: WorkloadContext, _env: Env, random: SimRandom) -> None:
+    """Give all clients together quotas, others now and then; none from before all is healed on:
+    what they have used is made up for by then."""
+    client = workload.client("quotas")
+    has_quotas = True
+    while has_quotas or not workload.is_calm:
+        has_quotas = not workload.is_calm and (not has_quotas or random.chance(0.8))
+        quotas = {
+            key: random.choice(values) if has_quotas else None for key, values in _QUOTAS.items()
+        }
+        try:
+            await ClientQuotas(client).alter(_ALL_CLIENTS, quotas)
+        except (BrokerError, OSError):
+            has_quotas = True  # Perhaps.
+        await asyncio.sleep(random.uniform(0.5, 3))
+    await client.close()
+
+
+async def watch_partitions(workload: WorkloadContext, _env: Env, random: SimRandom) -> None:
+    """As the console: ask all brokers about one partition for a while, then about another one."""
+    client = workload.client("watch")
+    while not await workload.stopped_within(random.uniform(0, 4)):
+        partition = random.choice(workload.partitions)
+        with suppress(BrokerError, OSError):
+            await client.refresh([partition.topic])
+        asked = [_watch(workload, client, node, partition) for node in client.brokers]
+        await asyncio.gather(*asked)
+    await client.close()
+
+
+async def _watch(
+    workload: WorkloadContext, client: Cluster, node: NodeId, partition: TopicPartition
+) -> None:
+    watch, last = PartitionWatch(partition), 0
+    link: VersionedConnection | None = None
+    for _ in range(_ASKED_TIMES):
+        with suppress(BrokerError, OSError, TimeoutError):
+            async with asyncio.timeout(1):
+                if link is None or not link.is_open:
+                    link = await client.open_link(node)
+                told = await watch.read(link)
+            serials = [event["serial"] for event in told.events]
+            numbers = [last, *serials, told.last + 1]
+            assert all(one < other for one, other in pairwise(numbers)), f"{node} tells {numbers}"
+            last = told.last
+        if await workload.stopped_within(_ASK_EACH_S):
+            break
+    if link is not None:
+        link.abort()
 
 
 async def grow(workload: WorkloadContext, _env: Env, random: SimRandom) -> None:

@@ -23,8 +23,11 @@ from suwi.log.log_segments import LogSegments
 from suwi.log.partition_log import PartitionLog
 from suwi.log.producer_state import ProducerStates
 from suwi.log.segment_check import SegmentCheck
+from suwi.metadata.image import ClusterImage
 from suwi.model.errors import KafkaStorageError, NotEnoughReplicas
 from suwi.model.ids import NO_NODE, NodeId
+from suwi.net.connection import Connection
+from suwi.net.dispatch import Request
 from suwi.replica.partition import Partition
 from suwi.replica.replication_quota import ReplicationQuota
 from suwi.sim.checkers.facts import Batch, Checker, Replica, Rules, StateChange, World
@@ -177,6 +180,8 @@ class MechanismWatch(Checker):
                 break
         if broker.transactions.open_transactions:
             yield "open transaction"
+        if broker.replicas.watches._watched:
+            yield "watched partition"
         for shard in broker.groups.runtime.active():
             if shard._timers.is_paused:
                 yield "paused coordinator"
@@ -303,6 +308,25 @@ def _waits(original: _Original, happened: _Happened) -> _Original:
     return tapped
 
 
+def _rules_change(original: _Original, happened: _Happened) -> _Original:
+    def tapped(self: Broker, old: ClusterImage, new: ClusterImage) -> Any:
+        if new.acls is not old.acls and (old.acls or new.acls):
+            happened("access rules change")
+        return original(self, old, new)
+
+    return tapped
+
+
+def _refuses(original: _Original, happened: _Happened) -> _Original:
+    def tapped(*given: Any) -> bool:
+        is_refused: bool = original(*given)
+        if is_refused:
+            happened("access rules change")
+        return is_refused
+
+    return tapped
+
+
 def _removes(original: _Original, happened: _Happened) -> _Original:
     def tapped(self: PartitionLog, count: int) -> Any:
         if count:
@@ -335,6 +359,9 @@ def _session_ends(original: _Original, happened: _Happened) -> _Original:
 
 _TAPS: tuple[tuple[Any, str, Callable[[_Original, _Happened], _Original]], ...] = (
     (Broker, "_begin_stop", _after("controlled shutdown")),
+    (Broker, "_apply_limits", _rules_change),
+    (Request, "refuses", _refuses),
+    (Connection, "mute", _after("throttled client")),
     (Partition, "delete_before", _after("DeleteRecords")),
     (Partition, "check_enough_replicas", _on_error("refused: too few in sync", NotEnoughReplicas)),
     (Partition, "append", _on_error("refused: storage", KafkaStorageError)),

@@ -211,6 +211,16 @@ MECHANISMS: tuple[Mechanism, ...] = (
     Mechanism(
         "failing disk", Kind.FAULT, "a call fails, other than for space", faults=("fail disk once",)
     ),
+    Mechanism(
+        "access rules change",
+        Kind.ACTION,
+        "a broker has other access rules than before, or one of them refuses a request",
+        {"changes_rules": True},
+    ),
+    Mechanism(
+        "throttled client", Kind.SETTING, "a quota mutes a connection", {"limits_clients": True}
+    ),
+    Mechanism("watched partition", Kind.ACTION, "somebody watches a partition", {"watches": True}),
 )
 
 IMPOSSIBLE: dict[frozenset[str], str] = {

@@ -7,11 +7,12 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simulation import group_workload, long_network_partition, transaction_workload
+from simulation.access_rules import INTRUDER
 from simulation.checkers.copies import broken_copies
 from simulation.checkers.group_offsets import broken_offsets
 from simulation.checkers.groups import broken_generations
@@ -24,15 +25,19 @@ from simulation.history import History, Outcome
 from simulation.history_checker import violations
 from simulation.mechanism_watch import MechanismWatch, Pair
 from simulation.mechanisms import faults_of, mechanisms_of, named, shape_of
+from simulation.mute_watch import MuteWatch
 from simulation.recording import RunRecorder
+from simulation.rights_watch import RightsWatch
 from simulation.shape import Shape, WriterKind
 from simulation.shard_watch import ShardWatch
 from simulation.task_failures import UNITS, InjectedFailure
 from simulation.transaction_workload import Copies, TransactionWorkload
+from simulation.watch_ends import WatchEnds
 from simulation.workload import NotHealed, Workload
 from suwi.lab.events import Recording
 from suwi.model.ids import NO_NODE
 from suwi.records.compression import Compression
+from suwi.replica.partition_watch import WATCH_S
 from suwi.sim.checkers import Broken, Checker, Committed, all_checkers
 from suwi.sim.cluster import SimCluster
 from suwi.sim.invariant_monitor import InvariantMonitor
@@ -220,7 +225,9 @@ class SeededRun:
         self._trouble_s = usual_s if options.trouble_s is None else options.trouble_s
         self.committed = Committed()
         self.watch = MechanismWatch(self.cluster)
-        self.deletions = DeletionWatch(self.cluster)
+        watches = DeletionWatch(self.cluster), MuteWatch(self.cluster), RightsWatch(self.cluster)
+        self._tapped = [self.watch.tapped, *(watch.tapped for watch in watches)]
+        self._watch_ends = WatchEnds(self.cluster)
         self.history = History(replicas_move=shape.reassigns)
         self.recorder = RunRecorder(self.cluster, self.history) if is_recorded else None
         # The recorder is the first: each of the others may end the run.
@@ -241,6 +248,7 @@ class SeededRun:
                 *("c1", "c2"),
                 *(f"m{number}" for number in range(1, shape.members + 1)),
                 *(f"t{number}" for number in range(1, shape.copiers + 1)),
+                *([INTRUDER] if shape.changes_rules else ()),
             ],
             # A reassignment may leave so few replicas that none can be replaced.
             damages_logs=shape.scrubs and not shape.reassigns,
@@ -251,9 +259,11 @@ class SeededRun:
         self.errors = _Errors()
 
     def run(self) -> Run:
-        tapped = self.watch.tapped(), self.deletions.tapped()
-        recorded = self.recorder.tapped() if self.recorder is not None else nullcontext()
-        with self.errors, tapped[0], tapped[1], recorded, _without_garbage_collection():
+        with self.errors, ExitStack() as stack, _without_garbage_collection():
+            for tapped in self._tapped:
+                stack.enter_context(tapped())
+            if self.recorder is not None:
+                stack.enter_context(self.recorder.tapped())
             try:
                 self.simulation.run(self._run_all())
             except Exception as error:
@@ -292,6 +302,9 @@ class SeededRun:
         await self._healed()
         await workload.finish()
         await self._nothing_pinned()
+        if self.shape.watches:
+            await asyncio.sleep(WATCH_S + 1)
+            self._watch_ends.at_end()
         self.monitor.at_end()
         if self.shards is not None:
             await self.shards.at_end()

@@ -6,6 +6,7 @@ from simulation.history import ACKS_ALL
 from suwi.records.compression import Compression
 
 _RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _THROTTLED_BYTES_PER_S = 500
 """Less than what is written: a throttled replica does not catch up."""
 
@@ -85,6 +86,12 @@ class Shape:
     """The side topic may elect unclean leaders."""
     scrubs: bool = False
     """Closed segments are checked all the time."""
+    changes_rules: bool = False
+    """Access rules change, and refuse one client (`simulation/access_rules.py`)."""
+    limits_clients: bool = False
+    """Clients have quotas until everything is healed."""
+    watches: bool = False
+    """Somebody watches partitions now and then."""
 
     @property
     def coordinates(self) -> bool:
@@ -107,6 +114,9 @@ class Shape:
             settings["follower.replication.throttled.rate"] = str(_THROTTLED_BYTES_PER_S)
         if self.expires_offsets:
             settings["offsets.retention.check.interval.ms"] = "700"
+        if self.changes_rules:
+            settings["authorizer.class.name"] = _AUTHORIZER
+            settings["allow.everyone.if.no.acl.found"] = "true"
         if self.scrubs:
             settings["log.scrubber.io.max.bytes.per.second"] = "1000000"
             settings["log.scrubber.interval.ms"] = "1000"

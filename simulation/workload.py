@@ -7,13 +7,16 @@ The clients are Suwi's own (`suwi.client`), on separate machines. `Workload.begi
 import asyncio
 from dataclasses import replace
 
+from simulation.access_rules import INTRUDER, Intruder, change_rules
 from simulation.history import ACKS_ALL, History, Reading, Write
 from simulation.mechanism_clients import (
     alter_min_insync,
     expire_offsets,
     expire_producers,
     grow,
+    limit_clients,
     throttle,
+    watch_partitions,
 )
 from simulation.pipelined import PipelinedWriter
 from simulation.query_clients import flood, look_up
@@ -104,10 +107,18 @@ class Workload(WorkloadContext):
             ("throttle", throttle, shape.throttles),
             ("passers-by", expire_offsets, shape.expires_offsets),
             ("old", expire_producers, shape.expires_producers),
+            ("rules", change_rules, shape.changes_rules),
+            ("quotas", limit_clients, shape.limits_clients),
+            ("watch", watch_partitions, shape.watches),
         ):
             if is_wanted:
                 random = self._random.stream(name)
                 self._tasks.append(self._writers.spawn(client(self, env, random)))
+        if shape.changes_rules:
+            machine = self._cluster.simulation.machine(INTRUDER)
+            random = self._random.stream("intruder")
+            intruder = Intruder(self, self._cluster.nodes, machine.start(), random)
+            self._tasks.append(machine.spawn(intruder.run()))
         if shape.has_side_topic:
             self._side = SideTopic(self, env, self._random.stream("side"))
             await self._writers.spawn(self._side.create())

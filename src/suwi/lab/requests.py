@@ -1,4 +1,4 @@
-"""Single requests, produce and fetch to partition 0 of a topic, as the lab and tests send them."""
+"""Single requests of one partition, produce and fetch, as the lab and tests send them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,6 +31,7 @@ async def produce_records(
     *,
     acks: int = -1,
     producer: tuple[int, int, int] | None = None,
+    partition: int = 0,
 ) -> PartitionProduced:
     """Send one batch; `producer` is (producer id, epoch, base sequence)."""
     producer_id, epoch, sequence = producer or (-1, -1, -1)
@@ -41,7 +42,7 @@ async def produce_records(
         base_sequence=sequence,
     )
     answer = await client.send(
-        ApiKey.PRODUCE, _VERSION_PRODUCE, _produce_request(topic, batch, acks)
+        ApiKey.PRODUCE, _VERSION_PRODUCE, _produce_request(topic, batch, acks, partition)
     )
     return decode_produce_response(_VERSION_PRODUCE, answer).topics[0].partitions[0]
 
@@ -54,9 +55,9 @@ async def produce_unanswered(client: PeerConnection, topic: str, records: Sequen
 
 
 def _produce_request(
-    topic: str, batch: bytes | bytearray, acks: int
+    topic: str, batch: bytes | bytearray, acks: int, partition: int = 0
 ) -> Sequence[bytes | bytearray | memoryview]:
-    partitions = [(0, memoryview(batch))]
+    partitions = [(partition, memoryview(batch))]
     return encode_produce_request(_VERSION_PRODUCE, None, acks, 30_000, [(topic, None, partitions)])
 
 
