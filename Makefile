@@ -35,10 +35,10 @@ test: setup ## the tests, several at a time; HYPOTHESIS_PROFILE=thorough for man
 test-browser: setup ## the console in a real browser: Debian's chromium, or CHROMIUM=/path/to/it; skipped without
 	@tools/test_browser.sh
 
-test-long: setup ## the slow tests: many seeds, mutants, the demo, kills around Spark
+test-long: setup ## the slow tests: all further seeds, mutants, the demo, kills around Spark
 	@tools/run_tests.sh $(BIN)/python -n 2 $(WITHOUT_SPARK) -m slow -- -n 2 $(WITH_SPARK) -m slow
 
-test-newest: ## the tests without Spark with the newest installed Python, in .venv-newest; NEWEST=/path/to/python
+test-newest: ## most tests without Spark with the newest installed Python, in .venv-newest; NEWEST=/path/to/python
 	@tools/test_newest.sh
 
 test-oldest: ## the Spark tests with the oldest PySpark supported, in .venv-oldest
