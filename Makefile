@@ -25,19 +25,20 @@ check: setup ## format, lint, types, import layers, task owners, sizes
 format: setup ## let ruff format the code and order its imports
 	@$(BIN)/ruff check --quiet --select I --fix . && $(BIN)/ruff format .
 
-# Six at a time on two cores: tests wait for brokers, clients and time limits as long as they compute.
-test: setup ## the tests, several at a time, then those of Spark; HYPOTHESIS_PROFILE=thorough for many more examples
-	@tools/run_tests.sh $(BIN)/python -n 6 --dist worksteal --ignore=tests/spark --ignore=tests/browser -m "not slow"
-	@tools/run_tests.sh $(BIN)/python -n 2 --dist worksteal tests/spark -m "not slow"
+# Six at a time on two cores: tests wait for brokers, clients and time limits as long as they compute. Those of
+# Spark have a run of their own, at the same time, as every process of theirs starts a session.
+WITHOUT_SPARK := --dist worksteal --ignore=tests/spark --ignore=tests/browser
+WITH_SPARK := --dist worksteal tests/spark
+test: setup ## the tests, several at a time; HYPOTHESIS_PROFILE=thorough for many more examples
+	@tools/run_tests.sh $(BIN)/python -n 4 $(WITHOUT_SPARK) -m "not slow" -- -n 2 $(WITH_SPARK) -m "not slow"
 
 test-browser: setup ## the console in a real browser: Debian's chromium, or CHROMIUM=/path/to/it; skipped without
 	@tools/test_browser.sh
 
-test-long: setup ## the slow tests: many seeds, mutants, the demo, kills around Spark
-	@tools/run_tests.sh $(BIN)/python -n 2 --dist worksteal --ignore=tests/spark --ignore=tests/browser -m slow
-	@tools/run_tests.sh $(BIN)/python -n 2 tests/spark -m slow
+test-long: setup ## the slow tests: all further seeds, mutants, the demo, kills around Spark
+	@tools/run_tests.sh $(BIN)/python -n 2 $(WITHOUT_SPARK) -m slow -- -n 2 $(WITH_SPARK) -m slow
 
-test-newest: ## the tests without Spark with the newest installed Python, in .venv-newest; NEWEST=/path/to/python
+test-newest: ## most tests without Spark with the newest installed Python, in .venv-newest; NEWEST=/path/to/python
 	@tools/test_newest.sh
 
 test-oldest: ## the Spark tests with the oldest PySpark supported, in .venv-oldest

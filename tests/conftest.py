@@ -1,5 +1,5 @@
-"""What all tests share: how hard hypothesis tries, garbage collection, signals, and that logging
-stays as it was.
+"""What all tests share: how hard hypothesis tries, how many seeds are for every day, garbage
+collection, signals, and that logging stays as it was.
 
 `fast` is the same in every run of the same tests. In other runs it may not be: hypothesis also
 tries the constants of all modules that are loaded. `thorough` looks for new failures:
@@ -28,6 +28,32 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 # that. A handler is not inherited: with one that does nothing, only this process ignores SIGINT.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, lambda *_: None)
+
+
+_FEW_SEEDS = 3
+_OF_MANY = 10
+
+
+@pytest.hookimpl(tryfirst=True)  # Before `-m` chooses.
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first three seeds of a test, or a tenth of many, are in `make test`; the others are slow.
+
+    A parameter has another name if each of its seeds is there for something of its own.
+    """
+    seeds: dict[pytest.Item, int] = {}
+    last: dict[str, int] = {}
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if callspec is not None and "seed" in callspec.indices:
+            seeds[item] = callspec.indices["seed"]
+            last[_test(item)] = max(seeds[item], last.get(_test(item), 0))
+    for item, seed in seeds.items():
+        if seed >= max(_FEW_SEEDS, (last[_test(item)] + 1) // _OF_MANY):
+            item.add_marker(pytest.mark.slow)
+
+
+def _test(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
 
 
 gc.disable()  # Collecting the tests makes objects that stay.

@@ -20,7 +20,7 @@ LONG = 527
 
 
 @pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed == LONG)) for seed in SEEDS]
+    "known", [pytest.param(seed, marks=[pytest.mark.slow] * (seed == LONG)) for seed in SEEDS]
 )
-def test_a_seed_that_failed_once_passes(seed: int) -> None:
-    run_seed(seed, Options(force={"members": 3, **SEEDS[seed]}))
+def test_a_seed_that_failed_once_passes(known: int) -> None:
+    run_seed(known, Options(force={"members": 3, **SEEDS[known]}))
