@@ -460,6 +460,7 @@ class Segment:
             is_right = is_right or self._is_batch_at(position, offset)
             if is_right:
                 self.offset_index.append(offset, position)
+        self.offset_index.write_out()  # The scrubber reads it from the disk.
         if is_right and self._matches_log(*newest):
             self.time_index.maybe_append(*newest)
             self._max_timestamp, self._max_timestamp_offset = self.time_index.last_entry()
