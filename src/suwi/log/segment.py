@@ -404,20 +404,22 @@ class Segment:
         self, start: int, *, starts_by: Offset, wanted: Callable[[BatchHeader], bool]
     ) -> Located | None:
         """The first wanted batch from `start`; the index has an offset up to `starts_by` there."""
-        end = start
+        end, following = start, starts_by
         try:
-            for position, part in self._parts(max(start, 0), self.size_bytes):
+            for each in self._parts(max(start, 0), self.size_bytes):
+                position, part = each
                 if isinstance(part, Damage):
-                    end = part.end_position
+                    following, end = _end_of(each)
                     continue
                 is_indexed = position == start != 0
                 if is_indexed and not self.base_offset <= part.base_offset <= starts_by:
                     break
                 if wanted(part):
                     return Located(position, Offset(part.base_offset), part.size_bytes)
-                end = position + part.size_bytes
-        except CorruptMessage:
+                following, end = _end_of(each)
+        except CorruptMessage as error:
             if start == 0 or end != start:
+                error.offset = following
                 raise
         if start != 0 and end == start and not self._is_batch_at(start, starts_by):
             self._rebuild_wrong_indexes()
