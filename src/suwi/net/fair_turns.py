@@ -45,15 +45,18 @@ class SliceTurns:
         """As `run`, for the reply to a client: of a few bytes that ask for everything it may be
         megabytes. Only so many large ones are built at once; those that are complete are counted
         by `UnsentBytesBudget`. `work` must wait for nothing that another reply holds up."""
-        for _ in range(_SMALL_REPLY_SLICES):
-            await self.next()
-            try:
-                next(work)
-            except StopIteration as done:
-                result: _Result = done.value
-                return result
-        async with self._large_replies:
-            return await self.run(work)
+        try:
+            for _ in range(_SMALL_REPLY_SLICES):
+                await self.next()
+                try:
+                    next(work)
+                except StopIteration as done:
+                    result: _Result = done.value
+                    return result
+            async with self._large_replies:
+                return await self.run(work)
+        finally:
+            work.close()  # The client may have disconnected.
 
     async def run(self, work: Generator[None, None, _Result]) -> _Result:
         """Continue a generator to its end, each time in a slice of its own."""
