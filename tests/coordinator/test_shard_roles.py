@@ -8,6 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.coordinator.runtime import coordinator_error
 from suwi.coordinator.shard_replica import Status
+from suwi.log.damage import Damage
 from suwi.model.errors import (
     BrokerError,
     CoordinatorLoadInProgress,
@@ -305,6 +306,34 @@ def test_a_batch_that_cannot_be_read_is_skipped_and_counted_too() -> None:
         world.lead(1)
         await world.until(lambda: world.shard.status is Status.ACTIVE)
         assert world.machine.values == {"a": "1", "b": "1"}
+        assert world.shard._reader is not None
+        assert world.shard._reader.unreadable == 1
+
+    in_world(scenario)
+
+
+def test_damage_that_is_known_is_skipped_like_damage_that_is_not() -> None:
+    """Hazard G10. The problem is listed, and a leader that can hands over to another replica."""
+
+    async def scenario(world: World) -> None:
+        await world.serve()
+        first = world.partition.log_as_it_is.end_offset
+        for key in "abc":
+            world.append((key, "1"))
+        world.commit()
+        damaged = Offset(first + 1)
+        segment = world.partition.log_as_it_is.active
+        found = segment.locate(damaged)
+        assert found is not None
+        place = found.position, found.position + found.size_bytes
+        span = damaged, Offset(damaged + 1)
+        world.partition.log_as_it_is.add_damage(
+            Damage(*span, segment.base_offset, segment.log_path, "test", *place)
+        )
+        world.shard.close()
+        world.shard = world.new_shard()
+        await world.serve(1)
+        assert world.machine.values == {"a": "1", "c": "1"}
         assert world.shard._reader is not None
         assert world.shard._reader.unreadable == 1
 

@@ -107,6 +107,13 @@ def change_byte(data: Path) -> None:
     path.write_bytes(content)
 
 
+def change_byte_and_kill(data: Path) -> None:
+    """Without the leader epochs all batches are read again, not only those that were not synced."""
+    change_byte(data)
+    remove(data / ".kafka_cleanshutdown")
+    remove(data / ORDERS / "leader-epoch-checkpoint")
+
+
 def lose_segment(data: Path) -> None:
     first, lost, *more = sorted((data / ORDERS).glob("*.log"))
     assert more, first
@@ -146,6 +153,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
         ORDERS, lambda path: path.chmod(0)
     ),
     "a byte changed in a closed segment": change_byte,
+    "a byte changed in a closed segment, and the broker was killed": change_byte_and_kill,
     "a segment in the middle lost": lose_segment,
 }
 FAST = frozenset(

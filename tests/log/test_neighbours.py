@@ -183,12 +183,13 @@ def test_a_recovery_does_not_cut_off_what_was_synced_at_a_damaged_batch(lost: st
         name = bench.path(base).rpartition("/")[2]
         assert bench.disk.read_bytes(bench.path(base)) == before[name]
     [damage] = log.damages
-    assert bases[1] <= damage.first < damage.end == bases[2]
+    assert (damage.first, damage.end) == (bases[1] + 3, bases[1] + 6), "the second batch"
     assert [kind for kind, _ in _problems(bench)] == ["damaged-batch"]
     assert _offsets_read(log, 0) == range(bases[1])
     assert _offsets_read(log, bases[1]) == range(bases[1], damage.first)
     with pytest.raises(KafkaStorageError):
         log.read(damage.first, 1 << 20, log.end_offset, whole_batch=True)
+    assert _offsets_read(log, damage.end) == range(damage.end, bases[2])
     assert _offsets_read(log, bases[2]) == range(bases[2], bases[3])
     assert bench.append(batch_of(3)).base_offset == 120
 
@@ -205,10 +206,43 @@ def test_a_killed_process_lost_nothing_so_damage_in_a_closed_segment_cuts_off_no
     log = bench.crash()
     assert (log.end_offset, [segment.base_offset for segment in log.segments()]) == (120, bases)
     [damage] = log.damages
-    assert bases[number] <= damage.first < damage.end == bases[number + 1]
+    assert (damage.first, damage.end) == (bases[number] + 3, bases[number] + 6)
     assert [kind for kind, _ in _problems(bench)] == ["damaged-batch"]
     assert not bench.state.lost_records
+    assert _offsets_read(log, damage.end) == range(damage.end, bases[number + 1])
     assert _offsets_read(log, bases[-1]).stop == 120
+
+
+def test_a_killed_process_cuts_off_no_whole_batches_of_the_last_segment() -> None:
+    """Only the last write can be incomplete, and whole batches follow the damaged one."""
+    bench = _filled()
+    last = bench.log.segments()[-1].base_offset
+    bench.sim.overwrite(bench.path(last), b"\xff", 150)
+    log = bench.crash()
+    [damage] = log.damages
+    assert (damage.first, damage.end) == (last + 3, last + 6)
+    assert not bench.state.lost_records
+    assert log.end_offset == 120
+    assert _offsets_read(log, damage.end) == range(damage.end, 120)
+    assert bench.append(batch_of(3)).base_offset == 120
+    assert _offsets_read(log, damage.end) == range(damage.end, 123)
+
+
+@pytest.mark.parametrize("is_synced", [False, True])
+def test_after_a_power_loss_a_damaged_batch_of_the_last_segment_is_kept_if_it_was_synced(
+    is_synced: bool,
+) -> None:
+    """Else the damage may be a hole that the power loss left, and the log ends before it."""
+    bench = _filled()
+    last = bench.log.segments()[-1].base_offset
+    bench.sync()
+    bench.sim.overwrite(bench.path(last), b"\xff", 150)
+    bench.disk = bench.sim.crash()
+    recovery_point = last + (6 if is_synced else 5)
+    log = bench.open(clean=False, recovery_point=recovery_point, lost_power=True)
+    found = [(damage.first, damage.end) for damage in log.damages]
+    assert found == ([(last + 3, last + 6)] if is_synced else [])
+    assert log.end_offset == (120 if is_synced else last + 3)
 
 
 @pytest.mark.parametrize(("damaged", "is_lost"), [(True, True), (False, False)])
@@ -219,7 +253,7 @@ def test_a_cut_of_the_last_segment_is_a_loss_unless_its_last_write_was_incomplet
     last = bench.path(bench.log.segments()[-1].base_offset)
     size_bytes = bench.disk.size(last)
     if damaged:
-        bench.sim.overwrite(last, b"\xff", 70)
+        bench.sim.overwrite(last, b"\xff", size_bytes - 1)
     else:
         bench.disk.open(last).truncate(size_bytes - 1)
     log = bench.crash()

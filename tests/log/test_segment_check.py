@@ -278,6 +278,24 @@ def test_a_look_up_by_time_passes_over_a_damaged_header() -> None:
         assert next(batches(batch.read()))[1].base_offset == expected
 
 
+def test_a_look_up_by_time_that_meets_unknown_damage_has_it_checked() -> None:
+    bench = Bench(config=_SPARSE)
+    for number in range(40):
+        bench.append(batch_of(RECORDS, timestamps=[NOW_MS + number] * RECORDS, value=b"value"))
+    segment = bench.log.segments()[1]
+    damaged = Offset(segment.base_offset + 2 * RECORDS)
+    wanted = NOW_MS + damaged // RECORDS + 1
+    _flip(bench, damaged, 16, 3)
+    with pytest.raises(CorruptMessage):
+        bench.log.batch_at_time(wanted)
+    assert bench.state.suspects == {bench.log.partition: damaged}
+    for damage in _check(bench, 1).damages:
+        bench.log.add_damage(damage)
+    found = bench.log.batch_at_time(wanted)
+    assert found is not None
+    assert next(batches(found.read()))[1].base_offset == damaged + RECORDS
+
+
 def test_a_larger_damage_takes_the_place_of_those_that_it_overlaps() -> None:
     bench = _filled()
     segment = bench.log.segments()[1]

@@ -12,6 +12,7 @@ from suwi.metadata.image import (
     Topic,
     encode_shards,
     encode_topic,
+    shard_key,
 )
 from suwi.model.ids import LeaderEpoch, NodeId, TopicId
 
@@ -81,3 +82,33 @@ def test_a_recreated_topic_has_no_state_of_the_deleted_one() -> None:
     assert builder.apply(2, gone).topics == {}
     made = {**encode_shards(new), TOPICS + "orders": encode_topic(new)}
     assert builder.apply(3, made).topics["orders"] == new
+
+
+def test_an_image_finds_topics_by_the_ids_that_they_have_after_each_change() -> None:
+    builder = ImageBuilder()
+    state = PartitionState(NodeId(1), LeaderEpoch(0), 0, (NodeId(1),), (NodeId(1),))
+    topics = [
+        Topic(f"topic-{number}", TopicId(UUID(int=number + 1)), {}, (state,))
+        for number in range(3_000)
+    ]
+    values: dict[str, bytes | None] = {}
+    for topic in topics:
+        values |= {TOPICS + topic.name: encode_topic(topic), **encode_shards(topic)}
+    slices = 0
+    building = builder.applying(1, values)
+    try:
+        while True:
+            next(building)
+            slices += 1
+    except StopIteration as done:
+        image = done.value
+    assert slices > 20
+    assert set(image.topics_by_id) == {topic.id for topic in topics}
+    again = topics[7]._replace(id=TopicId(UUID(int=99_999)))
+    changed: dict[str, bytes | None] = {TOPICS + again.name: encode_topic(again)}
+    removed = {TOPICS + topics[8].name: None, shard_key(topics[8].name, 0): None}
+    after = builder.apply(2, changed | removed)
+    assert image.topics_by_id[topics[7].id].name == again.name, "an image does not change"
+    assert set(after.topics_by_id) == {topic.id for topic in after.topics.values()}
+    assert after.topics_by_id[again.id].name == again.name
+    assert topics[8].id not in after.topics_by_id

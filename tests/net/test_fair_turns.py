@@ -1,11 +1,17 @@
 """One connection's pipelined requests: they are served in turns with everybody else's."""
 
 import asyncio
+from collections.abc import Generator
 
 import pytest
 
 from suwi.net.answers import Answer, Reply
-from suwi.net.fair_turns import SliceTurns, Turns
+from suwi.net.fair_turns import (
+    _LARGE_REPLIES_MAX,
+    _SMALL_REPLY_SLICES,
+    SliceTurns,
+    Turns,
+)
 from suwi.net.limits import Limits
 from suwi.net.listener import Budget
 from suwi.net.output import WRITE_BYTES
@@ -146,6 +152,36 @@ def test_slices_of_several_requests_take_turns_and_cancelled_ones_are_skipped() 
         await asyncio.gather(*tasks, return_exceptions=True)
         assert "".join(done) == "abcacac"
         await slices.next()  # and it goes on after that
+
+    run(scenario)
+
+
+def test_a_bounded_number_of_large_replies_is_built_at_once_and_small_ones_pass_them() -> None:
+    async def scenario() -> None:
+        slices, begun, most = SliceTurns(), set[int](), 0
+
+        def work(number: int, items: int) -> Generator[None, None, int]:
+            nonlocal most
+            try:
+                for item in range(items):
+                    if item == _SMALL_REPLY_SLICES:
+                        begun.add(number)
+                        most = max(most, len(begun))
+                    yield
+                return number
+            finally:
+                begun.discard(number)
+
+        large = [asyncio.create_task(slices.build(work(n, 100))) for n in range(50)]
+        while len(begun) < _LARGE_REPLIES_MAX:  # noqa: ASYNC110 (nothing tells us)
+            await asyncio.sleep(0)
+        large[0].cancel()
+        large[49].cancel()
+        assert await slices.build(work(50, 3)) == 50
+        assert not any(task.done() and not task.cancelled() for task in large)
+        done = await asyncio.gather(*large, return_exceptions=True)
+        assert [each for each in done if isinstance(each, int)] == list(range(1, 49))
+        assert most == _LARGE_REPLIES_MAX
 
     run(scenario)
 

@@ -88,6 +88,40 @@ def test_one_broker_refuses_only_the_damaged_record_and_says_so() -> None:
         assert after == VALUES[bad + 1 :]
 
 
+def test_a_consumer_that_seeks_behind_the_damage_reads_the_rest_after_an_unclean_restart() -> None:
+    """librdkafka takes the error for one that passes: it asks again, and its user hears nothing."""
+    with Cluster(brokers=1) as cluster:
+        fill(cluster)
+        cluster.kill(1)
+        (cluster.files(1) / f"{TOPIC}-0" / "leader-epoch-checkpoint").unlink()  # All is read again.
+        bad = damage(cluster, 1)
+        cluster.restart(1)
+        consumer = Consumer(
+            {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "log_level": 0}
+        )
+        consumer.assign([TopicPartition(TOPIC, 0, 0)])
+        values: list[str] = []
+
+        def has_read(end: int) -> bool:
+            message = consumer.poll(0.2)
+            if message is not None:
+                assert message.error() is None
+                values.append(message.value().decode())
+            return len(values) >= end
+
+        try:
+            until(lambda: has_read(bad), lambda: f"{len(values)} records were read")
+            for _ in range(10):
+                assert not has_read(bad + 1), "the damaged record is not skipped silently"
+            place = f"orders-0 offsets {bad}-{bad}: damaged batch"
+            until(lambda: place in problems(cluster), lambda: problems(cluster))
+            consumer.seek(TopicPartition(TOPIC, 0, bad + 1))
+            until(lambda: has_read(len(VALUES) - 1), lambda: f"{len(values)} records were read")
+        finally:
+            consumer.close()
+        assert values == VALUES[:bad] + VALUES[bad + 1 :]
+
+
 def test_one_broker_notices_a_missing_segment_when_the_log_is_opened() -> None:
     with Cluster(brokers=1) as cluster:
         fill(cluster)

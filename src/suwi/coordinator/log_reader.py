@@ -12,7 +12,7 @@ from suwi.coordinator.event import Replayable
 from suwi.coordinator.record import Codec, RecordFacts
 from suwi.env.slices import Slices
 from suwi.log.partition_log import PartitionLog
-from suwi.model.errors import BrokerError, CorruptMessage, InvalidRecord
+from suwi.model.errors import BrokerError, CorruptMessage, InvalidRecord, KafkaStorageError
 from suwi.model.ids import Offset
 from suwi.records.batch import BatchHeader, batches, compute_crc
 from suwi.records.record import iter_records, read_marker
@@ -58,7 +58,18 @@ class LogReader:
     ) -> None:
         """Replay up to `end`; what lies at `committed` or above is not committed yet."""
         while self.applied < end:
-            found = self._log.read(self.applied, _READ_BYTES, end, whole_batch=True)
+            try:
+                found = self._log.read(self.applied, _READ_BYTES, end, whole_batch=True)
+            except KafkaStorageError as error:
+                known = [
+                    each for each in self._log.damages if each.first <= self.applied < each.end
+                ]
+                if not known:
+                    raise
+                # As with damage that nobody knows yet: else the shard would be loaded for ever.
+                self._skip(known[0].first, error)
+                self.applied = min(known[0].end, end)
+                continue
             if found is None:
                 self.applied = end  # Compaction left nothing.
                 return

@@ -50,7 +50,10 @@ def in_slices(request: Request, work: Sliced) -> Reply | Exclusive:
     begun = begin(work)
     if isinstance(begun, Reply):
         return begun
-    return Exclusive(request.connection.slices.run(begun), waits_for_slices_only=True)
+    slices = request.connection.slices
+    # Brokers do not wait for clients.
+    running = slices.run(begun) if request.client.is_peer else slices.build(begun)
+    return Exclusive(running, waits_for_slices_only=True)
 
 
 def sliced_handler(work: Callable[_P, Sliced]) -> Callable[_P, Reply | Exclusive]:

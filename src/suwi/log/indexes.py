@@ -173,6 +173,15 @@ class OffsetIndex(IndexFile):
         return low
 
 
+def offset_entries(data: bytes, base_offset: Offset) -> list[tuple[Offset, int]]:
+    """The entries of an offset index: the last offset of a batch, and its position."""
+    whole = len(data) - len(data) % _OFFSET_ENTRY.size
+    return [
+        (Offset(base_offset + relative), position)
+        for relative, position in _OFFSET_ENTRY.iter_unpack(data[:whole])
+    ]
+
+
 class TimeIndex(IndexFile):
     """`.timeindex`: maps timestamps to offsets.
 

@@ -32,6 +32,14 @@ class LeaderEpochCache:
     def latest(self) -> LeaderEpoch:
         return self._entries[-1][0] if self._entries else NO_EPOCH
 
+    @property
+    def latest_or_none(self) -> LeaderEpoch | None:
+        return self._entries[-1][0] if self._entries else None
+
+    def restore(self, entries: list[tuple[LeaderEpoch, Offset]]) -> None:
+        """Undo what was observed since `entries` was taken."""
+        self._entries = list(entries)
+
     def assign(self, epoch: LeaderEpoch, start: Offset) -> bool:
         """Epoch `epoch` starts at `start`. Returns whether that changed anything.
 

@@ -15,13 +15,12 @@ from suwi.log.batch_scan import first_header
 from suwi.log.damage import Damage
 from suwi.log.file_cache import FileCache, write_all
 from suwi.log.leader_epoch_cache import LeaderEpochCache
-from suwi.log.segment_check import SegmentCheck, SegmentFile
+from suwi.log.segment_check import NO_END, SegmentCheck, SegmentFile, index_reader
 from suwi.log.sliced_work import run_steps
 from suwi.model.ids import Offset, TopicPartition
 from suwi.records.builder import build_batch
 
 _COPIED_BYTES = 1 << 20
-_NO_END = Offset(2**62)
 _OPEN_FILES = 4
 
 
@@ -44,13 +43,13 @@ class LogRepair:
         files = FileCache(self._disk, _OPEN_FILES)
         bases = names.offsets_by_suffix(self._disk.list_dir(self._dir)).get(names.LOG, [])
         found: list[Damage] = []
-        for base, end in pairwise([*bases, _NO_END]):
+        for base, end in pairwise([*bases, NO_END]):
             check = self._check(files, base, end)
             on_checked(check.segment.size_bytes)
             found += check.damages
-            if end != _NO_END and not self.may_have_gaps:
+            if end != NO_END and not self.may_have_gaps:
                 found += check.missing_after(files, self._stem(end) + names.LOG, self._start)
-        if found and found[-1].end == _NO_END:
+        if found and found[-1].end == NO_END:
             # At the end of the last segment: what was not synced may be an unfinished write, which
             # the next start truncates.
             last = found.pop()._replace(end=self.recovery_point)
@@ -61,9 +60,10 @@ class LogRepair:
     def _check(self, files: FileCache, base: Offset, end: Offset) -> SegmentCheck:
         stem = self._stem(base)
         file = files.get(stem + names.LOG)
-        index_path = stem + names.OFFSET_INDEX
+        read_index = index_reader(self._disk, stem + names.OFFSET_INDEX)
+        epochs = self._epochs
         check = SegmentCheck(
-            SegmentFile(file, base, end, file.size(), index_path, self._disk, self._epochs)
+            SegmentFile(file, base, end, file.size(), read_index, epochs, epochs.latest_or_none)
         )
         run_steps(check.checking())
         return check

@@ -341,7 +341,14 @@ class PartitionLog:
         from_offset = max(from_offset, self.start_offset)
         with self.directory.guard():
             for segment in self._segments.holding(from_offset):
-                batch = segment.locate_time(timestamp, from_offset) if segment.size_bytes else None
+                try:
+                    batch = (
+                        segment.locate_time(timestamp, from_offset) if segment.size_bytes else None
+                    )
+                except CorruptMessage as error:
+                    if error.offset is not None:
+                        self.state.suspects[self.partition] = Offset(error.offset)
+                    raise
                 if batch is not None:
                     return LogSlice(
                         self.directory, segment.log_path, batch.position, batch.size_bytes

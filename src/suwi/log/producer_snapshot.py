@@ -170,14 +170,15 @@ def _replaying_segment(
     path = segment.log_path
     try:
         found = segment.locate(producers.end_offset)
-        position = found.position if found is not None else segment.size_bytes
-        while position < segment.size_bytes:
-            row = header_row(files.get(path), position, segment.size_bytes, BATCHES_AT_ONCE)
-            if not row or row[0][1].base_offset >= end:
-                return
-            _replay_row(files, path, row, producers, end)
-            position = row[-1][0] + row[-1][1].size_bytes
-            yield TURN
+        first = found.position if found is not None else segment.size_bytes
+        for position, part_end in segment.readable_parts(first):
+            while position < part_end:
+                row = header_row(files.get(path), position, part_end, BATCHES_AT_ONCE)
+                if not row or row[0][1].base_offset >= end:
+                    return
+                _replay_row(files, path, row, producers, end)
+                position = row[-1][0] + row[-1][1].size_bytes
+                yield TURN
     except (CorruptMessage, InvalidRecord) as error:
         log.warning("batch unreadable", extra={"path": path, "reason": str(error)})
 

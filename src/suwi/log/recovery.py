@@ -2,13 +2,16 @@
 
 `opening_log` is the entrance. After a clean shutdown it reads names, sizes and the last index
 entries; after an unclean one it checks every batch from the recovery point on.
-Invariant: the returned log is a prefix of what was written, and every checked batch is complete.
+Invariant: the returned log is a prefix of what was written, every checked batch is complete, and
+what is damaged in it is known.
 """
 
 import logging
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
+from itertools import takewhile
 from typing import NamedTuple
 
 from suwi.env import File
@@ -29,8 +32,9 @@ from suwi.log.producer_snapshot import (
 )
 from suwi.log.producer_state import ProducerStates
 from suwi.log.segment import RELATIVE_OFFSET_MAX, Segment
-from suwi.log.segment_check import comparing_neighbours
+from suwi.log.segment_check import NO_END, SegmentCheck, SegmentFile, comparing_neighbours
 from suwi.log.sliced_work import TURN, Steps
+from suwi.log.txn_index import AbortedTxn
 from suwi.log.valid_prefix import ValidPrefix
 from suwi.model.errors import CorruptMessage, InvalidRecord
 from suwi.model.ids import NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition
@@ -113,8 +117,9 @@ def opening_log(
         )
     may_have_gaps = config.is_compacted or options.was_compacted or options.is_adopted
     if not may_have_gaps:
-        damages = damages + (yield from comparing_neighbours(files, segments, start))
+        damages = damages + (yield from comparing_neighbours(files, segments, start, epochs))
     bases = (segment.base_offset for segment in segments)
+    damages = [damage for damage in damages if damage.end > start]
     remove_stray_snapshots(files.disk, directory, snapshots, bases)
     return PartitionLog(
         own,
@@ -265,12 +270,32 @@ def _rebuilding(segment: Segment, own: PartitionDirectory) -> Steps[None]:
         own.found_damage(f"{segment.log_path}: {error}")
 
 
+class _Found(NamedTuple):
+    """What a recovery builds anew, as it was before."""
+
+    size_bytes: int
+    index_entries: bytes
+    """Of the offset index."""
+    aborted: list[AbortedTxn] | None
+    """None if the transaction index is damaged."""
+
+    @classmethod
+    def of(cls, segment: Segment) -> "_Found":
+        index, aborted = segment.offset_index, segment.txn_index
+        is_sane = aborted.is_sane(segment.base_offset)
+        entries = b""
+        with suppress(OSError):
+            entries = index.entries(0, len(index))
+        return cls(segment.size_bytes, entries, aborted.entries() if is_sane else None)
+
+
 class Recovery:
     """Checks the batches after the recovery point and stops before the first invalid one.
 
-    Batches before the recovery point are read again if what was derived from them is lost. They
-    were synced: an invalid one is damaged, not torn, and nothing is removed because of it. The same
-    holds for all segments but the last one if the power was not lost.
+    What was synced, and without a power loss all that was written, is there: an invalid batch with
+    whole ones after it is damaged, not torn, and nothing is removed because of it. Readers are
+    refused its offsets. In the last segment an invalid batch that no whole one follows may be an
+    unfinished write: the log ends before it.
     """
 
     def __init__(
@@ -290,6 +315,8 @@ class Recovery:
         self._dir = directory
         self._has_gaps = config.is_compacted or options.was_compacted
         self._options = options
+        self._was_written = options.clean or not options.lost_power
+        """Whether all that was written is there; only the last write may be incomplete."""
         self._complete_to = options.recovery_point
         """What was written below this offset is there."""
         self._epochs = epochs
@@ -303,34 +330,35 @@ class Recovery:
 
     def run(self, segments: list[Segment], first: int) -> Steps[ProducerStates]:
         """Check `segments` from number `first` on; remove invalid ones from the list."""
-        if not self._options.lost_power:
-            self._complete_to = max(self._complete_to, segments[-1].base_offset)
         self._last_epoch = _last_epoch_of(self._files, segments[first - 1]) if first else -1
         before = bisect_right(self._snapshots, segments[first].base_offset)
         earlier = self._snapshots[before:]
         del self._snapshots[before:]
+        if self._was_written:
+            self._complete_to = max(self._complete_to, segments[-1].base_offset)
         producers = yield from self._loading_producers_before(segments, first)
         for number in range(first, len(segments)):
             following = segments[number + 1] if number + 1 < len(segments) else None
             segment = segments[number]
-            found_bytes, damaged = segment.size_bytes, len(self.damages)
-            while not (yield from self._recovering_segment(segment, producers, following)):
-                # The last batch was applied and then found to be damaged: repeat without it.
+            found = _Found.of(segment)
+            while not (yield from self._recovering_segment(segment, producers, following, found)):
+                # What was applied of damaged batches is undone: repeat without them.
                 producers = yield from self._loading_producers_before(segments, number)
-            if following is None:
-                break
-            if segment.size_bytes < found_bytes or not self._adjoin(segment, following):
+            self.damages += segment.damages
+            is_whole = segment.size_bytes == found.size_bytes
+            if following is not None and not (is_whole and self._adjoin(segment, following)):
                 yield from self._dropping(segments, number + 1)
                 break
-            if len(self.damages) > damaged and following.base_offset in earlier:
+            end = following.base_offset if following is not None else segment.next_offset
+            if segment.damages and end in earlier:
                 # It knows the markers that cannot be read any more.
-                at = following.base_offset
-                rolled = newest_snapshot(self._files.disk, self._dir, [at], at)
+                rolled = newest_snapshot(self._files.disk, self._dir, [end], end)
                 producers = rolled if rolled is not None else producers
+            if following is None:
+                break
             self._finish(segment)
             if producers:
                 # Retention may remove this segment before the next crash.
-                end = following.base_offset
                 yield partial(write_snapshot, self._files.disk, self._dir, end, producers)
                 self._snapshots.append(end)
         for offset in earlier:
@@ -386,90 +414,155 @@ class Recovery:
         yield partial(self._files.disk.sync_dir, self._dir)
 
     def _recovering_segment(
-        self, segment: Segment, producers: ProducerStates, following: Segment | None
+        self,
+        segment: Segment,
+        producers: ProducerStates,
+        following: Segment | None,
+        found: _Found,
     ) -> Steps[bool]:
         """Index the valid batches, truncate the file after them, update epochs and producer state.
 
-        Returns False if the last applied batch was found to be damaged: it was truncated, but its
-        effects on the producer state must be undone.
+        Returns False if it must be repeated: damaged parts were found, which are left out then, or
+        the last applied batch was truncated. The effects on the producer state must be undone.
         """
-        found_bytes, epoch_before = segment.size_bytes, self._last_epoch
+        size_bytes, epoch_before = segment.size_bytes, self._last_epoch
+        epochs_before = self._epochs.entries()
         prefix = ValidPrefix(
             segment.base_offset, epoch_before, self._epoch_starts, self._options.leader_epoch_max
         )
         segment.reset()
-        is_sane = segment.txn_index.is_sane(segment.base_offset)
-        aborted = segment.txn_index.entries() if is_sane else []
         segment.txn_index.reset()
         file = self._files.pin(segment.log_path)
         try:
-            rows = scan_rows(file, 0, found_bytes)
-            yield from self._applying(segment, rows, prefix, producers)
-            if following is not None:
-                first = self._first_of(following)
-                epoch = first.partition_leader_epoch if first is not None else _EPOCH_UNKNOWN
-                prefix.end_before(following.base_offset, epoch)
-            elif self._gaps + prefix.gaps == 1 and not self._has_gaps:
-                prefix.reject_last_gap()  # The only gap of a log that is never compacted.
-            is_kept = prefix.size_bytes < found_bytes and self._is_complete(following)
-            if is_kept:
-                assert following is not None
-                self._keep(segment, following, prefix, found_bytes)
-                for each in aborted:
-                    if each.last_offset >= prefix.expected:
-                        segment.txn_index.append(each)
-                producers.end_offset = following.base_offset
-            elif prefix.size_bytes < found_bytes:
-                log.warning(
-                    "log truncated to a valid prefix",
-                    extra={
-                        "path": segment.log_path,
-                        "kept": prefix.size_bytes,
-                        "found": found_bytes,
-                    },
+            yield from self._applying_parts(file, size_bytes, segment, prefix, producers)
+            self._judge_last_batch(prefix, following)
+            is_applied = prefix.size_bytes >= segment.size_bytes
+            is_damaged = prefix.size_bytes < size_bytes and (
+                yield from self._finding_damages(
+                    file, size_bytes, segment, prefix, found, following
                 )
-                is_torn = _is_torn(file, prefix.size_bytes, found_bytes)
-                self.lost_records |= not self._options.lost_power and not is_torn
-                file.truncate(prefix.size_bytes)
-                yield file.sync  # Otherwise a power loss could restore the truncated bytes.
+            )
+            if is_damaged:
+                segment.size_bytes = size_bytes
+            elif prefix.size_bytes < size_bytes:
+                yield from self._truncating(file, size_bytes, segment, prefix)
         finally:
             self._files.unpin(file)
-        if prefix.size_bytes < segment.size_bytes and not is_kept:
-            segment.size_bytes = prefix.size_bytes
-            self._epochs.truncate_end(Offset(prefix.expected))
+        if is_damaged or not is_applied:
+            self._epochs.restore(epochs_before)
+            if not is_damaged:
+                self._epochs.truncate_end(Offset(prefix.expected))
             self._last_epoch = epoch_before
             return False
+        segment.size_bytes = prefix.size_bytes  # Its end may be damaged.
+        if segment.damages:
+            self._complete_txn_index(segment, found, Offset(prefix.expected))
         self._gaps += prefix.gaps
         self._last_epoch = prefix.last_epoch
         return True
 
-    def _is_complete(self, following: Segment | None) -> bool:
-        """Whether all of the segment before `following` must be there."""
-        return following is not None and following.base_offset <= self._complete_to
+    def _judge_last_batch(self, prefix: ValidPrefix, following: Segment | None) -> None:
+        if following is not None:
+            first = self._first_of(following)
+            epoch = first.partition_leader_epoch if first is not None else _EPOCH_UNKNOWN
+            prefix.end_before(following.base_offset, epoch)
+        elif self._gaps + prefix.gaps == 1 and not self._has_gaps:
+            prefix.reject_last_gap()  # The only gap of a log that is never compacted.
 
-    def _keep(
-        self, segment: Segment, following: Segment, prefix: ValidPrefix, found_bytes: int
-    ) -> None:
-        """The rest of the segment is refused to readers. It may have intact batches: the scrubber
-        of another replica, or `suwi repair segments`, finds out which."""
-        segment.size_bytes = found_bytes
-        first = Offset(min(prefix.expected, following.base_offset - 1))
-        reason = "a batch is damaged, and the rest of the segment could not be read again"
-        self.damages.append(
-            Damage(
-                first,
-                following.base_offset,
-                segment.base_offset,
-                segment.log_path,
-                reason,
-                prefix.size_bytes,
-                found_bytes,
-            )
+    def _truncating(
+        self, file: File, size_bytes: int, segment: Segment, prefix: ValidPrefix
+    ) -> Steps[None]:
+        kept = prefix.size_bytes
+        log.warning(
+            "log truncated to a valid prefix",
+            extra={"path": segment.log_path, "kept": kept, "found": size_bytes},
         )
+        is_torn = _is_torn(file, kept, size_bytes)
+        self.lost_records |= not self._options.lost_power and not is_torn
+        file.truncate(kept)
+        segment.size_bytes = kept
+        yield file.sync  # Otherwise a power loss could restore the truncated bytes.
+
+    def _finding_damages(
+        self,
+        file: File,
+        size_bytes: int,
+        segment: Segment,
+        prefix: ValidPrefix,
+        found: _Found,
+        following: Segment | None,
+    ) -> Steps[bool]:
+        """Set the damages of a segment in which the valid prefix ends early. Returns whether there
+        is one where it ends: then nothing is truncated, because all up to the end of the damage was
+        written completely once. Batches after it that have their place for certain are readable."""
+        damages = [each for each in segment.damages if each.end_position <= prefix.size_bytes]
+        end = following.base_offset if following is not None else NO_END
+        written = NO_END - 1 if self._was_written else self._complete_to
+        if not segment.damages and prefix.expected < written:
+            check = SegmentCheck(
+                SegmentFile(
+                    file,
+                    segment.base_offset,
+                    end,
+                    size_bytes,
+                    lambda: found.index_entries,
+                    LeaderEpochCache(list(self._epoch_starts.items())),
+                    self._options.leader_epoch_max,
+                )
+            )
+            expected = Offset(prefix.expected)
+            yield from check.checking(prefix.size_bytes, expected, prefix.last_epoch)
+            damages = list(takewhile(lambda each: each.end <= written, check.damages))
+        is_found = any(each.position == prefix.size_bytes for each in damages)
+        if not is_found and end <= self._complete_to:
+            damages = [each for each in damages if each.end_position <= prefix.size_bytes]
+            first = Offset(min(prefix.expected, end - 1))
+            reason = "a batch is damaged, and the rest of the segment could not be read again"
+            bounds = prefix.size_bytes, size_bytes
+            damages.append(
+                Damage(first, end, segment.base_offset, segment.log_path, reason, *bounds)
+            )
+            is_found = True
+        segment.damages = tuple(damages)
+        return is_found
+
+    def _complete_txn_index(self, segment: Segment, found: _Found, end: Offset) -> None:
+        """Its markers may be in the damaged parts. What the index had is right; without it each
+        transaction is taken for the one that the next marker of its producer ends."""
+        if found.aborted is None:
+            return
+        damages = segment.damages
+        entries = {each.last_offset: each for each in found.aborted if each.last_offset < end}
+        for each in segment.txn_index.entries():
+            spans = any(each.first_offset < d.end <= each.last_offset for d in damages)
+            if not spans:
+                entries.setdefault(each.last_offset, each)
+        segment.txn_index.reset()
+        for last_offset in sorted(entries):
+            segment.txn_index.append(entries[last_offset])
 
     def _first_of(self, segment: Segment) -> BatchHeader | None:
         """The first batch of a segment, if it can be read."""
         return first_header(self._files.get(segment.log_path), 0, segment.size_bytes)
+
+    def _applying_parts(
+        self,
+        file: File,
+        size_bytes: int,
+        segment: Segment,
+        prefix: ValidPrefix,
+        producers: ProducerStates,
+    ) -> Steps[None]:
+        """Apply what is between the known damages of the segment, until a batch is invalid."""
+        for damage in segment.damages:
+            rows = scan_rows(file, prefix.size_bytes, damage.position)
+            yield from self._applying(segment, rows, prefix, producers)
+            if prefix.size_bytes < damage.position:
+                return
+            prefix.skip_to(damage.end_position, damage.end)
+            segment.index_next_batch()
+        rows = scan_rows(file, prefix.size_bytes, size_bytes)
+        yield from self._applying(segment, rows, prefix, producers)
 
     def _applying(
         self, segment: Segment, rows: Iterator[Row], prefix: ValidPrefix, producers: ProducerStates

@@ -15,7 +15,7 @@ from suwi.log import names
 from suwi.log.batch_scan import scan_headers
 from suwi.log.damage import Damage
 from suwi.log.file_cache import FileCache, make_empty, write_all
-from suwi.log.indexes import OffsetIndex, TimeIndex
+from suwi.log.indexes import OffsetIndex, TimeIndex, offset_entries
 from suwi.log.txn_index import TxnIndex
 from suwi.model.errors import CorruptMessage
 from suwi.model.ids import NO_OFFSET, NO_TIMESTAMP, Offset
@@ -171,6 +171,10 @@ class Segment:
         base_offset, last_offset = Offset(header.base_offset), Offset(header.last_offset)
         self._note(position, header.size_bytes, base_offset, last_offset, header.max_timestamp)
 
+    def index_next_batch(self) -> None:
+        """A damaged part ends here: with an index entry the next batch is found without it."""
+        self._bytes_since_index_entry = self.index_interval_bytes + 1
+
     def note_all(self, batches: list[tuple[int, BatchHeader]]) -> None:
         """As `note`, for consecutive batches; only some of them need an update."""
         interval_bytes, unindexed_bytes = self.index_interval_bytes, self._bytes_since_index_entry
@@ -287,6 +291,14 @@ class Segment:
                 start = damage.end_position
         yield from scan_headers(file, start, end)
 
+    def readable_parts(self, start: int) -> Iterator[tuple[int, int]]:
+        """Where each part of the file between known damages begins and ends, from `start` on."""
+        for damage in self.damages:
+            if start < damage.end_position:
+                yield start, damage.position
+                start = damage.end_position
+        yield start, self.size_bytes
+
     def _headers(self, start: int) -> Iterator[tuple[int, BatchHeader]]:
         """As `_parts`, without the damaged parts."""
         for position, part in self._parts(start, self.size_bytes):
@@ -294,15 +306,16 @@ class Segment:
                 yield position, part
 
     def end_of_whole_batches(self) -> tuple[Offset, int]:
-        """The offset and the position after the last whole batch, from the last index entry on."""
+        """The offset and the position after the last batch that is whole or known to be damaged,
+        from the last index entry on."""
         start = self._last_indexed()
         end, position = self.base_offset, start
         try:
-            for at, header in scan_headers(self._log_file(), start, self.size_bytes):
-                end, position = Offset(header.next_offset), at + header.size_bytes
+            for each in self._parts(start, self.size_bytes):
+                end, position = _end_of(each)
             if position == start > 0:  # The batch of the last index entry is not whole.
-                for at, header in scan_headers(self._log_file(), 0, start):
-                    end, position = Offset(header.next_offset), at + header.size_bytes
+                for each in self._parts(0, start):
+                    end, position = _end_of(each)
         except CorruptMessage:
             pass
         return end, position
@@ -391,20 +404,22 @@ class Segment:
         self, start: int, *, starts_by: Offset, wanted: Callable[[BatchHeader], bool]
     ) -> Located | None:
         """The first wanted batch from `start`; the index has an offset up to `starts_by` there."""
-        end = start
+        end, following = start, starts_by
         try:
-            for position, part in self._parts(max(start, 0), self.size_bytes):
+            for each in self._parts(max(start, 0), self.size_bytes):
+                position, part = each
                 if isinstance(part, Damage):
-                    end = part.end_position
+                    following, end = _end_of(each)
                     continue
                 is_indexed = position == start != 0
                 if is_indexed and not self.base_offset <= part.base_offset <= starts_by:
                     break
                 if wanted(part):
                     return Located(position, Offset(part.base_offset), part.size_bytes)
-                end = position + part.size_bytes
-        except CorruptMessage:
+                following, end = _end_of(each)
+        except CorruptMessage as error:
             if start == 0 or end != start:
+                error.offset = following
                 raise
         if start != 0 and end == start and not self._is_batch_at(start, starts_by):
             self._rebuild_wrong_indexes()
@@ -425,12 +440,32 @@ class Segment:
     def _rebuild_wrong_indexes(self) -> None:
         """An index entry does not match the log: rebuild both indexes."""
         log.warning("index does not match its log, rebuilding it", extra={"path": self.path("")})
+        entries = self.offset_index.entries(0, len(self.offset_index))
+        newest = self.time_index.last_entry()
         try:
             for _ in self.rebuilding_indexes():
                 pass
         except CorruptMessage as error:
             # Rebuilding an index does not truncate the log.
             log.warning("batch unreadable", extra={"path": self.log_path, "reason": str(error)})
+            self._keep_later_entries(offset_entries(entries, self.base_offset), newest)
+
+    def _keep_later_entries(
+        self, found: list[tuple[Offset, int]], newest: tuple[int, Offset]
+    ) -> None:
+        """The log is damaged, not the index: without its entries nothing tells where the batches
+        after the damage begin."""
+        last_offset, last_position = self.offset_index.last_entry()
+        later = [each for each in found if each[0] > last_offset and each[1] > last_position]
+        is_right = False
+        for offset, position in later:
+            is_right = is_right or self._is_batch_at(position, offset)
+            if is_right:
+                self.offset_index.append(offset, position)
+        self.offset_index.write_out()  # The scrubber reads it from the disk.
+        if is_right and self._matches_log(*newest):
+            self.time_index.maybe_append(*newest)
+            self._max_timestamp, self._max_timestamp_offset = self.time_index.last_entry()
 
     def rebuilding_indexes(self) -> Iterator[None]:
         """Rebuild both indexes from the log file, whose batches are not verified; yields from time
@@ -443,7 +478,9 @@ class Segment:
         file = self._files.pin(self.log_path)
         try:
             for number, (position, part) in enumerate(self._parts(0, size_bytes)):
-                if not isinstance(part, Damage):
+                if isinstance(part, Damage):
+                    self.index_next_batch()
+                else:
                     self.note(position, part)
                 if number % _BATCHES_AT_ONCE == _BATCHES_AT_ONCE - 1:
                     yield
@@ -471,6 +508,13 @@ class Segment:
 
     def _log_file(self) -> File:
         return self._files.get(self.log_path)
+
+
+def _end_of(part: tuple[int, BatchHeader | Damage]) -> tuple[Offset, int]:
+    position, found = part
+    if isinstance(found, Damage):
+        return found.end, found.end_position
+    return Offset(found.next_offset), position + found.size_bytes
 
 
 class TornSegment(Exception):

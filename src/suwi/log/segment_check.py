@@ -3,7 +3,8 @@
 `SegmentCheck.checking` yields jobs for a thread, each of which reads up to 256 KiB and drops it
 from the page cache. Base offset and leader epoch are outside a batch's checksum: `ValidPrefix`
 judges them. After a damaged batch the check continues at the next whole batch, found by the batch's
-length or in the offset index.
+length or in the offset index. The bytes of a record may look like a batch, so nothing is searched
+for: the position, the offsets, the leader epoch and the checksum of that batch must agree.
 `comparing_neighbours` compares each segment of a log with the next one: records may be missing
 between them. Segments are contiguous, with exceptions that are legal: a gap below the start offset;
 offsets that are too far away for an index (`LogSegments.base_for`); a log that was compacted,
@@ -11,7 +12,7 @@ perhaps by Apache Kafka before it was adopted, which leaves gaps between segment
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,19 +24,26 @@ from suwi.log import names
 from suwi.log.batch_scan import Row, first_header, scan_rows
 from suwi.log.damage import Damage
 from suwi.log.file_cache import FileCache
+from suwi.log.indexes import offset_entries
 from suwi.log.leader_epoch_cache import LeaderEpochCache
 from suwi.log.partition_log import PartitionLog
 from suwi.log.segment import RELATIVE_OFFSET_MAX, Segment
 from suwi.log.sliced_work import TURN, Steps
 from suwi.log.valid_prefix import ValidPrefix
 from suwi.model.errors import CorruptMessage
-from suwi.model.ids import Offset
-from suwi.records.batch import HEADER_BYTES, BatchHeader, read_header
+from suwi.model.ids import LeaderEpoch, Offset
+from suwi.records.batch import (
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+)
 
 _REASON = "a batch does not match its checksum, or cannot be read"
 _TRAILING = "bytes that are no batch of this segment follow its last one"
 _PROBED_BYTES = 1 << 18
-_INDEX_ENTRY = struct.Struct(">ii")
+NO_END = Offset(2**62)
+"""The end offset of the last segment, if it is not known."""
 _SEGMENTS_AT_ONCE = 8
 """Each takes about three short reads."""
 
@@ -49,9 +57,11 @@ class SegmentFile:
     end_offset: Offset
     """The base offset of the next segment, or the end of the log."""
     size_bytes: int
-    index_path: str
-    disk: Disk
+    read_index: Callable[[], bytes]
+    """The entries of the offset index."""
     epochs: LeaderEpochCache
+    epoch_max: LeaderEpoch | None = None
+    """A batch with a later leader epoch is damaged."""
 
     @classmethod
     def of(
@@ -62,17 +72,19 @@ class SegmentFile:
             segment.base_offset,
             end_offset,
             size_bytes,
-            segment.path(names.OFFSET_INDEX),
-            log.files.disk,
+            index_reader(log.files.disk, segment.path(names.OFFSET_INDEX)),
             LeaderEpochCache(log.epochs.entries()),
+            log.epochs.latest_or_none,
         )
 
-    def indexed_positions(self) -> list[int]:
-        data = b""
+
+def index_reader(disk: Disk, path: str) -> Callable[[], bytes]:
+    def read() -> bytes:
         with suppress(FileNotFoundError):
-            data = self.disk.read_bytes(self.index_path)
-        whole = len(data) - len(data) % _INDEX_ENTRY.size
-        return [position for _, position in _INDEX_ENTRY.iter_unpack(data[:whole])]
+            return disk.read_bytes(path)
+        return b""
+
+    return read
 
 
 @dataclass(slots=True)
@@ -99,29 +111,32 @@ class SegmentCheck:
         missing = _missing_after(files, path, self.end, base, following_path, start_offset)
         return [missing] if missing is not None else []
 
-    def checking(self) -> Steps[None]:
-        """Yields jobs for a thread. An unreadable part of the file counts as damaged."""
+    def checking(
+        self, position: int = 0, offset: Offset | None = None, epoch: int | None = None
+    ) -> Steps[None]:
+        """Yields jobs for a thread. An unreadable part of the file counts as damaged. The check
+        begins at `position`, where `offset` is expected; the batch before has the leader epoch
+        `epoch`."""
         segment = self.segment
         starts = dict(segment.epochs.entries())
-        newest = segment.epochs.latest if starts else None
-        position, offset = 0, segment.base_offset
-        epoch: int = segment.epochs.epoch_at(offset)
-        while position < segment.size_bytes:
-            prefix = ValidPrefix(segment.base_offset, epoch, starts, newest, size_bytes=position)
-            prefix.expected = offset
+        offset = segment.base_offset if offset is None else offset
+        epoch = segment.epochs.epoch_at(offset) if epoch is None else epoch
+        prefix = ValidPrefix(segment.base_offset, epoch, starts, segment.epoch_max)
+        prefix.skip_to(position, offset)
+        while prefix.size_bytes < segment.size_bytes:
+            position = prefix.size_bytes
             rows = scan_rows(segment.file, position, segment.size_bytes)
             while (yield partial(self._check_some, rows, prefix)):
                 pass
             self.found_end = prefix.expected
             if prefix.size_bytes >= segment.size_bytes and prefix.expected <= segment.end_offset:
                 return
-            following = yield partial(self._next_whole_batch, prefix.size_bytes, prefix.expected)
+            following = yield partial(self._next_whole_batch, prefix)
             end, end_offset = segment.size_bytes, segment.end_offset
             if following is not None:
-                end, header = following
-                end_offset, epoch = Offset(header.base_offset), header.partition_leader_epoch
+                end, end_offset = following
             self._add(prefix, end, end_offset)
-            position, offset = end, end_offset
+            prefix.skip_to(end, end_offset)
 
     def _check_some(self, rows: Iterator[Row], prefix: ValidPrefix) -> bool:
         """Check the batches of one read. Returns whether there may be more."""
@@ -152,22 +167,73 @@ class SegmentCheck:
                 number += 1
         return has_more
 
-    def _next_whole_batch(self, bad: int, expected: int) -> tuple[int, BatchHeader] | None:
-        """The first whole batch after the damaged one at `bad`, whose offset is `expected`."""
-        segment = self.segment
-        candidates = [position for position in segment.indexed_positions() if position > bad]
-        with suppress(CorruptMessage, OSError):
-            header = read_header(segment.file.pread(HEADER_BYTES, bad))
-            candidates.insert(0, bad + header.size_bytes)
-        for position in candidates:
-            row = None
-            with suppress(CorruptMessage, OSError):
-                row = next(scan_rows(segment.file, position, segment.size_bytes), None)
-            if row is not None:
-                header = row.batches[0][1]
-                if expected < header.base_offset and header.next_offset <= segment.end_offset:
-                    return position, header
+    def _next_whole_batch(self, prefix: ValidPrefix) -> tuple[int, Offset] | None:
+        """The position and the first offset of the first batch after the valid prefix, and after
+        the damaged batch there, whose place is certain.
+
+        Either the length and the number of offsets of the damaged batch both lead to it, and whole
+        batches from there to a known place, or it is between two entries of the index, at the
+        position of one and with the offsets of both.
+        """
+        segment, bad, expected = self.segment, prefix.size_bytes, prefix.expected
+        indexed = offset_entries(segment.read_index(), segment.base_offset)
+        with suppress(struct.error, OSError):
+            damaged = BatchHeader._make(HEADER.unpack(segment.file.pread(HEADER_BYTES, bad)))
+            span = damaged.last_offset_delta + 1
+            at = bad + damaged.batch_length + LOG_OVERHEAD_BYTES
+            header = self._whole_batch_at(at, prefix)
+            # Compaction may have left a gap before it: its own base offset is outside its checksum.
+            ends = (expected + span, damaged.base_offset + span)
+            known = next((position for _, position in indexed if position > at), None)
+            if header is not None and header.base_offset in ends and self._reaches(known, at):
+                return at, Offset(header.base_offset)
+        before = Offset(expected)
+        for last_offset, position in indexed:
+            header = self._whole_batch_at(position, prefix)
+            if (
+                header is not None
+                and before < header.base_offset <= header.last_offset <= last_offset
+            ):
+                return position, Offset(header.base_offset)
+            before = max(before, last_offset)
         return None
+
+    def _whole_batch_at(self, position: int, prefix: ValidPrefix) -> BatchHeader | None:
+        """The batch at a position after the valid prefix, if it may be a later one of the segment
+        and is whole."""
+        segment = self.segment
+        if not prefix.size_bytes < position < segment.size_bytes:
+            return None
+        row = None
+        with suppress(CorruptMessage, OSError):
+            row = next(scan_rows(segment.file, position, segment.size_bytes), None)
+        if row is None:
+            return None
+        header = row.batches[0][1]
+        has_epoch = prefix.last_epoch <= header.partition_leader_epoch and (
+            segment.epoch_max is None or header.partition_leader_epoch <= segment.epoch_max
+        )
+        is_later = prefix.expected < header.base_offset <= header.last_offset
+        return (
+            header if has_epoch and is_later and header.next_offset <= segment.end_offset else None
+        )
+
+    def _reaches(self, known: int | None, start: int) -> bool:
+        """Whether whole batches lead from `start` to a known place: that of an index entry, or the
+        end of the segment. Batches in the bytes of a record end within it, or before a batch with
+        an offset that they have claimed."""
+        end = known if known is not None else self.segment.size_bytes
+        position, offset = start, 0
+        with suppress(CorruptMessage, OSError):
+            for row in scan_rows(self.segment.file, start, end):
+                for at, header in row.batches:
+                    if header.base_offset < offset or header.last_offset_delta < 0:
+                        return False
+                    position, offset = at + header.size_bytes, header.next_offset
+        following = first_header(self.segment.file, position, self.segment.size_bytes)
+        if following is not None and following.base_offset < offset:
+            return False
+        return position == end and offset <= self.segment.end_offset
 
     def _add(self, prefix: ValidPrefix, end: int, end_offset: Offset) -> None:
         segment = self.segment
@@ -186,36 +252,51 @@ class SegmentCheck:
 
 
 def comparing_neighbours(
-    files: FileCache, segments: Sequence[Segment], start_offset: Offset
+    files: FileCache,
+    segments: Sequence[Segment],
+    start_offset: Offset,
+    epochs: LeaderEpochCache,
 ) -> Steps[list[Damage]]:
     """What is missing from `start_offset` on. Not for a log that was compacted."""
     found: list[Damage] = []
     for number, (segment, following) in enumerate(pairwise(segments), start=1):
         if following.base_offset > start_offset:
-            damage = None
             with suppress(OSError):  # Readers will get the error.
-                damage = _missing_between(files, segment, following, start_offset)
-            if damage is not None:
-                found.append(damage)
+                found += yield from _comparing(files, segment, following, start_offset, epochs)
             if number % _SEGMENTS_AT_ONCE == 0:
                 yield TURN
     return found
 
 
-def _missing_between(
-    files: FileCache, segment: Segment, following: Segment, start_offset: Offset
-) -> Damage | None:
+def _comparing(
+    files: FileCache,
+    segment: Segment,
+    following: Segment,
+    start_offset: Offset,
+    epochs: LeaderEpochCache,
+) -> Steps[list[Damage]]:
     end, position = segment.end_of_whole_batches()
     base, path = following.base_offset, following.log_path
     missing = _missing_after(files, segment.log_path, end, base, path, start_offset)
     if missing is None or position >= segment.size_bytes:
-        return missing
-    return missing._replace(
-        segment=segment.base_offset,
-        reason="the segment does not end with a whole batch",
-        position=position,
-        end_position=segment.size_bytes,
-    )
+        return [missing] if missing is not None else []
+    file = files.pin(segment.log_path)
+    try:
+        check = SegmentCheck(
+            SegmentFile(
+                file,
+                segment.base_offset,
+                base,
+                segment.size_bytes,
+                index_reader(files.disk, segment.path(names.OFFSET_INDEX)),
+                epochs,
+                epochs.latest_or_none,
+            )
+        )
+        yield from check.checking(position, end)
+    finally:
+        files.unpin(file)
+    return check.damages + check.missing_after(files, path, start_offset)
 
 
 def _missing_after(

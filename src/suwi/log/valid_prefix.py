@@ -96,6 +96,11 @@ class ValidPrefix:
             self.size_bytes = position + header.size_bytes
         return number
 
+    def skip_to(self, position: int, offset: Offset) -> None:
+        """What is before this position of the file is damaged or known; continue with the batch
+        there, whose first offset is `offset`."""
+        self.size_bytes, self.expected, self._unusual = position, offset, None
+
     def end_before(self, base_offset: int, epoch: int) -> None:
         """The start of the next segment may show that the last batch of this one is damaged."""
         if base_offset < self.expected or epoch < self.last_epoch:

@@ -22,6 +22,7 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -48,6 +49,7 @@ TOPICS = "topics/"
 PARTITIONS = "partitions/"
 CLUSTER = "cluster"
 FEATURES = "features"
+_CONFIGS = "configs/"
 BROKER_CONFIGS = "configs/brokers/"
 GROUP_CONFIGS = "configs/groups/"
 LIVE = "live/"
@@ -64,9 +66,10 @@ ALL_BROKERS = "default"
 """Used instead of a broker id: the dynamic configuration of all brokers."""
 DELETIONS = "deletions/"
 SHARD_TOPICS = 1000
-_SHARD_STEPS = 20
+_SHARD_STEPS = 50
 """Of a microsecond, to decode a shard and its topic."""
-_STATE_STEPS = 5
+_STATE_STEPS = 8
+_ENTRY_STEPS = 2
 
 Shards = Mapping[int, frozenset[UUID]]
 """The topic ids of one broker, by the number of the entry. A number may be missing."""
@@ -214,6 +217,8 @@ class ImageBuilder:
         self._shards: dict[str, list[PartitionState]] = {}
         """Parsed shards by key: only the changed shards of a large topic are parsed again."""
         self._topics: dict[str, Topic] = {}
+        self._topics_by_id: dict[UUID, Topic] = {}
+        self._broker_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})
         self._scram: Mapping[str, Mapping[str, ScramCredential]] = MappingProxyType({})
         self._registered: Mapping[NodeId, BrokerInfo] = MappingProxyType({})
         self._deleted_ids: dict[str, frozenset[UUID]] = {}
@@ -234,49 +239,67 @@ class ImageBuilder:
         """As `apply`, in slices: the first image has all partitions. Nothing else may be applied
         until the last one."""
         pace = Pace()
-        changed_topics: set[str] = set()
+        changed: dict[str, list[str]] = {}
+        """The keys, by what is before the first slash."""
         for key, value in values.items():
             if value is None:
                 self._entries.pop(key, None)
             else:
                 self._entries[key] = value
-            if key.startswith(DELETIONS):
-                self._deleted_ids.pop(key, None)
-                if value is not None:
-                    self._deleted_ids[key] = frozenset(map(UUID, json.loads(value)))
-            if key.startswith((TOPICS, PARTITIONS)):
-                self._shards.pop(key, None)
-                changed_topics.add(key.split("/")[1])
-        if any(key.startswith(SCRAM) for key in values):
-            self._scram = self._read_scram()
-        if any(key.startswith(LIVE) for key in values):
-            self._registered = self._read_brokers()
-        if any(key.startswith(EVENTS) for key in values):
-            self._events = self._read_events()
-        if any(key.startswith(GROUP_CONFIGS) for key in values):
-            self._group_configs = self._read_group_configs()
-        acl_shards = sorted(key for key in values if key.startswith(ACLS))
-        if acl_shards:
-            self._acls = self._read_acls(acl_shards)
-            self._acls_sequence = sequence
-        quotas = [key for key in values if key.startswith(CLIENT_QUOTAS)]
-        if quotas:
-            self._client_quotas = self._client_quotas.replaced(map(self._read_quotas, quotas))
+            changed.setdefault(key[: key.find("/") + 1], []).append(key)
+            if pace.is_over(_ENTRY_STEPS):
+                yield
+        self._read_others(changed, sequence)
+        changed_topics: set[str] = set()
+        for key in chain(changed.get(TOPICS, ()), changed.get(PARTITIONS, ())):
+            self._shards.pop(key, None)
+            changed_topics.add(key.split("/")[1])
+            if pace.is_over(_ENTRY_STEPS):
+                yield
+        if pace.is_over(len(changed_topics)):
+            yield
         for name in sorted(changed_topics):
-            if TOPICS + name in self._entries:
-                self._topics[name] = yield from self._read_topic(name, pace)
-            else:
+            before = self._topics.get(name)
+            if before is not None:
+                del self._topics_by_id[before.id]
+            if TOPICS + name not in self._entries:
                 self._topics.pop(name, None)
+            else:
+                topic = self._topics[name] = yield from self._read_topic(name, pace)
+                self._topics_by_id[topic.id] = topic
         return self._image(sequence)
 
+    def _read_others(self, changed: Mapping[str, list[str]], sequence: int) -> None:
+        """What does not belong to a topic."""
+        for key in changed.get(DELETIONS, ()):
+            self._deleted_ids.pop(key, None)
+            if key in self._entries:
+                self._deleted_ids[key] = frozenset(map(UUID, json.loads(self._entries[key])))
+        if SCRAM in changed:
+            self._scram = self._read_scram()
+        if LIVE in changed:
+            self._registered = self._read_brokers()
+        if EVENTS in changed:
+            self._events = self._read_events()
+        if _CONFIGS in changed:
+            self._group_configs = self._read_group_configs()
+            self._broker_configs = MappingProxyType(
+                {name: json.loads(value) for name, value in self._below(BROKER_CONFIGS)}
+            )
+        if ACLS in changed:
+            self._acls = self._read_acls(sorted(changed[ACLS]))
+            self._acls_sequence = sequence
+        if CLIENT_QUOTAS in changed:
+            quotas = map(self._read_quotas, changed[CLIENT_QUOTAS])
+            self._client_quotas = self._client_quotas.replaced(quotas)
+
     def _image(self, sequence: int) -> ClusterImage:
-        topics = dict(self._topics)
         return ClusterImage(
             sequence,
             self._entries.get(CLUSTER, b"").decode(),
-            MappingProxyType(topics),
-            MappingProxyType({topic.id: topic for topic in topics.values()}),
-            MappingProxyType({name: json.loads(v) for name, v in self._below(BROKER_CONFIGS)}),
+            MappingProxyType(self._topics.copy()),
+            MappingProxyType(self._topics_by_id.copy()),  # Hashes of ids are slow to compute.
+            self._broker_configs,
             self._scram,
             self._registered,
             MappingProxyType({n: b for n, b in self._registered.items() if not b.fenced}),

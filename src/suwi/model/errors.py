@@ -43,6 +43,8 @@ def shortened(message: str | None) -> str | None:
 
 class CorruptMessage(BrokerError):
     code = ErrorCode.corrupt_message
+    offset: int | None = None
+    """The offset of the first record that cannot be read, if it is known."""
 
 
 class UnknownTopicOrPartition(BrokerError):

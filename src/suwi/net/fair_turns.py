@@ -18,6 +18,10 @@ from suwi.net.large_requests import LargeRequests
 
 _Result = TypeVar("_Result")
 
+_LARGE_REPLIES_MAX = 16
+_SMALL_REPLY_SLICES = 16
+"""Some two thousand items, about a hundred kilobytes."""
+
 
 class Participant(Protocol):
     def take_turn(self) -> bool:
@@ -27,14 +31,32 @@ class Participant(Protocol):
 class SliceTurns:
     """One slice in each iteration of the event loop, of all requests in turn."""
 
-    __slots__ = ("_waiting", "large_request", "large_requests")
+    __slots__ = ("_large_replies", "_waiting", "large_request", "large_requests")
 
     def __init__(self) -> None:
         self.large_requests = LargeRequests()
         """Bounds what is decoded and not answered yet."""
         self.large_request = asyncio.Lock()
         """Held while a large request is decoded, which then uses many times its size."""
+        self._large_replies = asyncio.Semaphore(_LARGE_REPLIES_MAX)
         self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def build(self, work: Generator[None, None, _Result]) -> _Result:
+        """As `run`, for the reply to a client: of a few bytes that ask for everything it may be
+        megabytes. Only so many large ones are built at once; those that are complete are counted
+        by `UnsentBytesBudget`. `work` must wait for nothing that another reply holds up."""
+        try:
+            for _ in range(_SMALL_REPLY_SLICES):
+                await self.next()
+                try:
+                    next(work)
+                except StopIteration as done:
+                    result: _Result = done.value
+                    return result
+            async with self._large_replies:
+                return await self.run(work)
+        finally:
+            work.close()  # The client may have disconnected.
 
     async def run(self, work: Generator[None, None, _Result]) -> _Result:
         """Continue a generator to its end, each time in a slice of its own."""

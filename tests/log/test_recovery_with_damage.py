@@ -1,0 +1,255 @@
+"""A recovery that finds damage: only the damaged batches are refused, after more restarts too."""
+
+import pytest
+
+from suwi.log import names
+from suwi.model.errors import CorruptMessage, KafkaStorageError
+from suwi.model.ids import Offset
+from suwi.model.topic_config import TopicConfig
+from suwi.records.batch import HEADER_BYTES, read_header
+from suwi.records.record import MarkerType
+from suwi.sim import SimRandom
+from tests.log.kit import NOW_MS, Bench, batch_of, batches_in
+from tests.log.test_log_repair import _repair, _spans
+from tests.log.test_segment_check import RECORDS, SMALL, _check, _filled, _flip, _readable
+
+SPARSE = TopicConfig(segment_bytes=1024, index_interval_bytes=1 << 20)
+ALL = list(range(0, 120, RECORDS))
+
+
+def _bases(bench: Bench) -> list[int]:
+    return [segment.base_offset for segment in bench.log.segments()]
+
+
+def _overwrite(bench: Bench, offset: int, at: int, data: bytes) -> None:
+    """Overwrite bytes of the batch at an offset, from its byte `at` on."""
+    segment = bench.log.segments(Offset(offset))[0]
+    found = segment.locate(Offset(offset))
+    assert found is not None
+    bench.sim.overwrite(segment.log_path, data, found.position + at)
+
+
+@pytest.mark.parametrize("victim", [0, 3, 6, 9])
+def test_damage_of_any_bit_takes_exactly_its_batch(victim: int) -> None:
+    random = SimRandom("recovered")
+    probe = _filled()
+    offset = _bases(probe)[1] + victim
+    others = [base for base in ALL if base != offset]
+    for byte in range(len(batch_of(RECORDS, value=b"value"))):
+        bench = _filled()
+        _flip(bench, offset, byte, random.below(8))
+        bench.crash()
+        assert _bases(bench) == _bases(probe), byte
+        if 12 <= byte < 16 and not bench.log.damages:
+            continue  # A leader epoch that its neighbours do not contradict.
+        assert _spans(list(bench.log.damages)) == [(offset, offset + RECORDS)], byte
+        assert _readable(bench) == others, byte
+        assert _spans(_repair(bench).find()) == [(offset, offset + RECORDS)], byte
+        if byte % 7 == 0:
+            bench.crash()
+            assert _readable(bench) == others, byte
+
+
+@pytest.mark.parametrize("config", [SMALL, SPARSE])
+def test_after_a_clean_restart_the_check_finds_the_same_damage_again(config: TopicConfig) -> None:
+    """Nothing is stored: readers who meet a header that cannot be read have the segment checked."""
+    bench = _filled(config)
+    bad = _bases(bench)[1] + RECORDS
+    _flip(bench, bad, 16, 3)  # The magic byte.
+    bench.crash()
+    assert _spans(list(bench.log.damages)) == [(bad, bad + RECORDS)]
+    bench.reopen()
+    with pytest.raises(CorruptMessage):
+        bench.log.read(Offset(bad), 1, bench.log.end_offset, whole_batch=True)
+    assert bench.state.suspects
+    [damage] = _check(bench, 1).damages
+    assert (damage.first, damage.end) == (bad, bad + RECORDS)
+    bench.log.add_damage(damage)
+    assert _readable(bench) == [base for base in ALL if base != bad]
+
+
+def test_a_damaged_length_takes_the_batches_up_to_the_next_index_entry() -> None:
+    bench = _filled(TopicConfig(segment_bytes=1024, index_interval_bytes=300))
+    base = _bases(bench)[1]
+    index = bench.log.segments()[1].offset_index
+    indexed = [index.entry(number) for number in range(len(index))]
+    after = next(last for last, _ in indexed if last > base + 2 * RECORDS)
+    _flip(bench, base + RECORDS, 9, 7)
+    bench.crash()
+    first_readable = after - RECORDS + 1
+    assert _spans(list(bench.log.damages)) == [(base + RECORDS, first_readable)]
+    skipped = range(base + RECORDS, first_readable)
+    assert _readable(bench) == [each for each in ALL if each not in skipped]
+    bench.crash()
+    assert _spans(list(bench.log.damages)) == [(base + RECORDS, first_readable)], (
+        "the index has the entry still"
+    )
+
+
+def _false_batch(base_offset: int) -> bytes:
+    return bytes(batch_of(RECORDS, value=b"false", base_offset=base_offset, epoch=0))
+
+
+@pytest.mark.parametrize("claimed", range(-3, 10))
+@pytest.mark.parametrize("config", [SMALL, SPARSE])
+def test_record_bytes_that_look_like_a_batch_are_never_served_as_one(
+    config: TopicConfig, claimed: int
+) -> None:
+    """A producer knows its next offsets. The damaged length leads to the bytes that it wrote."""
+    bench = Bench(config=config)
+    for _ in range(4):
+        bench.append(batch_of(RECORDS, value=b"value"))
+    base = bench.log.end_offset
+    false = _false_batch(base + claimed)
+    batch = batch_of(1, value=false)
+    at = bytes(batch).index(false)
+    bench.append(batch)
+    for _ in range(40):
+        bench.append(batch_of(RECORDS, value=b"value"))
+    assert len(bench.log.segments()) > 1
+    _overwrite(bench, base, 8, (at - 12).to_bytes(4, "big"))
+    bench.crash()
+    for batch_bytes, _ in _batches_served(bench):
+        assert b"false" not in batch_bytes
+
+
+def _batches_served(bench: Bench) -> list[tuple[bytes, int]]:
+    log, offset, found = bench.log, bench.log.start_offset, []
+    while offset < log.end_offset:
+        try:
+            part = log.read(offset, 1, log.end_offset, whole_batch=True)
+        except KafkaStorageError:
+            offset = next(damage.end for damage in log.damages if damage.end > offset)
+            continue
+        assert part is not None
+        data = part.read()
+        header = read_header(data)
+        found.append((data, header.base_offset))
+        offset = Offset(header.next_offset)
+    return found
+
+
+@pytest.mark.parametrize("bit", range(0, 40, 3))
+def test_a_wrong_base_offset_of_the_last_batch_of_a_segment_drops_no_later_segment(
+    bit: int,
+) -> None:
+    """The base offset is outside the checksum: it is the next segment that contradicts it."""
+    bench = _filled()
+    bases = _bases(bench)
+    last = bases[2] - RECORDS
+    _flip(bench, last, 7 - bit // 8, bit % 8)
+    bench.crash()
+    assert _bases(bench) == bases
+    assert bench.log.end_offset == 120
+    assert _readable(bench) == [base for base in ALL if base != last]
+
+
+def _with_transactions(outcomes: tuple[MarkerType, MarkerType], damaged: str) -> Bench:
+    """Two transactions of a producer in a closed segment; what is named is damaged."""
+    bench = Bench(config=TopicConfig(segment_bytes=2048, index_interval_bytes=1))
+    places = {}
+    for name, outcome, sequence in (("first", outcomes[0], 0), ("second", outcomes[1], 1)):
+        batch = batch_of(producer=(7, 0, sequence), transactional=True)
+        places[f"{name} record"] = bench.append(batch).base_offset
+        bench.append()
+        places[f"{name} marker"] = bench.append_marker(7, 0, outcome).base_offset
+        bench.append()
+    while len(bench.log.segments()) == 1:
+        bench.append()
+    _flip(bench, places[damaged], HEADER_BYTES + 3)
+    return bench
+
+
+@pytest.mark.parametrize("damaged", ["first record", "first marker", "second record"])
+@pytest.mark.parametrize("loses_index", [False, True])
+@pytest.mark.parametrize(
+    ("outcomes", "aborted"),
+    [
+        ((MarkerType.ABORT, MarkerType.COMMIT), [(0, 2)]),
+        ((MarkerType.COMMIT, MarkerType.ABORT), [(4, 6)]),
+        ((MarkerType.ABORT, MarkerType.ABORT), [(0, 2), (4, 6)]),
+        ((MarkerType.COMMIT, MarkerType.COMMIT), []),
+    ],
+)
+def test_aborted_transactions_around_damage_stay_aborted_and_committed_ones_committed(
+    outcomes: tuple[MarkerType, MarkerType],
+    aborted: list[tuple[int, int]],
+    loses_index: bool,
+    damaged: str,
+) -> None:
+    bench = _with_transactions(outcomes, damaged)
+    if loses_index and (damaged != "second record" or not aborted):
+        return  # What nothing says cannot be known.
+    if loses_index:
+        bench.disk.write_atomically(bench.path(0, names.TXN_INDEX), b"damaged", sync=True)
+    bench.crash()
+    found = bench.log.aborted_between(Offset(0), bench.log.end_offset)
+    spans = [(each.first_offset, each.last_offset) for each in found]
+    if loses_index:
+        assert spans == [each for each in aborted if each[1] == 2]
+    else:
+        assert spans == aborted
+    end = bench.log.end_offset
+    assert bench.log.producers.last_stable_offset(Offset(0), end) == end
+
+
+def test_a_look_up_of_a_damaged_header_leaves_the_index_entries_behind_it() -> None:
+    """Without them nothing tells where the batches after it begin, and all would be refused."""
+    bench = _filled()
+    base = _bases(bench)[1]
+    bench.reopen()
+    _overwrite(bench, base + 3 * RECORDS, 8, b"\xff" * 9)  # Its length, up to the magic byte.
+    for offset in (base + 3 * RECORDS, base + 4 * RECORDS):  # The entry before the second is its.
+        with pytest.raises(CorruptMessage):
+            bench.log.read(Offset(offset), 1, bench.log.end_offset, whole_batch=True)
+    assert bench.log.segments()[1].max_timestamp == NOW_MS
+    after = Offset(base + 5 * RECORDS)
+    found = bench.log.read(after, 1, bench.log.end_offset, whole_batch=True)
+    assert found is not None
+    assert read_header(found.read()).base_offset == after
+    assert _spans(_check(bench, 1).damages) == [(base + 3 * RECORDS, base + 4 * RECORDS)]
+
+
+def test_damage_below_a_moved_start_is_no_problem_after_a_crash() -> None:
+    bench = _filled()
+    base = _bases(bench)[1]
+    _flip(bench, base + RECORDS, 70)
+    bench.log.advance_start(Offset(base + 4 * RECORDS))
+    bench.crash()
+    assert bench.log.damages == ()
+    assert list(bench.state.problems) == []
+    assert [header.base_offset for _, header in batches_in(bench.log)] == [
+        each for each in ALL if each >= base + 4 * RECORDS
+    ]
+
+
+def test_a_log_is_truncated_behind_before_and_within_damage_that_a_recovery_found() -> None:
+    for at in range(-4, 5):
+        bench = _filled()
+        bad = _bases(bench)[1] + 3 * RECORDS
+        _flip(bench, bad, 16, 3)
+        bench.crash()
+        bench.truncate_to(Offset(bad + at))
+        within = range(bad, bad + RECORDS)
+        expected = bad + at if (bad + at) % RECORDS == 0 else (bad + at) // RECORDS * RECORDS
+        assert bench.log.end_offset == expected
+        assert [damage.first for damage in bench.log.damages] == (
+            [bad] if expected >= within.stop else []
+        )
+        bench.append(batch_of(RECORDS))
+        assert bench.log.end_offset == expected + RECORDS
+        bench.crash()
+        assert bench.log.end_offset == expected + RECORDS
+
+
+def test_a_producers_sequences_behind_the_damage_are_known_after_a_truncation() -> None:
+    bench = Bench(config=SMALL)
+    for number in range(30):
+        bench.append(batch_of(producer=(7, 0, number)))
+    base = _bases(bench)[-1]
+    _flip(bench, base + 1, 16, 3)
+    bench.crash()
+    bench.truncate_to(Offset(bench.log.end_offset - 1))
+    producer = bench.log.producers.get(7)  # type: ignore[arg-type]
+    assert producer is not None
+    assert producer.last_sequence == bench.log.end_offset - 1
