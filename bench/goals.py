@@ -85,7 +85,7 @@ SPARK_ICEBERG = _at_least("topic to Iceberg table", 0.8, "× the Delta table")
 SPARK_OUTPUTS = _at_most("two outputs of one read, CPU", 0.65, "× two pipelines")
 SPARK_FLOOR = _at_most("micro-batch at least", 500, "ms")
 SPARK_JSON = _at_least("strict JSON into columns", 0.9, "× from_json")
-SPARK_TABLE = _at_least("read a table", 0.8, "× the Parquet source")
+SPARK_TABLE = _at_least("read a table", 0.8, "× the Parquet source", or_of_bound=0.95)
 
 # The console beside one broker.
 CONSOLE_COST = _at_most("broker CPU, three pages of the console open", 5, "%")

@@ -3,7 +3,8 @@ source.
 
 All read the same files of one table, one after the other, in one session, into nothing (`noop`);
 who is first changes. The first read of each is left out. One row count has all columns, the other
-one column only.
+one column only. The bound is a source in Python that reads nothing: it yields the first rows of the
+table, again and again, as many as the table has.
 """
 
 import argparse
@@ -21,6 +22,10 @@ from bench.spark.source_job import _cpu_s, _take_cores
 _COLUMNS = (
     "id, id % 97 AS n, concat('value-', id % 1000) AS s, id / 3 AS f, timestamp_seconds(id) AS at"
 )
+
+
+_WAYS = ("suwi-delta", "read_delta", "parquet", "bound")
+_BATCH_ROWS = 10_000
 
 
 def main() -> None:
@@ -54,15 +59,12 @@ def _measure(arguments: argparse.Namespace, home: Path) -> list[dict[str, Any]]:
     )
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
+    spark.dataSource.register(_bound(arguments.rows, arguments.cores))
     table = str(home / "table")
     to_delta(spark.sql(f"SELECT {_COLUMNS} FROM range({arguments.rows})"), table)
     results = []
     for columns in ("*", "n"):
-        found: dict[str, list[tuple[float, float]]] = {
-            "suwi-delta": [],
-            "read_delta": [],
-            "parquet": [],
-        }
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in _WAYS}
         for number in range(arguments.repetitions + 1):
             for source in sorted(found, reverse=number % 2 == 0):
                 found[source].append(_read(spark, source, table, columns))
@@ -88,13 +90,59 @@ def _read(spark: Any, source: str, table: str, columns: str) -> tuple[float, flo
     from suwi.spark import read_delta
 
     reader = spark.read.format(source)
-    if source == "suwi-delta" and columns != "*":
+    if source in ("suwi-delta", "bound") and columns != "*":
         reader = reader.option("columns", columns)
     cpu_s, began_s = _cpu_s(), time.perf_counter()
     is_ours = source == "read_delta"
     rows = read_delta(spark, table, streaming=False) if is_ours else reader.load(table)
     rows.select(columns).write.format("noop").mode("overwrite").save()
     return time.perf_counter() - began_s, _cpu_s() - cpu_s
+
+
+def _bound(rows: int, tasks: int) -> Any:
+    """The data source that reads nothing. Spark pickles it: all that it needs is inside."""
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+    def first_rows(path: str, columns: str | None) -> Any:
+        import pyarrow.parquet as pq
+
+        file = next(Path(path).rglob("*.parquet"))
+        names = None if columns is None else [columns]
+        return next(pq.ParquetFile(file).iter_batches(_BATCH_ROWS, columns=names))
+
+    class Reader(DataSourceReader):
+        def __init__(self, options: Any, schema: Any) -> None:
+            self._options, self._schema = options, schema
+
+        def partitions(self) -> list[InputPartition]:
+            return [InputPartition(number) for number in range(tasks)]
+
+        def read(self, partition: InputPartition) -> Any:
+            import pyarrow as pa
+            from pyspark.sql.pandas.types import to_arrow_schema
+
+            batch = first_rows(self._options["path"], self._options.get("columns"))
+            kind = to_arrow_schema(self._schema, timezone="UTC")
+            batch = pa.RecordBatch.from_arrays(batch.columns, schema=kind)
+            for _ in range(rows // tasks // _BATCH_ROWS):
+                yield batch
+
+    class Bound(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "bound"
+
+        def schema(self) -> Any:
+            from pyspark.sql.pandas.types import from_arrow_schema
+
+            return from_arrow_schema(
+                first_rows(self.options["path"], self.options.get("columns")).schema
+            )
+
+        def reader(self, schema: Any) -> Any:
+            return Reader(self.options, schema)
+
+    return Bound
 
 
 if __name__ == "__main__":

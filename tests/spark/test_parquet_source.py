@@ -17,9 +17,6 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from suwi.spark import read_delta, to_delta
 from suwi.spark.delta.maintenance import compact
-from suwi.spark.delta.parquet_source import read_with_spark
-from suwi.spark.option_table import Use
-from suwi.spark.options import read_table_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -130,9 +127,44 @@ def test_only_files_of_the_version_are_read(spark: "SparkSession", tmp_path: Pat
     to_delta(spark.range(3).toDF("n"), str(tmp_path))
     spark.range(5).toDF("n").coalesce(1).write.mode("append").parquet(str(tmp_path))
     assert len(both(spark, tmp_path)[1]) == 3
-    rows = read_delta(spark, str(tmp_path), streaming=False)
-    options = read_table_options({"path": str(tmp_path), "where": "n > 1"}, Use.TABLE_BATCH)
-    assert (is_fast(rows), read_with_spark(spark, options)) == (True, None)
+    assert is_fast(read_delta(spark, str(tmp_path), streaming=False))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "n > 3 AND i <= 6",
+        "n != 4 AND `s` IN ('1', '2', 'x')",
+        "even = true AND price >= 1.50",
+        "price IS NULL AND st IS NOT NULL AND half IS NOT NULL",
+        "day < '1970-01-02'",
+        "at >= '2026-01-01T02:00:00.000001+02:00'",
+        "local = '2026-01-31 12:00:00.000001'",
+        "n > 100",
+    ],
+)
+@pytest.mark.parametrize("by", [[], ["n"], ["day", "even"]])
+def test_conditions_are_what_they_are_for_the_source_in_python(
+    spark: "SparkSession", tmp_path: Path, where: str, by: list[str]
+) -> None:
+    rows = spark.sql(f"SELECT id, {VALUES} FROM range(9)").selectExpr(
+        "*", "timestamp_ntz'2026-01-31 12:00:00' + make_dt_interval(0, 0, 0, id / 1e6) AS local"
+    )
+    rows = rows.withColumn("price", F.when(F.col("id") % 2 == 0, F.col("price")))
+    to_delta(rows, str(tmp_path), partition_by=by)
+    found, given = both(spark, tmp_path, where=where, columns="id,s")
+    assert (is_fast(found), len(given) > 0) == ((False, False) if "100" in where else (True, True))
+
+
+@pytest.mark.parametrize("where", ["half > 1", "half != 1", "half IN (1, 2)"])
+def test_numbers_that_may_be_nan_are_compared_by_the_source_in_python(
+    spark: "SparkSession", tmp_path: Path, where: str
+) -> None:
+    rows = spark.sql(f"SELECT id, {VALUES} FROM range(9)")
+    to_delta(rows.withColumn("half", F.when(F.col("id") == 3, F.lit(float("nan")))
+        .otherwise(F.col("half"))), str(tmp_path))  # fmt: skip
+    found, given = both(spark, tmp_path, where=where, columns="id,s")
+    assert (is_fast(found), len(given) > 0) == (False, True)
 
 
 def test_an_empty_table_has_its_columns(spark: "SparkSession", tmp_path: Path) -> None:

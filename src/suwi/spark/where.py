@@ -176,12 +176,12 @@ def expression(conditions: Iterable[Condition], schema: "pa.Schema") -> "pc.Expr
             case "in":
                 each = field.isin(pa.array(value, kind))
             case _:
-                each = _COMPARE[operator](field, pa.scalar(value, kind))
+                each = COMPARE[operator](field, pa.scalar(value, kind))
         whole = each if whole is None else whole & each
     return whole
 
 
-_COMPARE: Final[Mapping[str, Any]] = {
+COMPARE: Final[Mapping[str, Any]] = {
     "=": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
     "<": lambda a, b: a < b,

@@ -229,6 +229,15 @@ def test_values_are_parsed_once(spark: "SparkSession", how: Any, step: str) -> N
     assert plan.count(step) == 1, plan
 
 
+def test_what_is_plain_goes_through_no_lambda(spark: "SparkSession") -> None:
+    """Spark compiles none, and interprets the whole step."""
+    from suwi.spark.decoders.decode import decode
+
+    for part in decode(rows(spark, "{}"), json="id BIGINT NOT NULL, at TIMESTAMP, d DOUBLE"):
+        plan = part._jdf.queryExecution().executedPlan().toString()
+        assert "lambda" not in plan, plan
+
+
 def test_fields_that_nobody_selects_are_checked_all_the_same(spark: "SparkSession") -> None:
     from suwi.spark.decoders.decode import decode
 

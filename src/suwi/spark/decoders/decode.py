@@ -205,38 +205,40 @@ class _Rows:
     def split(self, parsed: Parsed) -> Decoded:
         from pyspark.sql import functions as f
 
-        self._check_names(parsed.schema.names)
-        is_null = f.col("value").isNull()
-        # A filter on the parsed value would be evaluated below it, and parse twice. As the argument
-        # of a generator it is parsed once (2.2 s instead of 3.9 s for 400,000 small objects).
-        good = f.filter(f.array(parsed.value), lambda one: self._is_good(parsed, one))
-        good = f.transform(good, lambda one: one[ROW])
-        if parsed.plain is not None:
-            known = f.array(parsed.plain)
-            good = f.when(self._is_plain(parsed, parsed.plain), known).otherwise(good)
-        good_rows = self._df.select(f.inline(good), *self._source())
-        is_bad = ~self._is_good(parsed, parsed.value)
+        df, one = self._with(parsed)
+        is_bad = ~self._is_good(parsed, one)
         if self._nulls == "drop":
-            is_bad &= ~is_null
-        bad_rows = self._bad_columns(self._df.filter(is_bad), self._why(parsed, parsed.value))
-        names = [*parsed.schema.names, *(f"_{name}" for name in self._kept)]
-        columns = [f.col("`" + name.replace("`", "``") + "`") for name in names]
-        return Decoded(good_rows.select(*columns), bad_rows)
+            is_bad &= f.col("value").isNotNull()
+        good = df.filter(self._is_good(parsed, one)).select(*self._columns(parsed, one))
+        return Decoded(good, self._bad_columns(df.filter(is_bad), self._why(parsed, one)))
 
     def together(self, parsed: Parsed, pipeline: str | None) -> DataFrame:
         from pyspark.sql import functions as f
 
         from suwi.spark.write import letter_columns
 
-        self._check_names(parsed.schema.names)
-        df = self._df.filter(f.col("value").isNotNull()) if self._nulls == "drop" else self._df
-        # A generator's result is not computed again for each use, as a column's would be.
-        df = df.select("*", f.explode(f.array(parsed.value)).alias(_PARSED))
-        one = f.col(_PARSED)
-        letter = f.struct(*letter_columns(df.columns, self._why(parsed, one), pipeline))
+        df, one = self._with(parsed)
+        if self._nulls == "drop":
+            df = df.filter(f.col("value").isNotNull())
+        letter = f.struct(*letter_columns(self._kept, self._why(parsed, one), pipeline))
         bad = f.when(~self._is_good(parsed, one), letter)
-        columns = [one[ROW][name].alias(name) for name in parsed.schema.names]
-        return df.select(*columns, *self._source(), bad.alias(BAD))
+        return df.select(*self._columns(parsed, one), bad.alias(BAD))
+
+    def _with(self, parsed: Parsed) -> tuple[DataFrame, Column]:
+        """The rows with what was parsed, and its column."""
+        from pyspark.sql import functions as f
+
+        taken = {f"_{name}" for name in self._kept}
+        for name in parsed.schema.names:
+            if name.lower() in taken:
+                raise CannotDecode(f"the field {name!r} has the name of a column that decode adds")
+        # A generator's result is not computed again for each use, as a column's would be. Checks
+        # stand above it: in it they would be lambdas, which Spark interprets.
+        df = self._df.select("*", f.explode(f.array(parsed.value)).alias(_PARSED))
+        return df, f.col(_PARSED)
+
+    def _columns(self, parsed: Parsed, one: Column) -> list[Column]:
+        return [one[ROW][name].alias(name) for name in parsed.schema.names] + self._source()
 
     def _why(self, parsed: Parsed, one: Column) -> Column:
         """What is wrong with a bad record."""
@@ -262,18 +264,6 @@ class _Rows:
             good &= ~fault.condition
         return good
 
-    def _is_plain(self, parsed: Parsed, plain: Column) -> Column:
-        """Whether a row is good without a look at its text: that is faster."""
-        from pyspark.sql import functions as f
-
-        faults = list(self._faults)
-        if self._max_future is not None:
-            faults += self._bounds(parsed, f.struct(plain.alias(ROW)))
-        is_plain = plain.isNotNull()
-        for fault in faults:
-            is_plain &= ~fault.condition
-        return is_plain
-
     def _bounds(self, parsed: Parsed, one: Column) -> Iterator[Fault]:
         return out_of_bounds(one[ROW], parsed.schema, self._max_future)
 
@@ -284,12 +274,6 @@ class _Rows:
 
     def _bad_columns(self, df: DataFrame, reason: Column) -> DataFrame:
         return df.select(*self._kept, "value", reason.alias(REASON))
-
-    def _check_names(self, names: list[str]) -> None:
-        taken = {f"_{name}" for name in self._kept}
-        for name in names:
-            if name.lower() in taken:
-                raise CannotDecode(f"the field {name!r} has the name of a column that decode adds")
 
 
 def _reasons(faults: Iterable[Fault]) -> list[Column]:

@@ -36,8 +36,6 @@ class Parsed(NamedTuple):
     """Whether such a struct is as it should be."""
     reason: Check
     """Why it is not; null where nothing is known to be wrong."""
-    plain: Column | None = None
-    """The columns where they are known to be as they should be; else null. `value` has them too."""
 
 
 class Fault(NamedTuple):

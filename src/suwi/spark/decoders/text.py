@@ -95,7 +95,7 @@ def decode_json(body: Column, schema: str | StructType, *, lenient: bool = False
     def reason(one: Column) -> Column:
         return _json_reason(text, one[ROW], fields, lenient=lenient)
 
-    return Parsed(f.struct(*parts), fields, is_good, reason, plain)
+    return Parsed(f.struct(*parts), fields, is_good, reason)
 
 
 def _plain(body: Column, schema: StructType) -> Column | None:

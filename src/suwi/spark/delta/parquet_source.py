@@ -7,22 +7,32 @@ anything, so each name is compared with the log first.
 """
 
 import os.path
-from typing import TYPE_CHECKING, Final
+from datetime import date
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote
 
 from suwi.spark.delta.errors import DeltaSourceError, TableMissing
 from suwi.spark.delta.log import DataFile, files_of, open_for_reading
 from suwi.spark.delta.partitions import NULL_DIRECTORY
-from suwi.spark.delta.scan import chosen_schema, full_schema
+from suwi.spark.delta.scan import chosen_schema, full_schema, typed_where, wanted_files
 from suwi.spark.delta.storage import local_path
+from suwi.spark.releases import arrow_schema
+from suwi.spark.where import COMPARE, Condition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
     from suwi.spark.options import TableOptions
 
 # Of partitions: Spark reads the text of the log as it was meant.
 _KINDS: Final = ("string", "integer", "long", "boolean", "date", "timestamp", "decimal")
+# Of conditions: Spark compares such values as Arrow does; NaN, and texts with a collation, not.
+_COMPARED: Final = frozenset(
+    "string tinyint smallint int bigint boolean date timestamp timestamp_ntz decimal".split()
+)
 _GLOB: Final = frozenset("{}[]*?\\")
 # As the session's settings could say otherwise.
 _OPTIONS: Final = {
@@ -38,27 +48,62 @@ def read_with_spark(spark: "SparkSession", options: "TableOptions") -> "DataFram
     from pyspark.sql import is_remote
 
     folder = local_path(options.uri)
-    if is_remote() or folder is None or options.choice.where or options.version_of_batch:
+    if is_remote() or folder is None or options.version_of_batch:
         return None
     try:
         table = open_for_reading(options, options.version_as_of)
     except (DeltaSourceError, TableMissing):
         return None
-    schema, files = full_schema(table, options), files_of(table)
-    kinds = {field.name: field.dataType.typeName() for field in schema.fields}
+    schema = full_schema(table, options)
+    chosen = chosen_schema(schema, options)
+    files = wanted_files(files_of(table), options.choice, schema)
+    kinds = {field.name: field.dataType for field in schema.fields}
     columns = table.metadata().partition_columns
-    if not files or not all(kinds[name] in _KINDS for name in columns):
+    conditions = typed_where(options.choice, arrow_schema(schema))
+    is_known = all(kinds[name].typeName() in _KINDS for name in columns)
+    if not files or not is_known or not all(_is_compared(one, kinds) for one in conditions):
         return None
     folder = os.path.abspath(folder)
     if _GLOB.intersection(folder) or not all(_is_plain(file, columns) for file in files):
         return None
-    chosen = chosen_schema(schema, options)
     reader = spark.read.schema(schema).options(basePath=f"file://{folder}", **_OPTIONS)
     try:
         rows = reader.parquet(*(f"file://{folder}/{file.path}" for file in files))
     except AnalysisException:
         return None  # A file is gone.
-    return rows.select(*(f"`{name.replace('`', '``')}`" for name in chosen.fieldNames()))
+    for one in conditions:
+        rows = rows.where(_condition(one, kinds[one.column]))
+    return rows.select(*(_quoted(name) for name in chosen.fieldNames()))
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _is_compared(one: Condition, kinds: "Mapping[str, DataType]") -> bool:
+    return "null" in one.operator or _simple(kinds[one.column]) in _COMPARED
+
+
+def _simple(kind: "DataType") -> str:
+    return kind.simpleString().partition("(")[0]
+
+
+def _condition(one: Condition, kind: "DataType") -> "Column":
+    from pyspark.sql import functions as f
+
+    def literal(value: Any) -> "Column":
+        # Of a moment without a zone PySpark would make one in the zone of this machine.
+        return f.lit(value.isoformat() if isinstance(value, date) else value).cast(kind)
+
+    column = f.col(_quoted(one.column))
+    match one.operator:
+        case "null":
+            return column.isNull()
+        case "not null":
+            return column.isNotNull()
+        case "in":
+            return column.isin(*map(literal, one.value))
+    return cast("Column", COMPARE[one.operator](column, literal(one.value)))
 
 
 def _is_plain(file: DataFile, columns: list[str]) -> bool:
