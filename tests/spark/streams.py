@@ -2,16 +2,55 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from suwi.spark.data_source import SuwiDataSource
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
 
 NOW = {"availableNow": True}
+
+
+class ReadCounter:
+    """How many records the tasks of streams have read of topics, whatever Spark reports."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, file: Path) -> None:
+        """Of queries that are made from now on."""
+        file.touch()
+        self._file = file
+        path = str(file)
+
+        class Counted(SuwiDataSource):
+            def streamReader(self, schema: "StructType") -> Any:  # noqa: N802
+                reader = SuwiDataSource.streamReader(self, schema)
+                read = reader.read
+
+                def counted(partition: Any) -> Iterator[Any]:
+                    for batch in read(partition):
+                        with open(path, "a") as log:
+                            log.write(f"{batch.num_rows}\n")
+                        yield batch
+
+                reader.read = counted  # type: ignore[method-assign]
+                return reader
+
+        patch.setattr("suwi.spark.data_source.SuwiDataSource", Counted)
+
+    def take(self) -> int:
+        """Since the last call."""
+        numbers = self._file.read_text().split()
+        self._file.write_text("")
+        return sum(map(int, numbers))
+
+
 _ATTEMPTS = 5
 _numbers = count()
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+_ADAPTIVE: Final = "spark.sql.adaptive.streaming.stateless.enabled"
 _VALIDATION: Final = "spark.sql.streaming.stateStore.commitValidation.enabled"
 # A star that stands for all columns; literals and quoted names are passed over.
 _STAR: Final = re.compile(
@@ -119,7 +120,16 @@ def to_outputs(
         # A batch that has a manifest is not computed again, and its state is there (ADR 20). Spark
         # asks the session for this whenever a batch ends.
         spark.conf.set(_VALIDATION, "false")
-    return streaming(wide, mode, checkpoint, trigger, name).foreachBatch(batches).start()
+    writer = streaming(wide, mode, checkpoint, trigger, name).foreachBatch(batches)
+    # Adaptive execution runs shuffles before it calls the function: also of a batch that has a
+    # manifest, and before the versions of tables are chosen. A query has its session's settings of
+    # this moment.
+    is_adaptive = spark.conf.get(_ADAPTIVE, "false")
+    try:
+        spark.conf.set(_ADAPTIVE, "false")
+        return writer.start()
+    finally:
+        spark.conf.set(_ADAPTIVE, is_adaptive)
 
 
 def check_is_local(spark: "SparkSession", checkpoint: str) -> None:

@@ -1,7 +1,7 @@
 """What of a streaming query is kept in its checkpoint: its inputs, in their order, and its state.
 
 `plan_of` reads both from Spark's plan, `difference` says why a query cannot go on with what another
-one has left. `reads_of` says how often a running query reads each source.
+one has left.
 """
 
 import re
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
 
 # Of columns, objects and watermarks: they are other ones whenever a plan is made.
 _IDS: Final = re.compile(r"#\d+L?|@[0-9a-f]+\b|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}, ")
@@ -43,21 +42,6 @@ def plan_of(rows: "DataFrame") -> dict[str, list[str]]:
         elif name in _STATEFUL or (name == "Join" and _joins_streams(node)):
             steps.append(_IDS.sub("", node.simpleString(_LENGTH_MAX)).strip())
     return {"inputs": list(inputs), "steps": steps, SPARK: [rows.sparkSession.version]}
-
-
-def reads_of(query: "StreamingQuery") -> list[int]:
-    """How often each batch reads each source, in the order of Spark's reports, which count the rows
-    of every read. For a query that has done a batch."""
-    leaves = query._jsq.streamingQuery().logicalPlan().collectLeaves()
-    found = [leaves.apply(at) for at in range(leaves.size())]
-    streams = [
-        leaf.stream() for leaf in found if leaf.nodeName().startswith("StreamingDataSourceV2")
-    ]
-    distinct: list[Any] = []
-    for stream in streams:
-        if stream not in distinct:
-            distinct.append(stream)
-    return [streams.count(stream) for stream in distinct]
 
 
 def input_text(options: Mapping[str, str]) -> str:

@@ -466,3 +466,7 @@ def test_in_one_pass_good_and_bad_rows_are_the_same(spark: "SparkSession", nulls
         expected = dead_letters(bad, pipeline="p")
         assert both.filter(f"{BAD} IS NULL").drop(BAD).collect() == good.collect()
         assert both.filter(f"{BAD} IS NOT NULL").select(f"{BAD}.*").collect() == expected.collect()
+        once = decode(df, nulls=nulls, read_once=True, **how)
+        for one, other in zip(once, (good, bad), strict=True):
+            assert one.schema.simpleString() == other.schema.simpleString()
+            assert one.collect() == other.collect()

@@ -4,7 +4,8 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ pytest.importorskip("pyspark")
 from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import AnalysisException
 
+from suwi.spark.decoders.decode import decode
+from suwi.spark.output_batches import OutputBatches
 from suwi.spark.pipeline.backfill import Backfill
 from suwi.spark.pipeline.deep_check import check_deeply, place_of, take_sample
 from suwi.spark.pipeline.nodes import BadPipeline
@@ -28,7 +31,7 @@ from suwi.spark.pipeline.script import script
 from suwi.spark.pipeline.spec import Pipeline, TableSource
 from suwi.spark.pipeline.steps import Variation
 from tests.broker_process import BrokerProcess
-from tests.spark.streams import lose_last_commit
+from tests.spark.streams import ReadCounter, lose_last_commit
 from tests.spark.topics import committed_values, fill, make_topic
 
 if TYPE_CHECKING:
@@ -160,8 +163,10 @@ def test_the_plan_says_what_is_read_once_and_where_it_goes(tmp_path: Path) -> No
         "  then    sql",
     ]
     lost = JOINED.replace("dead_letters: drop", "dead_letters: {topic: orders-bad}")
-    again = "  reads   orders once more in each batch, for dead_letters: steps lie between"
-    assert again in list(plan_lines(read(tmp_path, lost)))
+    assert [line for line in plan_lines(read(tmp_path, lost)) if line.startswith("  reads ")] == [
+        "  reads   orders: topic orders, json, watermark at 10 minutes, each id once",
+        "  reads   paid: /lake/paid, watermark at 10 minutes",
+    ]
 
 
 def test_a_checkpoint_with_other_inputs_or_out_of_reach_is_refused(tmp_path: Path) -> None:
@@ -223,6 +228,9 @@ def test_it_is_shown_as_python(tmp_path: Path) -> None:
     compile(joined, "joined.py", "exec")
     assert "orders, orders_bad = decode(" in joined
     assert 'paid.createOrReplaceTempView("paid")' in joined
+    assert "read_once" not in joined  # Nobody wants the bad ones.
+    lost = JOINED.replace("dead_letters: drop", "dead_letters: {topic: orders-bad}")
+    assert "read_once=True" in script(read(tmp_path, lost))
 
 
 # -- in Spark --------------------------------------------------------------------------------------
@@ -305,21 +313,135 @@ checkpoint: /lake/checkpoint
 
 
 @pytest.mark.slow
-def test_routing_by_chance_sends_each_row_to_one_output_also_after_replays(job: Job) -> None:
+def test_routing_by_chance_sends_each_row_to_one_output_also_after_replays(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = ReadCounter(monkeypatch, job.folder / "reads")
     sent = 0
     for _ in range(3):
         job.send(*({"id": n} for n in range(sent, sent + 50)), f"bad {sent}")
         sent += 50
         assert job.run(CHANCE) == 0, job.said
-        assert job.runner.watches[0].rows == 51  # Although dead letters are read once more.
+        assert reads.take() == 51
+        assert job.runner.watches[0].rows == 51
         lose_last_commit(job.folder / "checkpoint")  # The next run replays the last batch.
     assert job.run(CHANCE) == 0, job.said
+    assert reads.take() == 0
     found = [row["id"] for table in ("left", "right") for row in job.rows(table)]
     found += [int(value) for value in job.values(job.rest)]
     assert Counter(found) == Counter(range(sent))
     assert job.values(job.bad) == ["bad 0", "bad 100", "bad 50"]
     (watch,) = job.runner.watches
     assert watch.lag_total == 0
+
+
+class Crash(Exception):
+    """The driver ends here."""
+
+
+@pytest.mark.slow
+def test_a_driver_that_dies_at_any_step_reads_once_more_only_before_the_manifest(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, left = ReadCounter(monkeypatch, job.folder / "reads"), [""]
+
+    def dies(step: str) -> None:
+        if step == left[0]:
+            left[0] = ""
+            raise Crash(f"after {step}")
+
+    monkeypatch.setattr("suwi.spark.outputs.OutputBatches", partial(OutputBatches, after=dies))
+    steps = ["files", "manifest", "commit of dead_letters", "commit of left"]
+    for number, step in enumerate(steps):
+        job.send(*({"id": n} for n in range(50 * number, 50 * number + 50)), f"bad {number}")
+        left[0] = step
+        assert job.run(CHANCE) == 0, job.said
+        assert left == [""]
+        assert reads.take() == 51 * (2 if step == "files" else 1)
+    found = [row["id"] for table in ("left", "right") for row in job.rows(table)]
+    found += [int(value) for value in job.values(job.rest)]
+    assert Counter(found) == Counter(range(50 * len(steps)))
+    assert job.values(job.bad) == [f"bad {number}" for number in range(len(steps))]
+
+
+ADAPTIVE = "spark.sql.adaptive.enabled"
+THROUGH = """\
+name: through
+source: {servers: "127.0.0.1:9092", topics: orders}
+decode: {json: "id BIGINT NOT NULL, at TIMESTAMP"}
+outputs: {all: {delta: /lake/all}}
+dead_letters: {topic: orders-bad}
+checkpoint: /lake/checkpoint"""
+STEPS = {
+    "sql": ["sql: SELECT id, at FROM records WHERE id > 0"],
+    "a watermark": ["watermark: {column: at, delay: 1 minute}"],
+    "duplicates": ["watermark: {column: at, delay: 1 minute}", "deduplicate: id"],
+    "a table": [
+        "tables: {shops: /lake/shops}",
+        "sql: SELECT * FROM records JOIN shops ON id = shop",
+    ],
+    "a window": [
+        "watermark: {column: at, delay: 1 minute}",
+        "sql: SELECT window.start, max(id) AS id FROM records GROUP BY window(at, '1 minute')",
+    ],
+    "itself": [
+        "watermark: {column: at, delay: 1 minute}",
+        "sql: SELECT a.id FROM records a JOIN records b ON a.id = b.id AND a.at = b.at",
+    ],
+}
+
+
+@pytest.fixture
+def set_adaptive(spark: "SparkSession") -> Iterator[Callable[[str], None]]:
+    before = spark.conf.get(ADAPTIVE)
+    yield partial(spark.conf.set, ADAPTIVE)
+    spark.conf.set(ADAPTIVE, before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("steps", "adaptive"),
+    [*((one, "true") for one in STEPS), ("sql", "false"), ("a table", "false")],
+)
+def test_rows_and_dead_letters_come_from_one_read_whatever_lies_between(
+    job: Job,
+    monkeypatch: pytest.MonkeyPatch,
+    set_adaptive: Callable[[str], None],
+    steps: str,
+    adaptive: str,
+) -> None:
+    shops(job, a=1, b=2)
+    reads = ReadCounter(monkeypatch, job.folder / "reads")
+    set_adaptive(adaptive)
+    text = "\n".join([THROUGH, *STEPS[steps], ""])
+    for hour in range(2):
+        at = f"2026-01-01T0{hour}:00:00Z"
+        job.send({"id": 1, "at": at}, {"id": 2, "at": at}, f"bad {hour}")
+        assert job.run(text) == 0, job.said
+        assert reads.take() == 3
+        assert job.runner.watches[0].rows == 3
+    assert {row["id"] for row in job.rows("all")} <= {1, 2}
+    assert job.rows("all")
+    assert job.values(job.bad) == ["bad 0", "bad 1"]
+
+
+@pytest.mark.slow
+def test_a_checkpoint_whose_batches_read_twice_goes_on_with_one_read(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_twice(rows: Any, *, read_once: bool, **how: Any) -> Any:
+        return decode(rows, **how)
+
+    text = "\n".join([THROUGH, *STEPS["duplicates"], ""])
+    at = "2026-01-01T00:00:00Z"
+    with monkeypatch.context() as patch:
+        patch.setattr("suwi.spark.decode", read_twice)
+        job.send({"id": 1, "at": at}, {"id": 2, "at": at}, "bad 0")
+        assert job.run(text) == 0, job.said
+    job.send({"id": 2, "at": at}, {"id": 3, "at": at}, "bad 1")
+    assert job.run(text) == 0, job.runner.reason
+    assert sorted(row["id"] for row in job.rows("all")) == [1, 2, 3]
+    assert job.values(job.bad) == ["bad 0", "bad 1"]
 
 
 SHOPS = """\

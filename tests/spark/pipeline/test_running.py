@@ -311,13 +311,6 @@ def test_a_batch_is_counted_once_however_often_one_looks() -> None:
     assert (watch.batches, watch.rows) == (3, 30)
 
 
-def test_rows_of_a_source_that_each_batch_reads_twice_are_counted_once() -> None:
-    watch = Watch("orders", ManualClock(0))
-    sources = [{"numInputRows": 20, "endOffset": None}, {"numInputRows": 3, "endOffset": None}]
-    watch.look([{**report(0, 23), "sources": sources}], lambda: [2, 1])
-    assert (watch.rows, watch.rows_per_s) == (13, 26)
-
-
 def test_rows_that_came_too_late_are_told() -> None:
     watch = Watch("orders", ManualClock(0))
     states = [{"numRowsDroppedByWatermark": 3}, {"numRowsTotal": 7}]

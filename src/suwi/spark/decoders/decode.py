@@ -5,7 +5,7 @@ Invariant: a row that comes in goes out once, in `good` or in `bad`; only `nulls
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from suwi.decoders.confluent import HEADER_BYTES, NO_HEADER, TOO_SHORT
@@ -36,6 +36,7 @@ SOURCE_COLUMNS = ("key", "topic", "partition", "offset", "timestamp", "headers")
 REASON = "reason"
 _CHOICES = ("json", "string", "raw", "avro", "protobuf")
 _PARSED = "__parsed"
+_TASK = "__task"
 
 
 class Decoded(NamedTuple):
@@ -60,6 +61,7 @@ def decode(
     nulls: Nulls = "bad",
     lenient: bool = False,
     max_future: str | None = None,
+    read_once: bool = False,
 ) -> Decoded:
     """Decode the `value` of each row; the result unpacks as `good, bad`.
 
@@ -86,6 +88,9 @@ def decode(
     with `max_future`, an interval as "1 day", those that are later than that by more: one of them
     would move an event-time watermark to where every other record is late. `raw` takes everything.
 
+    `read_once` is for one stream that writes both, with `to_outputs(good, …, bad=bad)`: a batch is
+    then read and decoded once, and both come from a shuffle of its rows.
+
     Raises `CannotDecode` where the arguments do not fit together or a schema cannot be used.
     """
     rows, parsed = _parse(
@@ -93,7 +98,9 @@ def decode(
         {"json": json, "string": string, "raw": raw, "avro": avro, "protobuf": protobuf},
         _How(descriptor, registry, subject, confluent_header, nulls, lenient, max_future),
     )
-    return rows.all_good() if parsed is None else rows.split(parsed)
+    if parsed is None:
+        return rows.all_good()
+    return rows.split_once(parsed) if read_once else rows.split(parsed)
 
 
 def decode_together(df: DataFrame, *, pipeline: str | None = None, **how: Any) -> DataFrame:
@@ -200,7 +207,8 @@ class _Rows:
         good = self._df.select("value", *self._source())
         if self._nulls == "drop":
             good = good.filter(f.col("value").isNotNull())
-        return Decoded(good, self._bad_columns(self._df, f.lit("")).filter(f.lit(False)))
+        bad = self._df.select(*self._bad_columns(f.lit(""))).filter(f.lit(False))
+        return Decoded(good, bad)
 
     def split(self, parsed: Parsed) -> Decoded:
         from pyspark.sql import functions as f
@@ -210,18 +218,43 @@ class _Rows:
         if self._nulls == "drop":
             is_bad &= f.col("value").isNotNull()
         good = df.filter(self._is_good(parsed, one)).select(*self._columns(parsed, one))
-        return Decoded(good, self._bad_columns(df.filter(is_bad), self._why(parsed, one)))
+        bad_columns = self._bad_columns(self._why(parsed, one))
+        return Decoded(good, df.filter(is_bad).select(*bad_columns))
 
-    def together(self, parsed: Parsed, pipeline: str | None) -> DataFrame:
+    def split_once(self, parsed: Parsed) -> Decoded:
+        """As `split`. Of equal shuffles in a query Spark runs one, and these stay equal: conditions
+        and choices of columns are not moved below a generator. What a task has read stays together,
+        in its order."""
         from pyspark.sql import functions as f
 
+        both = self._in_one_pass(parsed, self._bad_columns)
+        row = f.struct(*(f.col(_quoted(name)) for name in both.columns if name != BAD))
+        one = f.array(f.struct(row.alias(ROW), f.col(BAD)))
+        kept = both.select(one.alias(_PARSED), f.spark_partition_id().alias(_TASK))
+        kept = kept.repartition(_TASK)
+        good = f.filter(_PARSED, lambda one: one[BAD].isNull())
+        bad = f.filter(_PARSED, lambda one: one[BAD].isNotNull())
+        return Decoded(
+            kept.select(f.inline(f.transform(good, lambda one: one[ROW]))),
+            kept.select(f.inline(f.transform(bad, lambda one: one[BAD]))),
+        )
+
+    def together(self, parsed: Parsed, pipeline: str | None) -> DataFrame:
         from suwi.spark.write import letter_columns
+
+        names = self._df.columns
+        return self._in_one_pass(parsed, lambda reason: letter_columns(names, reason, pipeline))
+
+    def _in_one_pass(
+        self, parsed: Parsed, bad_columns: Callable[[Column], list[Column]]
+    ) -> DataFrame:
+        """All rows; of those that are bad the column `BAD` has these columns."""
+        from pyspark.sql import functions as f
 
         df, one = self._with(parsed)
         if self._nulls == "drop":
             df = df.filter(f.col("value").isNotNull())
-        letter = f.struct(*letter_columns(self._kept, self._why(parsed, one), pipeline))
-        bad = f.when(~self._is_good(parsed, one), letter)
+        bad = f.when(~self._is_good(parsed, one), f.struct(*bad_columns(self._why(parsed, one))))
         return df.select(*self._columns(parsed, one), bad.alias(BAD))
 
     def _with(self, parsed: Parsed) -> tuple[DataFrame, Column]:
@@ -272,8 +305,14 @@ class _Rows:
 
         return [f.col(name).alias(f"_{name}") for name in self._kept]
 
-    def _bad_columns(self, df: DataFrame, reason: Column) -> DataFrame:
-        return df.select(*self._kept, "value", reason.alias(REASON))
+    def _bad_columns(self, reason: Column) -> list[Column]:
+        from pyspark.sql import functions as f
+
+        return [*(f.col(name) for name in (*self._kept, "value")), reason.alias(REASON)]
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _reasons(faults: Iterable[Fault]) -> list[Column]:

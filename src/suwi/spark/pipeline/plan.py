@@ -61,8 +61,6 @@ def _lines(pipeline: Pipeline) -> Iterator[str]:
         rules = [name for name, one in pipeline.expect.items() if one.action == "dead_letters"]
         more = f", what breaks {', '.join(rules)}" if rules else ""
         yield f"  writes  {DEAD_LETTERS}: {dead}, what cannot be decoded{more}"
-        for name in pipeline.read_again:
-            yield f"  reads   {name} once more in each batch, for {DEAD_LETTERS}: steps lie between"
 
 
 def _steps(one: Input) -> str:

@@ -11,8 +11,8 @@ without groups, or that are away, are noted once.
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from suwi.client.group_offsets import commit_offsets
 from suwi.client.offsets import LATEST, list_offsets
@@ -24,8 +24,6 @@ from suwi.spark.rules import OBSERVED
 from suwi.spark.session import Session
 
 log = logging.getLogger(__name__)
-
-Reads: TypeAlias = Callable[[], Sequence[int]]
 
 _PATIENCE_MS = "5000"
 
@@ -184,20 +182,17 @@ class Watch:
         self._begun_ms = self._clock.now_ms()
         self._batches_before = self.batches
 
-    def look(self, reports: Iterable[Mapping[str, Any]], reads: Reads = lambda: ()) -> bool:
-        """Take in reports, oldest first; whether there were new ones.
-
-        reads: how often a batch reads each source, where that may be more than once.
-        """
+    def look(self, reports: Iterable[Mapping[str, Any]]) -> bool:
+        """Take in reports, oldest first; whether there were new ones."""
         is_new = False
         for report in reports:
             if report["timestamp"] > self._seen:
                 self._seen = report["timestamp"]
-                self._take(report, reads)
+                self._take(report)
                 is_new = True
         return is_new
 
-    def _take(self, report: Mapping[str, Any], reads: Reads) -> None:
+    def _take(self, report: Mapping[str, Any]) -> None:
         self.done_ms = self._clock.now_ms()
         self.end = end_of_batch(report) or self.end
         if "addBatch" not in report["durationMs"]:
@@ -206,13 +201,7 @@ class Watch:
         self.failure = ""
         self.batch = report["batchId"]
         self.batches += 1
-        rows, times = report["numInputRows"], reads()
-        if len(times) == len(report["sources"]):
-            # Spark counts the rows of every read.
-            rows = sum(
-                source["numInputRows"] // n
-                for source, n in zip(report["sources"], times, strict=True)
-            )
+        rows = report["numInputRows"]
         self.rows += rows
         operators = report.get("stateOperators") or []
         self.late_rows += sum(each.get("numRowsDroppedByWatermark", 0) for each in operators)

@@ -8,9 +8,8 @@ returns.
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from suwi.client.pipeline_status import FAILED, RUNNING, STATUS_EVERY_S, STOPPED, WAITING
@@ -18,7 +17,7 @@ from suwi.env import Env, local_env
 from suwi.spark.pipeline import failures as exit_codes
 from suwi.spark.pipeline.failures import Failure, Kind, failure_of
 from suwi.spark.pipeline.program import Program, stop_all
-from suwi.spark.pipeline.progress import Lag, Reads, Watch, report_of
+from suwi.spark.pipeline.progress import Lag, Watch, report_of
 from suwi.spark.pipeline.publishing import Publisher
 from suwi.spark.pipeline.spec import (
     Pipeline,
@@ -28,7 +27,6 @@ from suwi.spark.pipeline.spec import (
     sources_text,
 )
 from suwi.spark.pipeline.steps import DEAD_LETTERS
-from suwi.spark.query_plan import reads_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,7 +119,6 @@ class Runner:
         env: Env | None = None,
     ) -> None:
         self._program = program
-        self._reads_again = bool(pipeline.read_again)
         self._spark = spark
         self._lags = lags
         self._publisher = publisher
@@ -227,7 +224,7 @@ class Runner:
             # Before the reports are read, so that they include what a query did before it ended.
             is_running = [query.isActive for query in queries]
             is_new = [
-                watch.look(_reports(query), *self._reads(query))
+                watch.look(_reports(query))
                 for watch, query in zip(self.watches, queries, strict=True)
             ]
             if any(is_new) or loop.time() >= lag_due_s or not any(is_running):
@@ -246,10 +243,6 @@ class Runner:
             if self._stop.is_set() or not any(is_running):
                 return None
             await self._pause(self._settings.look_every_s)
-
-    def _reads(self, query: "StreamingQuery") -> Iterator[Reads]:
-        if self._reads_again:
-            yield partial(reads_of, query)
 
     async def _ask_lag(self) -> None:
         loop = asyncio.get_running_loop()

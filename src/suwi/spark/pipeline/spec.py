@@ -265,18 +265,6 @@ class Pipeline:
         may_be_bad = any(one.may_be_bad for one in self.inputs.values())
         return self.dead_letters is not None and may_be_bad and not self.is_joint
 
-    @property
-    def read_again(self) -> list[str]:
-        """The inputs that each batch reads once more, for their dead letters: with steps between,
-        good and bad records do not come from one pass."""
-        is_written = self.is_joint and self.dead_letters is not None
-        is_plain = self.sql is None and self.python is None
-        return [
-            name
-            for name, one in self.inputs.items()
-            if is_written and one.may_be_bad and not (is_plain and one.watermark is None)
-        ]
-
 
 # -- for people ------------------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 
 from suwi.spark.pipeline.nodes import said
 from suwi.spark.pipeline.spec import (
-    Decode,
     DeltaSpec,
     IcebergSpec,
     Input,
@@ -121,14 +120,8 @@ def steps_of(pipeline: Pipeline, variation: Variation | None = None) -> Steps:
 
 def _input(pipeline: Pipeline, name: str, variation: Variation) -> InputSteps:
     one = pipeline.inputs[name]
-    decode = None if one.decode is None else _decode(one.decode)
-    transform = tuple(_transform(one, variation))
-    is_wanted = pipeline.is_joint and pipeline.dead_letters is not None
-    is_apart = name in pipeline.read_again or variation.last is not None
-    if decode is not None and is_wanted and not is_apart:
-        # Nothing stands between, so that one pass finds good and bad records.
-        decode = Call("decode_together", (), {**decode.named, "pipeline": pipeline.name})
-    return InputSteps(_read(name, one.source, variation), decode, transform)
+    read = _read(name, one.source, variation)
+    return InputSteps(read, _decode(pipeline, one, variation), tuple(_transform(one, variation)))
 
 
 def _dead_letter(pipeline: Pipeline, variation: Variation) -> Call | None:
@@ -225,9 +218,19 @@ def _from(name: str, source: TopicSource, variation: Variation) -> dict[str, Val
     return {**start, **_given("options", options)}
 
 
-def _decode(decode: Decode) -> Call:
-    kind = {decode.kind: True if decode.schema is None else decode.schema}
-    return Call("decode", (), {**kind, **said(decode)})
+def _decode(pipeline: Pipeline, one: Input, variation: Variation) -> Call | None:
+    decode = one.decode
+    if decode is None:
+        return None
+    kind: Value = True if decode.schema is None else decode.schema
+    named: dict[str, Value] = {decode.kind: kind, **said(decode)}
+    if not pipeline.is_joint or pipeline.dead_letters is None or variation.last is not None:
+        return Call("decode", (), named)
+    is_plain = pipeline.sql is None and pipeline.python is None and one.watermark is None
+    if is_plain or not one.may_be_bad:
+        # Nothing stands between, so that one pass finds good and bad records.
+        return Call("decode_together", (), {**named, "pipeline": pipeline.name})
+    return Call("decode", (), named if variation.is_batch else {**named, "read_once": True})
 
 
 def _transform(one: Input, variation: Variation) -> list[Call]:
