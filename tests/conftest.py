@@ -40,15 +40,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     A parameter has another name if each of its seeds is there for something of its own.
     """
-    seeds: dict[pytest.Item, int] = {}
-    last: dict[str, int] = {}
+    seeds: dict[str, dict[int, int]] = {}
+    seeded = []
     for item in items:
         callspec = getattr(item, "callspec", None)
-        if callspec is not None and "seed" in callspec.indices:
-            seeds[item] = callspec.indices["seed"]
-            last[_test(item)] = max(seeds[item], last.get(_test(item), 0))
-    for item, seed in seeds.items():
-        if seed >= max(_FEW_SEEDS, (last[_test(item)] + 1) // _OF_MANY):
+        if callspec is not None and "seed" in callspec.params:
+            # The index that pytest has counts over all other parameters, too.
+            of_test = seeds.setdefault(_test(item), {})
+            seeded.append(
+                (item, of_test, of_test.setdefault(callspec.params["seed"], len(of_test)))
+            )
+    for item, of_test, number in seeded:
+        if number >= max(_FEW_SEEDS, len(of_test) // _OF_MANY):
             item.add_marker(pytest.mark.slow)
 
 

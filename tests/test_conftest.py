@@ -38,9 +38,9 @@ def test_a_program_can_be_interrupted_if_the_tests_run_in_the_background() -> No
 class FakeItem:
     """What the choice of seeds looks at."""
 
-    def __init__(self, test: str, **indices: int) -> None:
-        self.nodeid = f"{test}[{indices}]" if indices else test
-        self.callspec = SimpleNamespace(indices=indices)
+    def __init__(self, test: str, **params: int) -> None:
+        self.nodeid = f"{test}[{params}]" if params else test
+        self.callspec = SimpleNamespace(params=params)
         self.is_slow = False
 
     def add_marker(self, mark: pytest.MarkDecorator) -> None:
@@ -56,6 +56,6 @@ def test_a_few_seeds_of_a_test_are_for_every_day_and_the_others_are_slow(
     others = [FakeItem("b"), *(FakeItem("c", delay=delay) for delay in range(5))]
     pytest_collection_modifyitems([*others, *items])  # type: ignore[list-item]
     assert [item for item in items if not item.is_slow] == [
-        item for item in items if item.callspec.indices["seed"] < everyday
+        item for item in items if item.callspec.params["seed"] < everyday
     ]
     assert not any(item.is_slow for item in others)
