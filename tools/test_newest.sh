@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Run the tests without Spark with the newest Python that is here, in .venv-newest; everything
-# in it is as requirements.lock says, but for what only Spark and the checks need. Most simulations are left out:
-# they run with the default Python, and a seed means the same with every version. Hypothesis has fewer examples,
+# in it is as requirements.lock says, but for what only Spark and the checks need. Most simulations, and what is
+# built on them (lab, damage, chaos), are left out: they run with the default Python, and a seed means the same with every version. Hypothesis has fewer examples,
 # for the same reason. So are tests of documents, tools and measurements left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,7 +35,6 @@ fi
 echo "Testing with $(.venv-newest/bin/python --version)."
 export HYPOTHESIS_PROFILE=${HYPOTHESIS_PROFILE:-few}
 exec tools/run_tests.sh .venv-newest/bin/python -n 6 --dist worksteal -m "not slow" --ignore=tests/spark \
-    --ignore=tests/browser --ignore=tests/bench --ignore=tests/tools \
-    --ignore=tests/test_docs.py --ignore=tests/test_deploy.py --ignore-glob='tests/broker/test_simulated_[d-z]*.py' \
-    --ignore=tests/sim/test_clusters.py --ignore=tests/sim/test_mutants.py --ignore=tests/sim/test_mended_faults.py \
-    --ignore-glob='tests/sim/*_seeds.py' "$@"
+    --ignore=tests/browser --ignore=tests/bench --ignore=tests/tools --ignore=tests/chaos --ignore=tests/fuzz \
+    --ignore=tests/damage --ignore=tests/lab --ignore=tests/sim \
+    --ignore=tests/test_docs.py --ignore=tests/test_deploy.py --ignore-glob='tests/broker/test_simulated_[d-z]*.py' "$@"

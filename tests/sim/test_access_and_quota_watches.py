@@ -1,5 +1,6 @@
 """Rules that are not obeyed, connections that stay muted and watches that never end are found."""
 
+from itertools import repeat
 from typing import Any
 from unittest.mock import patch
 
@@ -8,7 +9,8 @@ import pytest
 from simulation.seeded_run import Options, run_seed
 from suwi.net.connection import Connection
 from suwi.replica.partition_watch import PartitionWatches
-from suwi.security.authorizer import Authorizer, GrantedTopics
+from suwi.security import authorizer
+from suwi.security.authorizer import AclIndex, Authorizer
 from suwi.sim.checkers import Broken
 
 RULES, QUOTAS, WATCHED = (
@@ -17,15 +19,9 @@ RULES, QUOTAS, WATCHED = (
 )
 
 
-def remembers_decisions(self: Authorizer, *asked: Any) -> bool:
+def remembers_decisions(self: Authorizer, acls: AclIndex) -> None:
     """Also when the rules have changed."""
-    if asked[-1] is None:
-        return True
-    return self._decided.setdefault(asked, self.decide(*asked).is_allowed)
-
-
-def remembers_grants(_self: Authorizer, granted: GrantedTopics) -> Any:
-    return granted.topics
+    self.acls = acls
 
 
 def stays_muted(_connection: Connection) -> None:
@@ -49,8 +45,9 @@ def keeps_the_watch(self: PartitionWatches, tp: Any) -> None:
 
 
 FAULTS = [
-    (RULES, Authorizer, "may", remembers_decisions, "is remembered as|is sent records"),
-    (RULES, Authorizer, "granted", remembers_grants, "a rule denies it|is sent records"),
+    (RULES, Authorizer, "apply", remembers_decisions, "is remembered as|is sent records"),
+    # Rules by whose number nobody sees that they have changed: connections remember their grants.
+    (RULES, authorizer, "_numbers", repeat(0), "a rule denies it|is sent records"),
     (QUOTAS, Connection, "_unmute", stays_muted, "stays muted"),
     (QUOTAS, Connection, "_unmute", forgets_to_go_on, "stays muted"),
     (QUOTAS, Connection, "_is_blocked", ignores_throttles, "begins while it is muted"),
