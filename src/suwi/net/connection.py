@@ -236,7 +236,13 @@ class Connection(asyncio.BufferedProtocol):
                     self._queue_answer(header, answer, len(frame))
                 if output.queued_bytes >= WRITE_BYTES:
                     output.flush()
-                if self._is_full():
+                limits = self._limits
+                if (
+                    slots
+                    or self._unsent_bytes
+                    or output.replies >= limits.in_flight_requests_max
+                    or output.queued_bytes >= limits.in_flight_bytes_max
+                ) and self._is_full():  # mostly no call
                     self._flush()
                     if self._is_full():
                         self._blocked = True

@@ -56,6 +56,9 @@ def read_uvarint(buffer: memoryview, at: int) -> tuple[int, int]:
     if byte < 0x80:
         return value | byte << 7, at + 1
     value |= (byte & 0x7F) << 7
+    third = buffer[at + 1]
+    if third < 0x80:  # as the size of batches of more than 16 KiB
+        return value | third << 14, at + 2
     shift = 14
     while True:
         at += 1
