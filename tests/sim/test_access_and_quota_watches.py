@@ -10,7 +10,7 @@ from simulation.seeded_run import Options, run_seed
 from suwi.net.connection import Connection
 from suwi.replica.partition_watch import PartitionWatches
 from suwi.security import authorizer
-from suwi.security.authorizer import AclIndex, Authorizer
+from suwi.security.authorizer import Authorizer
 from suwi.sim.checkers import Broken
 
 RULES, QUOTAS, WATCHED = (
@@ -19,9 +19,12 @@ RULES, QUOTAS, WATCHED = (
 )
 
 
-def remembers_decisions(self: Authorizer, acls: AclIndex) -> None:
+def remembers_decisions(self: Authorizer, *asked: Any) -> bool:
     """Also when the rules have changed."""
-    self.acls = acls
+    if asked[-1] is None:
+        return True
+    remembered: dict[Any, bool] = self.__dict__.setdefault("remembered", {})
+    return remembered.setdefault(asked, self.decide(*asked).is_allowed)
 
 
 def stays_muted(_connection: Connection) -> None:
@@ -45,7 +48,7 @@ def keeps_the_watch(self: PartitionWatches, tp: Any) -> None:
 
 
 FAULTS = [
-    (RULES, Authorizer, "apply", remembers_decisions, "is remembered as|is sent records"),
+    (RULES, Authorizer, "may", remembers_decisions, "is remembered as|is sent records"),
     # Rules by whose number nobody sees that they have changed: connections remember their grants.
     (RULES, authorizer, "_numbers", repeat(0), "a rule denies it|is sent records"),
     (QUOTAS, Connection, "_unmute", stays_muted, "stays muted"),
