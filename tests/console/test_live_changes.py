@@ -4,12 +4,16 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from suwi.client.addresses import Address
 from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster
+from suwi.client.cluster_status import read_events
+from suwi.client.versioned_connection import VersionedConnection
+from suwi.console import live
 from suwi.console.clusters import ClusterAddress, ShownCluster
 from suwi.console.live import LiveStep, follow_live
 from suwi.console.page import Query
@@ -113,6 +117,31 @@ def test_a_topic_that_is_created_again_is_not_shown_as_the_one_before() -> None:
         await until(lambda: again.brokers == {2, 3} and again.ends == {0})
         assert again.total.leaders[NAME] == (3, 0)
         await again.close()
+
+    run(scenario)
+
+
+def test_metadata_are_asked_for_when_they_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+
+    async def read_events_and_count(link: VersionedConnection) -> list[dict[str, Any]]:
+        asked.append(asyncio.get_running_loop().time())
+        return await read_events(link)
+
+    monkeypatch.setattr(live, "read_events", read_events_and_count)
+
+    async def scenario(_cluster: SimCluster, client: Cluster, _page: OpenPage) -> None:
+        await asyncio.sleep(10)
+        before = len(asked)
+        assert before > 0
+        await asyncio.sleep(10)
+        assert len(asked) == before
+        await create(client, name="payments")
+        await until(lambda: len(asked) == before + 2)  # Once more, for a broker that lags.
+        await asyncio.sleep(10)
+        assert len(asked) == before + 2
+        await until(lambda: len(asked) > before + 2)  # In case no broker says what has changed.
+        assert asked[-1] - asked[-2] > 20
 
     run(scenario)
 

@@ -42,7 +42,7 @@ def told(
     history: Sequence[dict[str, Any]] = (),
     controller: tuple[int, int | None] = (-1, None),
 ) -> Watched:
-    return Watched(state, (), noted, 0, True, history, 0, controller)
+    return Watched(state, (), noted, 0, True, history, 0, controller, 0)
 
 
 def fetch(broker: int, offset: int, *, ago_ms: int, epoch: int = 0, **more: Any) -> dict[str, Any]:

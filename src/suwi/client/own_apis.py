@@ -106,6 +106,8 @@ class Watched(NamedTuple):
     history_last: int
     controller: tuple[int, int | None]
     """Its epoch, and its id if there is one now."""
+    metadata: int
+    """The number of the newest change of the cluster's metadata that the broker knows."""
 
 
 class PartitionWatch:

@@ -34,6 +34,9 @@ _SILENT_S = 1.0
 """A broker that has not answered for so long is shown as one that does not."""
 _RETRY_S = 0.5
 _METADATA_S = 2.0
+"""At least so long apart metadata are asked for."""
+_METADATA_MAX_S = 30.0
+"""Asked for after so long even if no broker says that they have changed."""
 _QUIET_S = 1.0
 _LONG_MS = 1000
 """Who waits for less is not worth a line."""
@@ -162,6 +165,7 @@ async def follow_live(shown: ShownCluster, query: Query) -> AsyncGenerator[tuple
             if asking:
                 await asyncio.wait(asking, timeout=_PERIOD_S)
             told = {int(node): one for node, broker in brokers.items() for one in broker.take()}
+            cluster.take(told)
             if _are_others(brokers.values()):
                 yield "problem", Problem("unsupported", NOT_SUWIS)
                 return
@@ -194,7 +198,8 @@ def _begin(shown: ShownCluster, tp: TopicPartition, language: str) -> LiveBegin:
 
 
 class _Cluster:
-    """What is asked for less often: replicas and addresses, losses."""
+    """Replicas and addresses, losses: asked for when a broker's metadata have changed, and once
+    more, since who is asked may have heard of it later."""
 
     def __init__(
         self, shown: ShownCluster, info: TopicInfo, brokers: Mapping[NodeId, _Broker]
@@ -204,31 +209,46 @@ class _Cluster:
         self.info = info
         self.losses: Sequence[Mapping[str, Any]] = ()
         self.refreshing: asyncio.Task[None] | None = None
-        self._due_s = 0.0
+        self._asked_s = loop_s() - _METADATA_S + _RETRY_S
+        self._times_left = 2
+        self._metadata = -1
+        self._newest = -1
+        """The broker that was the first to have these metadata."""
+
+    def take(self, told: Mapping[int, Watched | None]) -> None:
+        for node, watched in told.items():
+            if watched is None:  # Its address may have changed.
+                self._times_left = max(self._times_left, 1)
+            elif watched.metadata > self._metadata:
+                self._metadata, self._newest, self._times_left = watched.metadata, node, 2
 
     def refresh_if_due(self) -> None:
         """Raises what the topic's description does: it may be deleted."""
         if self.refreshing is not None and self.refreshing.done():
             self.refreshing.result()
             self.refreshing = None
-        if self.refreshing is None and loop_s() >= self._due_s:
-            self._due_s = loop_s() + _METADATA_S
+        period_s = _METADATA_S if self._times_left else _METADATA_MAX_S
+        if self.refreshing is None and loop_s() >= self._asked_s + period_s:
+            self._asked_s, self._times_left = loop_s(), max(0, self._times_left - 1)
             self.refreshing = asyncio.ensure_future(self._refresh())  # owner: `follow_live`
 
     async def _refresh(self) -> None:
-        client = self._shown.client
         try:
-            self.info = await client.topic(self.info.name, fresh=True)
-            links = [
-                each.link for each in self._brokers.values() if each.link and each.link.is_open
-            ]
-            if links:  # Any of them: one may be cut off from the others, and not know.
-                recorded = await read_events(links[client.random.below(len(links))])
+            self.info = await self._shown.client.topic(self.info.name, fresh=True)
+            links = {
+                int(node): each.link
+                for node, each in self._brokers.items()
+                if each.link and each.link.is_open
+            }
+            # Another may be cut off from the others, and not know.
+            link = links.get(self._newest) or next(iter(links.values()), None)
+            if link is not None:
+                recorded = await read_events(link)
                 self.losses = [event for event in recorded if "partition" in event["facts"]]
-            else:
-                self._due_s = loop_s() + _RETRY_S
+                return
         except OSError:
-            pass  # It is asked again, and the brokers say themselves that they do not answer.
+            pass  # The brokers say themselves that they do not answer.
+        self._times_left = max(self._times_left, 1)
 
 
 def _waiting(told: Iterable[Watched | None], known: list[WaitingProducer]) -> list[WaitingProducer]:

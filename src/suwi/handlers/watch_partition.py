@@ -2,10 +2,11 @@
 
 Request and response are JSON: `{"topic": "a", "partition": 0, "after": 0, "history_after": 0}` and
 `{"state": {…}, "waiting": […], "events": […], "last": 17, "is_complete": true, "history": […],
-"history_last": 3, "controller": [9, 1]}`: the replica on this broker, null if it has none; the
-producers that wait for answers; fetches, produces and truncations after the event of the given
-number (`replica/partition_watch.py`); elections and changes of the in-sync set after that of the
-other number; the epoch and the id of the controller, the latter null between two of them.
+"history_last": 3, "controller": [9, 1], "metadata": 85}`: the replica on this broker, null if it
+has none; the producers that wait for answers; fetches, produces and truncations after the event of
+the given number (`replica/partition_watch.py`); elections and changes of the in-sync set after that
+of the other number; the epoch and the id of the controller, the latter null between two of them;
+the number of the newest change of metadata that this broker knows.
 The request takes a watch of the partition, or renews it: without one for 5 s fetches and produces
 are noted no longer.
 """
@@ -67,6 +68,7 @@ class WatchPartition:
             "is_complete": is_complete,
             "history_last": self._history.last_number,
             "controller": (image.controller_epoch, image.controller),
+            "metadata": image.sequence,
         }
         changes = (_fields(event, now_ms) for event in history)
         first = list(islice(events, _FEW))
