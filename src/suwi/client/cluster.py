@@ -4,8 +4,8 @@
 `call` sends a request to any broker, `call_controller` to the controller. There are no retries
 here: the caller knows what may be retried (`retry`, `routing`). When a connection ends, all cached
 metadata is stale.
-Invariant: there is at most one connection to each address; a lost one is replaced on the next use.
-A connection of `open_link` and `open_any_link` belongs to its caller.
+Invariant: there is at most one connection to each address, and one more for Suwi's own APIs
+(`own_link`); a lost one is replaced on the next use. That of `open_link` belongs to its caller.
 """
 
 import asyncio
@@ -100,6 +100,7 @@ class Cluster:
         self._bootstrap = tuple(bootstrap)
         self._connect = connect or connect_plain(self.settings.client_id)
         self._links: dict[Address, VersionedConnection] = {}
+        self._own_links: dict[Address, VersionedConnection] = {}
         self._connect_locks: dict[Address, asyncio.Lock] = {}
         self._topics: dict[str, TopicInfo] = {}
         self._refreshed_s: dict[str, float] = {}
@@ -113,7 +114,8 @@ class Cluster:
         await self.close()
 
     async def close(self) -> None:
-        links, self._links = list(self._links.values()), {}
+        links = [*self._links.values(), *self._own_links.values()]
+        self._links, self._own_links = {}, {}
         for link in links:
             await link.close()
 
@@ -121,23 +123,26 @@ class Cluster:
 
     async def link(self, node: NodeId) -> VersionedConnection:
         """A connection to a broker. Raises OSError, and `LeaderNotAvailable` if it is not live."""
-        return await self._connect_to(self._address(node))
+        return await self._connect_to(self._address(node), self._links)
+
+    async def own_link(self, node: NodeId) -> VersionedConnection:
+        """A second one, for Suwi's own APIs: a broker that does not know them closes it."""
+        return await self._connect_to(self._address(node), self._own_links)
+
+    async def any_own_link(self) -> VersionedConnection:
+        """The same to any reachable broker. Raises OSError."""
+        return await self._connect_to((await self.any_link()).address, self._own_links)
 
     async def open_link(self, node: NodeId) -> VersionedConnection:
         """A connection of the caller's own to one broker; raises what `link` does."""
         return await VersionedConnection.open(self._address(node), self._connect, self.settings)
-
-    async def open_any_link(self) -> VersionedConnection:
-        """A connection of the caller's own to any reachable broker. Raises OSError."""
-        address = (await self.any_link()).address
-        return await VersionedConnection.open(address, self._connect, self.settings)
 
     async def any_link(self) -> VersionedConnection:
         """A connection to any reachable broker. Raises `Unreachable`."""
         tried: list[tuple[Address, Exception]] = []
         for address in self._candidates():
             try:
-                return await self._connect_to(address)
+                return await self._connect_to(address, self._links)
             except OSError as error:
                 tried.append((address, error))
         raise Unreachable(tried)
@@ -154,17 +159,20 @@ class Cluster:
         offset = self.random.below(len(known)) if known else 0
         return dict.fromkeys([*is_open, *known[offset:], *known[:offset], *self._bootstrap])
 
-    async def _connect_to(self, address: Address) -> VersionedConnection:
-        link = self._links.get(address)
+    async def _connect_to(
+        self, address: Address, links: dict[Address, VersionedConnection]
+    ) -> VersionedConnection:
+        link = links.get(address)
         if link is not None and link.is_open:
             return link
         async with self._connect_locks.setdefault(address, asyncio.Lock()):
-            link = self._links.get(address)
+            link = links.get(address)
             if link is None or not link.is_open:
                 link = await VersionedConnection.open(address, self._connect, self.settings)
-                # With acks=0 a broker that no longer leads can only close the connection.
-                link.when_ended(self._refreshed_s.clear)
-                self._links[address] = link
+                if links is self._links:
+                    # With acks=0 a broker that no longer leads can only close the connection.
+                    link.when_ended(self._refreshed_s.clear)
+                links[address] = link
             return link
 
     # -- messages --------------------------------------------------------------------------------

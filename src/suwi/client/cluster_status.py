@@ -221,12 +221,7 @@ def _partition(tp: TopicPartition, info: PartitionInfo) -> PartitionStatus:
 
 async def describe_events(cluster: Cluster) -> list[dict[str, Any]]:
     """The cluster's recorded events. Raises ConnectionLost if the broker is not Suwi's."""
-    # A connection of its own: a broker that is not Suwi's closes it.
-    link = await cluster.open_any_link()
-    try:
-        return await read_events(link)
-    finally:
-        link.abort()
+    return await read_events(await cluster.any_own_link())
 
 
 async def read_events(link: VersionedConnection) -> list[dict[str, Any]]:
@@ -324,14 +319,10 @@ class _Reader:
             return {"state": SILENT, "problem": reason(error)}
         fields: dict[str, Any] = {"state": ALIVE, "disks": tuple(map(_disk, answer.results))}
         try:
-            # A connection of its own: a broker that is not Suwi's closes it.
-            link = await self.cluster.open_link(node)
-            try:
-                sent_ms = self.clock.now_ms()
-                told = await link.call_json(ApiKey.DESCRIBE_BROKER, {})
-                between_ms = (sent_ms + self.clock.now_ms()) // 2
-            finally:
-                link.abort()
+            link = await self.cluster.own_link(node)
+            sent_ms = self.clock.now_ms()
+            told = await link.call_json(ApiKey.DESCRIBE_BROKER, {})
+            between_ms = (sent_ms + self.clock.now_ms()) // 2
             if told["stopping"]:
                 fields["state"] = STOPPING
             fields |= {"version": told["version"], "store": told["store"]}

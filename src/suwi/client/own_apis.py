@@ -23,12 +23,8 @@ async def ask_broker(
     cluster: Cluster, node: NodeId, api: ApiKey, fields: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Raises OSError, of those ConnectionLost if the broker is not Suwi's, and BrokerError."""
-    # A connection of its own: a broker that is not Suwi's closes it.
-    link = await cluster.open_link(node)
-    try:
-        return dict(await link.call_json(api, fields, timeout_s=_TIMEOUT_S))
-    finally:
-        link.abort()
+    link = await cluster.own_link(node)
+    return dict(await link.call_json(api, fields, timeout_s=_TIMEOUT_S))
 
 
 async def ask_brokers(

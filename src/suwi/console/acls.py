@@ -87,15 +87,13 @@ async def _rules(shown: ShownCluster) -> list[AclBinding]:
     """All of them, read again when they have changed."""
     acls = Acls(shown.client)
     # One connection for both, so that the rules are not older than what the broker says of them.
-    link = await shown.client.open_any_link()
+    link = await shown.client.any_own_link()
     try:
         told = await link.call_json(ApiKey.DESCRIBE_BROKER, {})
         key = _ACLS, str(told["acls_sequence"])
         return await shown.keep(key, math.inf, lambda: acls.describe(AclFilter(), link))
     except (ConnectionLost, KeyError):  # Apache Kafka, an older version, or it is not told to all
         return await acls.describe(AclFilter())
-    finally:
-        link.abort()
 
 
 def acl_row(rule: AclBinding) -> AclRow:
