@@ -11,10 +11,11 @@ from suwi.admin import reassignment
 from suwi.admin.event_text import event_text
 from suwi.admin.failure import Failure
 from suwi.admin.text import count_text, time_text
-from suwi.cli.console_process import AllowChanges, cluster_address, run_console
+from suwi.cli.console_process import cluster_address, run_console
 from suwi.cli.output import document, ignore, or_dash, say, say_at_once, table
 from suwi.cli.session import (
     DEFAULT_BROKER,
+    AllowChanges,
     CommandConfig,
     Json,
     Target,

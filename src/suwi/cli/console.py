@@ -8,8 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from suwi.cli.cluster import find_target
-from suwi.cli.console_process import AllowChanges, cluster_address, run_console
-from suwi.cli.session import CommandConfig, Target, broker_option, guarded, read_text
+from suwi.cli.console_process import cluster_address, run_console
+from suwi.cli.session import (
+    AllowChanges,
+    CommandConfig,
+    Target,
+    broker_option,
+    guarded,
+    read_text,
+)
 from suwi.cli.status import DEFAULT_TARGET
 from suwi.console.clusters import ClusterAddress
 from suwi.console.sessions import Public

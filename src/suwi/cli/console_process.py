@@ -5,7 +5,6 @@ import importlib.util
 import logging
 import sys
 import webbrowser
-from typing import Annotated
 
 import typer
 
@@ -23,14 +22,6 @@ from suwi.local_cluster.served_brokers import faults_of
 DEFAULT_NAME = "cluster"
 _FILE_OF_USERS = "client.properties"
 """Commands for users who log in name a file that each of them has."""
-AllowChanges = Annotated[
-    bool,
-    typer.Option(
-        "--allow-changes",
-        show_default=False,
-        help="The console may change topics, records, groups, replicas, rules and quotas, too.",
-    ),
-]
 
 
 def run_console(

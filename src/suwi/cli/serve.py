@@ -15,9 +15,8 @@ from suwi.admin.server_properties import (
     from_options,
     parse_settings,
 )
-from suwi.cli.console_process import AllowChanges
 from suwi.cli.output import LOG_LEVELS, complain, set_up_logging
-from suwi.cli.session import MetricsHost, MetricsPort
+from suwi.cli.session import AllowChanges, MetricsHost, MetricsPort
 from suwi.env import Env, local_env
 from suwi.model.broker_config import BrokerConfig
 from suwi.model.config_kinds import BadConfig

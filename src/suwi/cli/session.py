@@ -71,6 +71,14 @@ MetricsPort = Annotated[
     typer.Option(metavar="PORT", min=0, max=65535, help="Serve Prometheus metrics on this port."),
 ]
 MetricsHost = Annotated[str, typer.Option(metavar="HOST", help="The address of the metrics.")]
+AllowChanges = Annotated[
+    bool,
+    typer.Option(
+        "--allow-changes",
+        show_default=False,
+        help="The console may change topics, records, groups, replicas, rules and quotas, too.",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Validate only; change nothing.")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 Partition = Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="Its partition.")]
