@@ -62,6 +62,8 @@ class Results:
     figures: list[Figure]
     suwi: str = __version__
     date: str = field(default_factory=lambda: datetime.now(UTC).date().isoformat())
+    remark: str = ""
+    """Written by hand, where a part is of another run."""
 
 
 def machine(kafka_missing: str | None) -> dict[str, Any]:
@@ -99,6 +101,7 @@ def write_json(path: Path, results: Results) -> None:
     content = {
         "suwi": results.suwi,
         "date": results.date,
+        **({"remark": results.remark} if results.remark else {}),
         "plan": results.plan,
         "machine": results.machine,
         "figures": [figure.as_json() for figure in results.figures],
@@ -110,7 +113,8 @@ def read(path: Path) -> Results:
     """The results of an earlier run."""
     content = json.loads(path.read_text())
     figures = [figure_from_json(figure) for figure in content["figures"]]
-    return Results(content["plan"], content["machine"], figures, content["suwi"], content["date"])
+    made = content["suwi"], content["date"], content.get("remark", "")
+    return Results(content["plan"], content["machine"], figures, *made)
 
 
 def _core_speed(figures: list[Figure]) -> str:
@@ -135,6 +139,7 @@ def setting(results: Results) -> str:
         f"Apache Kafka {about['apache_kafka']}"
         + (f" on Java {about['java']}" if about["java"] else "")
         + f"; load of other work at the start {about['load_at_start']}."
+        + (f" {results.remark}" if results.remark else "")
         + _core_speed(results.figures)
     )
 
