@@ -253,3 +253,95 @@ def test_a_producers_sequences_behind_the_damage_are_known_after_a_truncation() 
     producer = bench.log.producers.get(7)  # type: ignore[arg-type]
     assert producer is not None
     assert producer.last_sequence == bench.log.end_offset - 1
+
+
+def test_a_damaged_end_of_a_segment_goes_with_a_truncation_to_its_start() -> None:
+    """Left in the file, it would hide what is appended there from the next recovery."""
+    for at in (0, 1, 3):
+        bench = _filled()
+        bad = _bases(bench)[2] - RECORDS
+        _flip(bench, bad, 70)
+        bench.crash()
+        assert _spans(list(bench.log.damages)) == [(bad, bad + RECORDS)]
+        bench.truncate_to(Offset(bad + at))
+        bench.log.config = TopicConfig(index_interval_bytes=1)
+        end = bad + at // RECORDS * RECORDS
+        assert bench.log.end_offset == end
+        bench.append(batch_of(RECORDS, value=b"after"))
+        bench.crash()
+        assert bench.log.end_offset == end + RECORDS
+        kept = [each for each in ALL if each <= end and (each != bad or end == bad)]
+        assert _readable(bench) == kept
+
+
+def test_what_is_appended_behind_damage_at_the_end_survives_a_kill() -> None:
+    """The length of the damaged batch leads nowhere, and index entries are still in memory."""
+    bench = _filled()
+    bad = _bases(bench)[1] + 3 * RECORDS
+    _overwrite(bench, bad, 4, b"\0" * 60)
+    bench.crash()
+    assert _spans(list(bench.log.damages)) == [(bad, bad + RECORDS)]
+    end = bad + RECORDS
+    bench.truncate_to(Offset(end))
+    bench.append(batch_of(RECORDS))
+    bench.crash()
+    assert bench.log.end_offset == end + RECORDS
+    assert _readable(bench) == [each for each in range(0, end + 1, RECORDS) if each != bad]
+
+
+def test_a_second_kill_finds_what_is_behind_damage_in_the_last_segment_again() -> None:
+    bench = _filled()
+    bad = _bases(bench)[-1] + RECORDS
+    bench.reopen()
+    assert len(bench.log.active.offset_index) > 1, "in the file since the shutdown"
+    _overwrite(bench, bad, 4, b"\0" * 60)
+    for _ in range(3):
+        bench.crash()
+        assert _spans(list(bench.log.damages)) == [(bad, bad + RECORDS)]
+        assert _readable(bench) == [base for base in ALL if base != bad]
+
+
+@pytest.mark.parametrize("missing", [None, names.TIME_INDEX])
+def test_a_kill_after_a_look_up_of_damage_leaves_the_index_entries_behind_it(
+    missing: str | None,
+) -> None:
+    bench = _filled()
+    base = _bases(bench)[1]
+    bad = base + 3 * RECORDS
+    bench.reopen()
+    _overwrite(bench, bad, 8, b"\xff" * 9)
+    if missing is not None:
+        bench.disk.remove(bench.path(base, missing))
+    else:
+        with pytest.raises(CorruptMessage):
+            bench.log.read(Offset(bad), 1, bench.log.end_offset, whole_batch=True)
+    bench.crash()
+    assert _spans(_check(bench, 1).damages) == [(bad, bad + RECORDS)]
+
+
+@pytest.mark.parametrize("byte", [0, 1, 3])
+def test_a_base_offset_far_outside_its_segment_ends_the_rebuilding_of_an_index(byte: int) -> None:
+    """Offsets in an index have 31 bits."""
+    bench = _filled()
+    last = _bases(bench)[2] - RECORDS
+    bench.reopen()
+    _flip(bench, last, byte, 7)
+    bench.disk.remove(bench.path(_bases(bench)[1], names.TIME_INDEX))
+    bench.crash()
+    assert bench.log.end_offset == 120
+    bench.log.add_damage(_check(bench, 1).damages[0])
+    assert _readable(bench) == [base for base in ALL if base != last]
+
+
+def test_a_wrong_epoch_before_the_recovery_point_drops_nothing_behind_it() -> None:
+    """The leader epoch is outside the checksum, and what was synced is not read again."""
+    bench = _filled()
+    bench.append(batch_of(RECORDS))
+    bench.sync()
+    end = bench.log.end_offset
+    _flip(bench, _bases(bench)[-1] - RECORDS, 13, 3)
+    for number in range(1, 3):
+        bench.append(batch_of(RECORDS))
+        bench.crash()
+        assert bench.log.end_offset == end + number * RECORDS
+        assert not bench.state.lost_records

@@ -320,8 +320,13 @@ class LogSegments:
             self.remove_last()
         if offset < self.bases[0]:
             self.restart_at(offset, index_interval_bytes)
-        self.all[-1].truncate(offset)
+        last = self.all[-1]
+        last.truncate(offset)
         self.forget_damages(lambda damage: damage.end > offset)
+        if any(damage.end_position == last.size_bytes for damage in last.damages):
+            # Nothing on the disk might lead from the damage to what is appended behind it.
+            last.finish()
+            self.add(last.next_offset, index_interval_bytes, 0)
 
     def restart_at(
         self, offset: Offset, index_interval_bytes: int, *, keep_files: bool = False

@@ -8,7 +8,7 @@ what is damaged in it is known.
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
@@ -330,7 +330,11 @@ class Recovery:
 
     def run(self, segments: list[Segment], first: int) -> Steps[ProducerStates]:
         """Check `segments` from number `first` on; remove invalid ones from the list."""
-        self._last_epoch = _last_epoch_of(self._files, segments[first - 1]) if first else -1
+        if first:
+            self._last_epoch = _last_epoch_of(self._files, segments[first - 1])
+            known = self._epochs.epoch_at(Offset(segments[first].base_offset - 1))
+            if known >= 0:  # That of the batch is outside its checksum, and was not checked.
+                self._last_epoch = min(self._last_epoch, known)
         before = bisect_right(self._snapshots, segments[first].base_offset)
         earlier = self._snapshots[before:]
         del self._snapshots[before:]
@@ -355,8 +359,10 @@ class Recovery:
                 rolled = newest_snapshot(self._files.disk, self._dir, [end], end)
                 producers = rolled if rolled is not None else producers
             if following is None:
+                if segment.damages:
+                    self._keep(segment.write_out_indexes)  # The next recovery needs them.
                 break
-            self._finish(segment)
+            self._keep(segment.finish)
             if producers:
                 # Retention may remove this segment before the next crash.
                 yield partial(write_snapshot, self._files.disk, self._dir, end, producers)
@@ -367,11 +373,11 @@ class Recovery:
                 self._files.disk.remove(path)
         return producers
 
-    def _finish(self, segment: Segment) -> None:
+    def _keep(self, writing_indexes: Callable[[], None]) -> None:
         """On a full disk the log must be readable: the indexes stay in memory until they can be
         written. Raises OSError."""
         try:
-            segment.finish()
+            writing_indexes()
         except OSError as error:
             self._state.failed(error)
             if not self._state.is_merely_full:
@@ -454,8 +460,9 @@ class Recovery:
                 self._epochs.truncate_end(Offset(prefix.expected))
             self._last_epoch = epoch_before
             return False
-        segment.size_bytes = prefix.size_bytes  # Its end may be damaged.
         if segment.damages:
+            if segment.damages[-1].end_position == prefix.size_bytes:
+                segment.end_with_damage(prefix.size_bytes, Offset(prefix.expected))
             self._complete_txn_index(segment, found, Offset(prefix.expected))
         self._gaps += prefix.gaps
         self._last_epoch = prefix.last_epoch
