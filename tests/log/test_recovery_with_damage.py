@@ -345,3 +345,37 @@ def test_a_wrong_epoch_before_the_recovery_point_drops_nothing_behind_it() -> No
         bench.crash()
         assert bench.log.end_offset == end + number * RECORDS
         assert not bench.state.lost_records
+
+
+def test_index_entries_beyond_the_end_of_a_cut_segment_do_not_stop_the_recovery() -> None:
+    bench = _filled(TopicConfig(segment_bytes=1024, index_interval_bytes=300))
+    base, end = _bases(bench)[1:3]
+    entry = bench.log.segments()[1].offset_index.last_entry()
+    bad = entry[0] - 4 * RECORDS + 1
+    _flip(bench, bad, 70)
+    bench.disk.open(bench.path(base)).truncate(entry[1] - 20)
+    bench.crash()
+    refused = range(bad, end)
+    assert _readable(bench) == [each for each in ALL if each not in refused]
+
+
+def test_batches_of_another_segment_in_a_closed_one_drop_no_later_segment() -> None:
+    bench = _filled()
+    bases = _bases(bench)
+    pieces = [bench.disk.read_bytes(bench.path(base)) for base in bases]
+    bench.sim.overwrite(bench.path(bases[1]), pieces[2], 0)
+    bench.crash()
+    assert _bases(bench) == bases
+    assert _spans(list(bench.log.damages)) == [(bases[1], bases[2])]
+    assert _readable(bench) == [base for base in ALL if not bases[1] <= base < bases[2]]
+
+
+def test_a_wrong_base_offset_before_a_damaged_batch_is_refused_with_it() -> None:
+    """The next batch would contradict it."""
+    bench = _filled()
+    base = _bases(bench)[1]
+    _flip(bench, base + RECORDS, 70)
+    _flip(bench, base, 4)
+    bench.crash()
+    assert _spans(list(bench.log.damages)) == [(base, base + 2 * RECORDS)]
+    assert _readable(bench) == [each for each in ALL if each not in (base, base + RECORDS)]

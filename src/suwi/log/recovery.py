@@ -433,8 +433,14 @@ class Recovery:
         """
         size_bytes, epoch_before = segment.size_bytes, self._last_epoch
         epochs_before = self._epochs.entries()
+        end_offset = following.base_offset if following is not None else NO_END
         prefix = ValidPrefix(
-            segment.base_offset, epoch_before, self._epoch_starts, self._options.leader_epoch_max
+            segment.base_offset,
+            epoch_before,
+            self._epoch_starts,
+            self._options.leader_epoch_max,
+            # Only a power loss brings removed segments back, with offsets that were used again.
+            end_offset if end_offset <= self._complete_to else None,
         )
         segment.reset()
         segment.txn_index.reset()

@@ -184,7 +184,7 @@ class SegmentCheck:
             header = self._whole_batch_at(at, prefix)
             # Compaction may have left a gap before it: its own base offset is outside its checksum.
             ends = (expected + span, damaged.base_offset + span)
-            known = next((position for _, position in indexed if position > at), None)
+            known = next((each for _, each in indexed if at < each < segment.size_bytes), None)
             if header is not None and header.base_offset in ends and self._reaches(known, at):
                 return at, Offset(header.base_offset)
         before = Offset(expected)
