@@ -379,3 +379,42 @@ def test_a_wrong_base_offset_before_a_damaged_batch_is_refused_with_it() -> None
     bench.crash()
     assert _spans(list(bench.log.damages)) == [(base, base + 2 * RECORDS)]
     assert _readable(bench) == [each for each in ALL if each not in (base, base + RECORDS)]
+
+
+@pytest.mark.parametrize("offset", [0, 2**40])
+def test_a_wrong_base_offset_at_the_end_stops_no_start_after_a_clean_shutdown(offset: int) -> None:
+    bench = _filled()
+    last = bench.log.end_offset - RECORDS
+    bench.close()
+    _overwrite(bench, last, 0, offset.to_bytes(8, "big"))
+    bench.open()
+    assert bench.log.end_offset == last
+    assert _readable(bench) == [base for base in ALL if base != last]
+
+
+def test_a_segment_that_becomes_the_last_one_keeps_the_index_entries_behind_its_damage() -> None:
+    bench = _filled()
+    bases = _bases(bench)
+    bench.sync()
+    bad = bases[2] + RECORDS
+    recovery_point = bad + 4 * RECORDS
+    _overwrite(bench, bad, 4, b"\0" * 60)
+    file = bench.disk.open(bench.path(bases[2]))
+    file.truncate(file.size() - 50)
+    for _ in range(2):
+        bench.disk = bench.sim.crash()
+        bench.open(clean=False, recovery_point=recovery_point)
+        assert _spans(list(bench.log.damages)) == [(bad, bad + RECORDS)]
+        assert bench.log.end_offset == bases[3] - RECORDS
+
+
+def test_an_empty_last_segment_stays_behind_a_damaged_batch() -> None:
+    """Only a batch that starts where the empty segment does was written after a failed roll."""
+    bench = _filled()
+    last = bench.log.end_offset - RECORDS
+    bench.log.roll(NOW_MS)
+    _overwrite(bench, last, 23, (RECORDS + 4).to_bytes(4, "big"))
+    for _ in range(2):
+        bench.crash()
+        assert bench.log.end_offset == last + RECORDS
+        assert _spans(list(bench.log.damages)) == [(last, last + RECORDS)]

@@ -195,9 +195,13 @@ def _lacks_epochs(
 
 def _reaches_beyond(segment: Segment, base: Offset) -> bool:
     try:
-        return segment.next_offset > base
+        if segment.next_offset <= base:
+            return False
+        found = segment.locate(base)
     except CorruptMessage:
         return False
+    # One that begins before is damaged: the roll began at the end of the log.
+    return found is not None and found.base_offset >= base
 
 
 def _remove_orphans(files: FileCache, directory: str, offsets: dict[str, list[Offset]]) -> None:
@@ -231,8 +235,10 @@ def _finding_first_to_recover(
             yield TURN
     if first < len(segments):
         return first
+    last = segments[-1]
     try:
-        assert segments[-1].next_offset >= segments[-1].base_offset
+        if not 0 <= last.next_offset - last.base_offset <= RELATIVE_OFFSET_MAX + 1:
+            raise CorruptMessage(f"{last.log_path} ends at the offset {last.next_offset}")
     except CorruptMessage as error:
         log.warning(
             "segment damaged after a clean shutdown",
@@ -359,14 +365,14 @@ class Recovery:
                 rolled = newest_snapshot(self._files.disk, self._dir, [end], end)
                 producers = rolled if rolled is not None else producers
             if following is None:
-                if segment.damages:
-                    self._keep(segment.write_out_indexes)  # The next recovery needs them.
                 break
             self._keep(segment.finish)
             if producers:
                 # Retention may remove this segment before the next crash.
                 yield partial(write_snapshot, self._files.disk, self._dir, end, producers)
                 self._snapshots.append(end)
+        if segments[-1].damages:
+            self._keep(segments[-1].write_out_indexes)  # The next recovery needs them.
         for offset in earlier:
             path = f"{self._dir}/{names.offset_name(offset)}{names.SNAPSHOT}"
             if offset not in self._snapshots and self._files.disk.exists(path):
