@@ -4,7 +4,7 @@ import pytest
 
 from suwi.log import names
 from suwi.model.errors import CorruptMessage, KafkaStorageError
-from suwi.model.ids import Offset
+from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import HEADER_BYTES, read_header
 from suwi.records.record import MarkerType
@@ -418,3 +418,16 @@ def test_an_empty_last_segment_stays_behind_a_damaged_batch() -> None:
         bench.crash()
         assert bench.log.end_offset == last + RECORDS
         assert _spans(list(bench.log.damages)) == [(last, last + RECORDS)]
+
+
+def test_a_base_offset_that_is_too_high_between_gaps_ends_the_log_before_it() -> None:
+    """As in the last segment of a copy of a compacted log. The next batch fits what came before."""
+    bench = Bench(config=TopicConfig(cleanup_policy=("compact",)))
+    for base in (0, 4, 9, 15, 20):
+        batch = batch_of(2, base_offset=base, epoch=0)
+        bench.log.append_as_follower(memoryview(batch), LeaderEpoch(0), NOW_MS)
+    _flip(bench, 9, 5, 2)
+    bench.crash()
+    assert bench.log.end_offset == 6
+    assert _readable(bench) == [0, 4]
+    assert bench.state.lost_records

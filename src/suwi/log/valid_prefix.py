@@ -135,7 +135,8 @@ class ValidPrefix:
         last = self._unusual
         if last is None:
             return
-        moved = last.is_gap and following_base == last.expected + last.record_span
+        next_base = last.expected + last.record_span
+        moved = last.is_gap and next_base <= following_base < self.expected
         older = last.epoch_before <= following_epoch < self.last_epoch
         if moved or older:
             self._reject(last)
