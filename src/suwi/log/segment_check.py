@@ -67,6 +67,8 @@ class SegmentFile:
     def of(
         cls, log: PartitionLog, segment: Segment, size_bytes: int, end_offset: Offset, file: File
     ) -> Self:
+        with suppress(OSError):  # Without its newest entries the check finds less.
+            segment.offset_index.write_out()
         return cls(
             file,
             segment.base_offset,
