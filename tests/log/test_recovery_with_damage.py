@@ -1,8 +1,11 @@
 """A recovery that finds damage: only the damaged batches are refused, after more restarts too."""
 
+import contextlib
+
 import pytest
 
 from suwi.log import names
+from suwi.log.damage import Damage
 from suwi.model.errors import CorruptMessage, KafkaStorageError
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
@@ -431,3 +434,24 @@ def test_a_base_offset_that_is_too_high_between_gaps_ends_the_log_before_it() ->
     assert bench.log.end_offset == 6
     assert _readable(bench) == [0, 4]
     assert bench.state.lost_records
+
+
+@pytest.mark.parametrize("config", [SMALL, SPARSE])
+def test_a_look_up_by_time_behind_damage_is_no_look_up_behind_the_end(config: TopicConfig) -> None:
+    """Consumers would go to the end. The damage is checked, and then the record is found."""
+    bench = Bench(config=config)
+    for number in range(12):
+        bench.append(batch_of(RECORDS, timestamps=[NOW_MS + number] * RECORDS, value=b"value"))
+    bench.reopen()
+    _overwrite(bench, 3 * RECORDS, 4, b"\xff" * 13)
+    wanted = NOW_MS + 6
+    with contextlib.suppress(CorruptMessage):
+        found = bench.log.batch_at_time(wanted)
+        assert found is not None
+        assert read_header(found.read()).max_timestamp == wanted
+    newest = bench.log.segments()[0].max_timestamp
+    assert newest >= wanted
+    bench.log.add_damage(Damage(Offset(9), Offset(12), Offset(0), bench.path(0), "", 291, 388))
+    found = bench.log.batch_at_time(wanted)
+    assert found is not None
+    assert read_header(found.read()).max_timestamp == wanted

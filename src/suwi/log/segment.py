@@ -330,7 +330,14 @@ class Segment:
         if self._matches_log(*entry):
             return entry
         self._rebuild_wrong_indexes()
-        return self.time_index.last_entry()
+        return self._newest_known()
+
+    def _newest_known(self) -> tuple[int, Offset]:
+        """The last entry of the time index, or what is newer and known."""
+        entry = self.time_index.last_entry()
+        if self._max_timestamp is not None and self._max_timestamp > entry[0]:
+            return self._max_timestamp, self._max_timestamp_offset
+        return entry
 
     def _last_indexed(self) -> int:
         """The position of the last offset index entry; 0 if there is none."""
@@ -467,6 +474,10 @@ class Segment:
         if is_right and self._matches_log(*newest):
             self.time_index.maybe_append(*newest)
             self._max_timestamp, self._max_timestamp_offset = self.time_index.last_entry()
+        assert self._max_timestamp is not None
+        if newest[0] > self._max_timestamp:
+            # Else a look-up of a time behind the damage would find nothing and say nothing.
+            self._max_timestamp, self._max_timestamp_offset = newest
         self.write_out_indexes()  # The scrubber and the next start read them from the disk.
 
     def rebuilding_indexes(self) -> Iterator[None]:
@@ -477,7 +488,7 @@ class Segment:
         right entries behind it are kept.
         """
         entries = self.offset_index.entries(0, len(self.offset_index))
-        newest = self.time_index.last_entry()
+        newest = self._newest_known()
         try:
             yield from self._indexing_anew()
         except CorruptMessage:
