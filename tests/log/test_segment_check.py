@@ -322,7 +322,7 @@ def test_a_larger_damage_takes_the_place_of_those_that_it_overlaps() -> None:
     assert places == [f"orders-0 {damage(1, 6)}"]
 
 
-def test_a_damaged_length_in_the_last_segment_takes_the_batches_up_to_the_next_index_entry() -> None:
+def test_a_damaged_length_in_the_last_segment_takes_the_batches_up_to_an_index_entry() -> None:
     """The newest entries of its index are only in memory."""
     bench = _filled()
     bad = bench.log.active.base_offset + 2 * RECORDS

@@ -54,11 +54,7 @@ class ValidPrefix:
         """Whether the batch may follow the accepted ones; if not, the prefix has ended."""
         base_offset, delta = header.base_offset, header.last_offset_delta
         epoch = header.partition_leader_epoch
-        if (
-            delta < 0
-            or header.record_count < 0
-            or base_offset + delta >= self._expected_max
-        ):
+        if delta < 0 or header.record_count < 0 or base_offset + delta >= self._expected_max:
             return False
         if base_offset == self.expected and epoch == self.last_epoch:
             self._unusual = None
