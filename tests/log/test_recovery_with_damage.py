@@ -6,13 +6,16 @@ import pytest
 
 from suwi.log import names
 from suwi.log.damage import Damage
+from suwi.log.file_cache import FileCache
+from suwi.log.recovery import OpenOptions, opening_log
+from suwi.log.sliced_work import TURN
 from suwi.model.errors import CorruptMessage, KafkaStorageError
 from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import HEADER_BYTES, read_header
 from suwi.records.record import MarkerType
 from suwi.sim import SimRandom
-from tests.log.kit import NOW_MS, Bench, batch_of, batches_in
+from tests.log.kit import NOW_MS, PARTITION, Bench, batch_of, batches_in
 from tests.log.test_log_repair import _repair, _spans
 from tests.log.test_segment_check import RECORDS, SMALL, _check, _filled, _flip, _readable
 
@@ -455,3 +458,36 @@ def test_a_look_up_by_time_behind_damage_is_no_look_up_behind_the_end(config: To
     found = bench.log.batch_at_time(wanted)
     assert found is not None
     assert read_header(found.read()).max_timestamp == wanted
+
+
+def _recover_partly(bench: Bench, steps_done: int) -> None:
+    bench.disk = bench.sim.crash()
+    files = FileCache(bench.disk, 100)
+    options = OpenOptions(now_ms=NOW_MS, clean=False, lost_power=False)
+    opening = opening_log(files, bench.dir, PARTITION, bench.config, bench.state, options)
+    job = next(opening)
+    with contextlib.suppress(StopIteration):
+        for _ in range(steps_done):
+            job = opening.send(None if job is TURN else job())
+
+
+@pytest.mark.parametrize("number", [1, -1])
+def test_a_recovery_that_is_killed_leaves_the_index_entries_behind_damage(number: int) -> None:
+    bench = _filled()
+    bench.close()
+    bad = _bases(bench)[number] + RECORDS
+    _overwrite(bench, bad, 4, b"\0" * 60)
+    for steps_done in range(30):
+        _recover_partly(bench, steps_done)
+        bench.disk = bench.sim.crash()
+        bench.open(clean=False, lost_power=False)
+        assert _spans(list(bench.log.damages)) == [(bad, bad + RECORDS)], steps_done
+
+
+def test_a_recovery_that_is_killed_forgets_no_aborted_transaction() -> None:
+    bench = _with_transactions((MarkerType.ABORT, MarkerType.ABORT), "first marker")
+    for steps_done in range(20):
+        _recover_partly(bench, steps_done)
+        bench.crash()
+        found = bench.log.aborted_between(Offset(0), bench.log.end_offset)
+        assert [each.first_offset for each in found] == [0, 4], steps_done

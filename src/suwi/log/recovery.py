@@ -371,8 +371,7 @@ class Recovery:
                 # Retention may remove this segment before the next crash.
                 yield partial(write_snapshot, self._files.disk, self._dir, end, producers)
                 self._snapshots.append(end)
-        if segments[-1].damages:
-            self._keep(segments[-1].write_out_indexes)  # The next recovery needs them.
+        self._keep(segments[-1].write_out_indexes)
         for offset in earlier:
             path = f"{self._dir}/{names.offset_name(offset)}{names.SNAPSHOT}"
             if offset not in self._snapshots and self._files.disk.exists(path):
@@ -449,7 +448,7 @@ class Recovery:
             end_offset if end_offset <= self._complete_to else None,
         )
         segment.reset()
-        segment.txn_index.reset()
+        segment.txn_index.rebuild()
         file = self._files.pin(segment.log_path)
         try:
             yield from self._applying_parts(file, size_bytes, segment, prefix, producers)
@@ -556,7 +555,7 @@ class Recovery:
             spans = any(each.first_offset < d.end <= each.last_offset for d in damages)
             if not spans:
                 entries.setdefault(each.last_offset, each)
-        segment.txn_index.reset()
+        segment.txn_index.rebuild()
         for last_offset in sorted(entries):
             segment.txn_index.append(entries[last_offset])
 

@@ -517,12 +517,13 @@ class Segment:
             self._next_offset, self._last_base_offset = None, _NOTHING_APPENDED
 
     def reset(self) -> None:
-        """Empty both indexes and all counters, so that every batch can be noted again."""
+        """Empty both indexes and all counters, so that every batch can be noted again. The files
+        stay as they are until the indexes are written out."""
         files, base_offset = self._files, self.base_offset
         self.offset_index = OffsetIndex(
-            files, self.path(names.OFFSET_INDEX), base_offset, create=True
+            files, self.path(names.OFFSET_INDEX), base_offset, replaces=True
         )
-        self.time_index = TimeIndex(files, self.path(names.TIME_INDEX), base_offset, create=True)
+        self.time_index = TimeIndex(files, self.path(names.TIME_INDEX), base_offset, replaces=True)
         self._index_bytes = self._count_index_bytes()
         self._bytes_since_index_entry = 0
         self._max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, NO_OFFSET
