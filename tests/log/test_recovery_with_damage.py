@@ -491,3 +491,27 @@ def test_a_recovery_that_is_killed_forgets_no_aborted_transaction() -> None:
         bench.crash()
         found = bench.log.aborted_between(Offset(0), bench.log.end_offset)
         assert [each.first_offset for each in found] == [0, 4], steps_done
+
+
+@pytest.mark.parametrize("is_known", ["before", "after a kill", "after the start moved"])
+def test_what_follows_damage_below_the_start_can_be_read(is_known: str) -> None:
+    """Without an index entry in between, a reader comes past the damage."""
+    bench = _filled(SPARSE)
+    base = _bases(bench)[1]
+    bad, start = base + RECORDS, base + 2 * RECORDS
+    _overwrite(bench, bad, 16, b"?")  # Not a header any more.
+    if is_known == "before":
+        [damage] = _check(bench, 1).damages
+        bench.log.add_damage(damage)
+    bench.log.advance_start(Offset(start))
+    if is_known == "after a kill":
+        bench.crash()
+    elif is_known == "after the start moved":
+        [damage] = _check(bench, 1).damages
+        bench.log.add_damage(damage)
+    assert bench.log.damages == ()
+    assert list(bench.state.problems) == []
+    assert _readable(bench) == [each for each in ALL if each >= start]
+    bench.truncate_to(Offset(start + RECORDS))
+    bench.append(batch_of(RECORDS))
+    assert _readable(bench) == [start, start + RECORDS]

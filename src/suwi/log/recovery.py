@@ -119,7 +119,6 @@ def opening_log(
     if not may_have_gaps:
         damages = damages + (yield from comparing_neighbours(files, segments, start, epochs))
     bases = (segment.base_offset for segment in segments)
-    damages = [damage for damage in damages if damage.end > start]
     remove_stray_snapshots(files.disk, directory, snapshots, bases)
     return PartitionLog(
         own,
