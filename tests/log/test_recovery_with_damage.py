@@ -1,15 +1,21 @@
 """A recovery that finds damage: only the damaged batches are refused, after more restarts too."""
 
+import contextlib
+
 import pytest
 
 from suwi.log import names
+from suwi.log.damage import Damage
+from suwi.log.file_cache import FileCache
+from suwi.log.recovery import OpenOptions, opening_log
+from suwi.log.sliced_work import TURN
 from suwi.model.errors import CorruptMessage, KafkaStorageError
-from suwi.model.ids import Offset
+from suwi.model.ids import LeaderEpoch, Offset
 from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import HEADER_BYTES, read_header
 from suwi.records.record import MarkerType
 from suwi.sim import SimRandom
-from tests.log.kit import NOW_MS, Bench, batch_of, batches_in
+from tests.log.kit import NOW_MS, PARTITION, Bench, batch_of, batches_in
 from tests.log.test_log_repair import _repair, _spans
 from tests.log.test_segment_check import RECORDS, SMALL, _check, _filled, _flip, _readable
 
@@ -253,3 +259,259 @@ def test_a_producers_sequences_behind_the_damage_are_known_after_a_truncation() 
     producer = bench.log.producers.get(7)  # type: ignore[arg-type]
     assert producer is not None
     assert producer.last_sequence == bench.log.end_offset - 1
+
+
+def test_a_damaged_end_of_a_segment_goes_with_a_truncation_to_its_start() -> None:
+    """Left in the file, it would hide what is appended there from the next recovery."""
+    for at in (0, 1, 3):
+        bench = _filled()
+        bad = _bases(bench)[2] - RECORDS
+        _flip(bench, bad, 70)
+        bench.crash()
+        assert _spans(list(bench.log.damages)) == [(bad, bad + RECORDS)]
+        bench.truncate_to(Offset(bad + at))
+        bench.log.config = TopicConfig(index_interval_bytes=1)
+        end = bad + at // RECORDS * RECORDS
+        assert bench.log.end_offset == end
+        bench.append(batch_of(RECORDS, value=b"after"))
+        bench.crash()
+        assert bench.log.end_offset == end + RECORDS
+        kept = [each for each in ALL if each <= end and (each != bad or end == bad)]
+        assert _readable(bench) == kept
+
+
+def test_what_is_appended_behind_damage_at_the_end_survives_a_kill() -> None:
+    """The length of the damaged batch leads nowhere, and index entries are still in memory."""
+    bench = _filled()
+    bad = _bases(bench)[1] + 3 * RECORDS
+    _overwrite(bench, bad, 4, b"\0" * 60)
+    bench.crash()
+    assert _spans(list(bench.log.damages)) == [(bad, bad + RECORDS)]
+    end = bad + RECORDS
+    bench.truncate_to(Offset(end))
+    bench.append(batch_of(RECORDS))
+    bench.crash()
+    assert bench.log.end_offset == end + RECORDS
+    assert _readable(bench) == [each for each in range(0, end + 1, RECORDS) if each != bad]
+
+
+def test_a_second_kill_finds_what_is_behind_damage_in_the_last_segment_again() -> None:
+    bench = _filled()
+    bad = _bases(bench)[-1] + RECORDS
+    bench.reopen()
+    assert len(bench.log.active.offset_index) > 1, "in the file since the shutdown"
+    _overwrite(bench, bad, 4, b"\0" * 60)
+    for _ in range(3):
+        bench.crash()
+        assert _spans(list(bench.log.damages)) == [(bad, bad + RECORDS)]
+        assert _readable(bench) == [base for base in ALL if base != bad]
+
+
+@pytest.mark.parametrize("missing", [None, names.TIME_INDEX])
+def test_a_kill_after_a_look_up_of_damage_leaves_the_index_entries_behind_it(
+    missing: str | None,
+) -> None:
+    bench = _filled()
+    base = _bases(bench)[1]
+    bad = base + 3 * RECORDS
+    bench.reopen()
+    _overwrite(bench, bad, 8, b"\xff" * 9)
+    if missing is not None:
+        bench.disk.remove(bench.path(base, missing))
+    else:
+        with pytest.raises(CorruptMessage):
+            bench.log.read(Offset(bad), 1, bench.log.end_offset, whole_batch=True)
+    bench.crash()
+    assert _spans(_check(bench, 1).damages) == [(bad, bad + RECORDS)]
+
+
+@pytest.mark.parametrize("byte", [0, 1, 3])
+def test_a_base_offset_far_outside_its_segment_ends_the_rebuilding_of_an_index(byte: int) -> None:
+    """Offsets in an index have 31 bits."""
+    bench = _filled()
+    last = _bases(bench)[2] - RECORDS
+    bench.reopen()
+    _flip(bench, last, byte, 7)
+    bench.disk.remove(bench.path(_bases(bench)[1], names.TIME_INDEX))
+    bench.crash()
+    assert bench.log.end_offset == 120
+    bench.log.add_damage(_check(bench, 1).damages[0])
+    assert _readable(bench) == [base for base in ALL if base != last]
+
+
+def test_a_wrong_epoch_before_the_recovery_point_drops_nothing_behind_it() -> None:
+    """The leader epoch is outside the checksum, and what was synced is not read again."""
+    bench = _filled()
+    bench.append(batch_of(RECORDS))
+    bench.sync()
+    end = bench.log.end_offset
+    _flip(bench, _bases(bench)[-1] - RECORDS, 13, 3)
+    for number in range(1, 3):
+        bench.append(batch_of(RECORDS))
+        bench.crash()
+        assert bench.log.end_offset == end + number * RECORDS
+        assert not bench.state.lost_records
+
+
+def test_index_entries_beyond_the_end_of_a_cut_segment_do_not_stop_the_recovery() -> None:
+    bench = _filled(TopicConfig(segment_bytes=1024, index_interval_bytes=300))
+    base, end = _bases(bench)[1:3]
+    entry = bench.log.segments()[1].offset_index.last_entry()
+    bad = entry[0] - 4 * RECORDS + 1
+    _flip(bench, bad, 70)
+    bench.disk.open(bench.path(base)).truncate(entry[1] - 20)
+    bench.crash()
+    refused = range(bad, end)
+    assert _readable(bench) == [each for each in ALL if each not in refused]
+
+
+def test_batches_of_another_segment_in_a_closed_one_drop_no_later_segment() -> None:
+    bench = _filled()
+    bases = _bases(bench)
+    pieces = [bench.disk.read_bytes(bench.path(base)) for base in bases]
+    bench.sim.overwrite(bench.path(bases[1]), pieces[2], 0)
+    bench.crash()
+    assert _bases(bench) == bases
+    assert _spans(list(bench.log.damages)) == [(bases[1], bases[2])]
+    assert _readable(bench) == [base for base in ALL if not bases[1] <= base < bases[2]]
+
+
+def test_a_wrong_base_offset_before_a_damaged_batch_is_refused_with_it() -> None:
+    """The next batch would contradict it."""
+    bench = _filled()
+    base = _bases(bench)[1]
+    _flip(bench, base + RECORDS, 70)
+    _flip(bench, base, 4)
+    bench.crash()
+    assert _spans(list(bench.log.damages)) == [(base, base + 2 * RECORDS)]
+    assert _readable(bench) == [each for each in ALL if each not in (base, base + RECORDS)]
+
+
+@pytest.mark.parametrize("offset", [0, 2**40])
+def test_a_wrong_base_offset_at_the_end_stops_no_start_after_a_clean_shutdown(offset: int) -> None:
+    bench = _filled()
+    last = bench.log.end_offset - RECORDS
+    bench.close()
+    _overwrite(bench, last, 0, offset.to_bytes(8, "big"))
+    bench.open()
+    assert bench.log.end_offset == last
+    assert _readable(bench) == [base for base in ALL if base != last]
+
+
+def test_a_segment_that_becomes_the_last_one_keeps_the_index_entries_behind_its_damage() -> None:
+    bench = _filled()
+    bases = _bases(bench)
+    bench.sync()
+    bad = bases[2] + RECORDS
+    recovery_point = bad + 4 * RECORDS
+    _overwrite(bench, bad, 4, b"\0" * 60)
+    file = bench.disk.open(bench.path(bases[2]))
+    file.truncate(file.size() - 50)
+    for _ in range(2):
+        bench.disk = bench.sim.crash()
+        bench.open(clean=False, recovery_point=recovery_point)
+        assert _spans(list(bench.log.damages)) == [(bad, bad + RECORDS)]
+        assert bench.log.end_offset == bases[3] - RECORDS
+
+
+def test_an_empty_last_segment_stays_behind_a_damaged_batch() -> None:
+    """Only a batch that starts where the empty segment does was written after a failed roll."""
+    bench = _filled()
+    last = bench.log.end_offset - RECORDS
+    bench.log.roll(NOW_MS)
+    _overwrite(bench, last, 23, (RECORDS + 4).to_bytes(4, "big"))
+    for _ in range(2):
+        bench.crash()
+        assert bench.log.end_offset == last + RECORDS
+        assert _spans(list(bench.log.damages)) == [(last, last + RECORDS)]
+
+
+def test_a_base_offset_that_is_too_high_between_gaps_ends_the_log_before_it() -> None:
+    """As in the last segment of a copy of a compacted log. The next batch fits what came before."""
+    bench = Bench(config=TopicConfig(cleanup_policy=("compact",)))
+    for base in (0, 4, 9, 15, 20):
+        batch = batch_of(2, base_offset=base, epoch=0)
+        bench.log.append_as_follower(memoryview(batch), LeaderEpoch(0), NOW_MS)
+    _flip(bench, 9, 5, 2)
+    bench.crash()
+    assert bench.log.end_offset == 6
+    assert _readable(bench) == [0, 4]
+    assert bench.state.lost_records
+
+
+@pytest.mark.parametrize("config", [SMALL, SPARSE])
+def test_a_look_up_by_time_behind_damage_is_no_look_up_behind_the_end(config: TopicConfig) -> None:
+    """Consumers would go to the end. The damage is checked, and then the record is found."""
+    bench = Bench(config=config)
+    for number in range(12):
+        bench.append(batch_of(RECORDS, timestamps=[NOW_MS + number] * RECORDS, value=b"value"))
+    bench.reopen()
+    _overwrite(bench, 3 * RECORDS, 4, b"\xff" * 13)
+    wanted = NOW_MS + 6
+    with contextlib.suppress(CorruptMessage):
+        found = bench.log.batch_at_time(wanted)
+        assert found is not None
+        assert read_header(found.read()).max_timestamp == wanted
+    newest = bench.log.segments()[0].max_timestamp
+    assert newest >= wanted
+    bench.log.add_damage(Damage(Offset(9), Offset(12), Offset(0), bench.path(0), "", 291, 388))
+    found = bench.log.batch_at_time(wanted)
+    assert found is not None
+    assert read_header(found.read()).max_timestamp == wanted
+
+
+def _recover_partly(bench: Bench, steps_done: int) -> None:
+    bench.disk = bench.sim.crash()
+    files = FileCache(bench.disk, 100)
+    options = OpenOptions(now_ms=NOW_MS, clean=False, lost_power=False)
+    opening = opening_log(files, bench.dir, PARTITION, bench.config, bench.state, options)
+    job = next(opening)
+    with contextlib.suppress(StopIteration):
+        for _ in range(steps_done):
+            job = opening.send(None if job is TURN else job())
+
+
+@pytest.mark.parametrize("number", [1, -1])
+def test_a_recovery_that_is_killed_leaves_the_index_entries_behind_damage(number: int) -> None:
+    bench = _filled()
+    bench.close()
+    bad = _bases(bench)[number] + RECORDS
+    _overwrite(bench, bad, 4, b"\0" * 60)
+    for steps_done in range(30):
+        _recover_partly(bench, steps_done)
+        bench.disk = bench.sim.crash()
+        bench.open(clean=False, lost_power=False)
+        assert _spans(list(bench.log.damages)) == [(bad, bad + RECORDS)], steps_done
+
+
+def test_a_recovery_that_is_killed_forgets_no_aborted_transaction() -> None:
+    bench = _with_transactions((MarkerType.ABORT, MarkerType.ABORT), "first marker")
+    for steps_done in range(20):
+        _recover_partly(bench, steps_done)
+        bench.crash()
+        found = bench.log.aborted_between(Offset(0), bench.log.end_offset)
+        assert [each.first_offset for each in found] == [0, 4], steps_done
+
+
+@pytest.mark.parametrize("is_known", ["before", "after a kill", "after the start moved"])
+def test_what_follows_damage_below_the_start_can_be_read(is_known: str) -> None:
+    """Without an index entry in between, a reader comes past the damage."""
+    bench = _filled(SPARSE)
+    base = _bases(bench)[1]
+    bad, start = base + RECORDS, base + 2 * RECORDS
+    _overwrite(bench, bad, 16, b"?")  # Not a header any more.
+    if is_known == "before":
+        [damage] = _check(bench, 1).damages
+        bench.log.add_damage(damage)
+    bench.log.advance_start(Offset(start))
+    if is_known == "after a kill":
+        bench.crash()
+    elif is_known == "after the start moved":
+        [damage] = _check(bench, 1).damages
+        bench.log.add_damage(damage)
+    assert bench.log.damages == ()
+    assert list(bench.state.problems) == []
+    assert _readable(bench) == [each for each in ALL if each >= start]
+    bench.truncate_to(Offset(start + RECORDS))
+    bench.append(batch_of(RECORDS))
+    assert _readable(bench) == [start, start + RECORDS]

@@ -320,3 +320,17 @@ def test_a_larger_damage_takes_the_place_of_those_that_it_overlaps() -> None:
     assert bench.log.damages == (damage(1, 6),)
     places = [problem.place for problem in bench.state.problems]
     assert places == [f"orders-0 {damage(1, 6)}"]
+
+
+def test_a_damaged_length_in_the_last_segment_takes_the_batches_up_to_an_index_entry() -> None:
+    """The newest entries of its index are only in memory."""
+    bench = _filled()
+    bad = bench.log.active.base_offset + 2 * RECORDS
+    _flip(bench, bad, 9, 7)
+    segment = bench.log.active
+    file = bench.files.pin(segment.log_path)
+    end = bench.log.end_offset
+    check = SegmentCheck(SegmentFile.of(bench.log, segment, segment.size_bytes, end, file))
+    run_steps(check.checking())
+    bench.files.unpin(file)
+    assert [(d.first, d.end) for d in check.damages] == [(bad, bad + RECORDS)]

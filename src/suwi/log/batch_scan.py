@@ -106,7 +106,8 @@ def scan_rows(file: File, start: int, end: int) -> Iterator[Row]:
             size_wanted = _BODIES_CHUNK_BYTES
         else:
             needed = read_header(chunk).size_bytes
-            if position + needed > end or len(chunk) < HEADER_BYTES:
+            is_cut = len(chunk) < min(size_wanted, end - position)
+            if position + needed > end or is_cut:
                 return
             size_wanted = needed
         position += used

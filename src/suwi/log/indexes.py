@@ -24,14 +24,27 @@ _TIME_ENTRY = struct.Struct(">qi")
 class IndexFile:
     """The common part of both indexes."""
 
-    __slots__ = ("_count_on_disk", "_files", "_pending", "entry_bytes", "path", "size_bytes")
+    __slots__ = (
+        "_count_on_disk",
+        "_files",
+        "_pending",
+        "_replaces",
+        "entry_bytes",
+        "path",
+        "size_bytes",
+    )
 
-    def __init__(self, files: FileCache, path: str, entry_bytes: int, *, create: bool) -> None:
+    def __init__(
+        self, files: FileCache, path: str, entry_bytes: int, *, create: bool, replaces: bool
+    ) -> None:
+        """`replaces`: it is built anew, and what the file has stays there until `write_out`: after
+        a kill it may be all that tells where the batches behind a damaged one begin."""
+        self._replaces = replaces
         self._files = files
         self.path = path
         self.entry_bytes = entry_bytes
         self._pending = bytearray()
-        size = 0 if create else files.disk.size(path)
+        size = 0 if create or replaces else files.disk.size(path)
         if create:
             make_empty(files.get(path, create=True))
         self._count_on_disk = size // entry_bytes
@@ -63,7 +76,7 @@ class IndexFile:
     def add_entry(self, entry: bytes) -> None:
         self._pending += entry
         self.size_bytes += len(entry)
-        if len(self._pending) < _PENDING_BYTES_MAX:
+        if self._replaces or len(self._pending) < _PENDING_BYTES_MAX:
             return
         try:
             self.write_out()
@@ -73,10 +86,14 @@ class IndexFile:
 
     def write_out(self) -> None:
         """Write all buffered entries to the file. Raises OSError; then they stay buffered."""
-        if not self._pending:
+        if not self._pending and not self._replaces:
             return
         entries = bytes(self._pending)
-        write_all(self._files.get(self.path), entries, self._count_on_disk * self.entry_bytes)
+        file = self._files.get(self.path, create=self._replaces)
+        write_all(file, entries, self._count_on_disk * self.entry_bytes)
+        if self._replaces:
+            file.truncate(len(entries))
+            self._replaces = False
         self._count_on_disk += len(entries) // self.entry_bytes
         self._pending.clear()
 
@@ -119,10 +136,18 @@ class OffsetIndex(IndexFile):
 
     __slots__ = ("_base_offset", "_block")
 
-    def __init__(self, files: FileCache, path: str, base_offset: Offset, *, create: bool) -> None:
+    def __init__(
+        self,
+        files: FileCache,
+        path: str,
+        base_offset: Offset,
+        *,
+        create: bool = False,
+        replaces: bool = False,
+    ) -> None:
         self._base_offset = base_offset
         self._block: _Block | None = None
-        super().__init__(files, path, _OFFSET_ENTRY.size, create=create)
+        super().__init__(files, path, _OFFSET_ENTRY.size, create=create, replaces=replaces)
 
     def append(self, last_offset: Offset, position: int) -> None:
         self.add_entry(_OFFSET_ENTRY.pack(last_offset - self._base_offset, position))
@@ -191,10 +216,18 @@ class TimeIndex(IndexFile):
 
     __slots__ = ("_base_offset", "_last_timestamp")
 
-    def __init__(self, files: FileCache, path: str, base_offset: Offset, *, create: bool) -> None:
+    def __init__(
+        self,
+        files: FileCache,
+        path: str,
+        base_offset: Offset,
+        *,
+        create: bool = False,
+        replaces: bool = False,
+    ) -> None:
         self._base_offset = base_offset
-        super().__init__(files, path, _TIME_ENTRY.size, create=create)
-        self._last_timestamp: int | None = NO_TIMESTAMP if create else None
+        super().__init__(files, path, _TIME_ENTRY.size, create=create, replaces=replaces)
+        self._last_timestamp: int | None = NO_TIMESTAMP if create or replaces else None
 
     def maybe_append(self, timestamp: int, offset: Offset) -> None:
         """Add an entry if it is newer than the last one."""

@@ -72,6 +72,7 @@ class LogSlice(NamedTuple):
 
 class LogSegments:
     __slots__ = (
+        "_below_start",
         "_directory",
         "_removed",
         "_replacement_waits_for",
@@ -91,6 +92,8 @@ class LogSegments:
         self._removed: tuple[str, ...] = ()
         self.damages: tuple[Damage, ...] = ()
         """In order, without overlaps."""
+        self._below_start: tuple[Damage, ...] = ()
+        """Nobody asks for these records, but batches of their segment are behind them."""
         self._replacement_waits_for: str | None = None
 
     # -- finding -------------------------------------------------------------------------------
@@ -209,12 +212,20 @@ class LogSegments:
             damage = known.merged(damage)
         if damage in self.damages:
             return False
+        self._below_start = tuple(each for each in self._below_start if not each.overlaps(damage))
         for known in overlapping:
             self._directory.state.problems.forget(ProblemKind.DAMAGED_BATCH, self._place_of(known))
         others = (known for known in self.damages if known not in overlapping)
         self._set_damages(tuple(sorted((*others, damage))))
         self._report(damage)
         return True
+
+    def hide_damage(self, damage: Damage) -> None:
+        """It is below the start of the log."""
+        known = (*self.damages, *self._below_start)
+        if damage.is_in_file and not any(each.overlaps(damage) for each in known):
+            self._below_start += (damage,)
+            self._set_damages(self.damages)
 
     def replacement_waits_for(self, obstacle: str | None) -> bool:
         """Report why the damaged log is not replaced by a copy of another replica yet (None: it is
@@ -233,10 +244,17 @@ class LogSegments:
         problems = self._directory.state.problems
         problems.report(ProblemKind.DAMAGED_BATCH, self._place_of(damage), reason)
 
-    def forget_damages(self, is_gone: Callable[[Damage], bool] = lambda _: True) -> None:
+    def forget_damages(
+        self, is_gone: Callable[[Damage], bool] = lambda _: True, *, stay_in_file: bool = False
+    ) -> None:
         """The records of these ranges are no longer part of the log."""
         gone = [damage for damage in self.damages if is_gone(damage)]
-        if gone:
+        hidden = self._below_start
+        if stay_in_file:
+            self._below_start += tuple(damage for damage in gone if damage.is_in_file)
+        else:
+            self._below_start = tuple(damage for damage in hidden if not is_gone(damage))
+        if gone or hidden != self._below_start:
             self._set_damages(tuple(damage for damage in self.damages if damage not in gone))
         problems = self._directory.state.problems
         for damage in gone:
@@ -254,7 +272,7 @@ class LogSegments:
         for segment in self.all:
             segment.damages = tuple(
                 damage
-                for damage in damages
+                for damage in sorted((*self._below_start, *damages))
                 if damage.is_in_file and damage.segment == segment.base_offset
             )
 
@@ -302,7 +320,7 @@ class LogSegments:
             segment = self.all.pop()
             self.bases.pop()
             self._remove_files_of(segment, keep_files)
-        if self.damages:
+        if self.damages or self._below_start:
             last = self.bases[-1]
             self.forget_damages(lambda damage: damage.segment > last)
 
@@ -320,8 +338,13 @@ class LogSegments:
             self.remove_last()
         if offset < self.bases[0]:
             self.restart_at(offset, index_interval_bytes)
-        self.all[-1].truncate(offset)
+        last = self.all[-1]
+        last.truncate(offset)
         self.forget_damages(lambda damage: damage.end > offset)
+        if any(damage.end_position == last.size_bytes for damage in last.damages):
+            # Nothing on the disk might lead from the damage to what is appended behind it.
+            last.finish()
+            self.add(last.next_offset, index_interval_bytes, 0)
 
     def restart_at(
         self, offset: Offset, index_interval_bytes: int, *, keep_files: bool = False
@@ -363,6 +386,8 @@ class LogSegments:
         first = self.all.index(old[0])
         assert self.all[first : first + len(old)] == old
         assert old[-1] is not self.all[-1]
+        bases = {segment.base_offset for segment in old}
+        self._below_start = tuple(each for each in self._below_start if each.segment not in bases)
         self.all[first : first + len(old)] = [new]
         self.bases[first : first + len(old)] = [new.base_offset]
         self._directory.names_version += 1

@@ -100,7 +100,7 @@ class PartitionLog:
             directory, self._segments, epochs, recovery_point, truncation_is_safe=not was_cut
         )
         for damage in damages:
-            self._segments.add_damage(damage)
+            self.add_damage(damage)
         self._rereads = Rereads()
 
     # -- state ---------------------------------------------------------------------------------
@@ -157,6 +157,9 @@ class PartitionLog:
 
     def add_damage(self, damage: Damage) -> bool:
         """See `LogSegments.add_damage`."""
+        if damage.end <= self.start_offset:
+            self._segments.hide_damage(damage)
+            return False
         return self._segments.add_damage(damage)
 
     def replacement_waits_for(self, obstacle: str | None) -> bool:
@@ -371,7 +374,7 @@ class PartitionLog:
         self.start_offset = offset
         self.start_moved = True
         self._epoch_checkpoint.truncate_start(offset)
-        self._segments.forget_damages(lambda damage: damage.end <= offset)
+        self._segments.forget_damages(lambda damage: damage.end <= offset, stay_in_file=True)
 
     def remove_oldest(self, count: int) -> list[str]:
         """Remove the `count` oldest segments. Returns the paths of their files.

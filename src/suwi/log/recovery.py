@@ -8,7 +8,7 @@ what is damaged in it is known.
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
@@ -119,7 +119,6 @@ def opening_log(
     if not may_have_gaps:
         damages = damages + (yield from comparing_neighbours(files, segments, start, epochs))
     bases = (segment.base_offset for segment in segments)
-    damages = [damage for damage in damages if damage.end > start]
     remove_stray_snapshots(files.disk, directory, snapshots, bases)
     return PartitionLog(
         own,
@@ -195,9 +194,13 @@ def _lacks_epochs(
 
 def _reaches_beyond(segment: Segment, base: Offset) -> bool:
     try:
-        return segment.next_offset > base
+        if segment.next_offset <= base:
+            return False
+        found = segment.locate(base)
     except CorruptMessage:
         return False
+    # One that begins before is damaged: the roll began at the end of the log.
+    return found is not None and found.base_offset >= base
 
 
 def _remove_orphans(files: FileCache, directory: str, offsets: dict[str, list[Offset]]) -> None:
@@ -231,8 +234,10 @@ def _finding_first_to_recover(
             yield TURN
     if first < len(segments):
         return first
+    last = segments[-1]
     try:
-        assert segments[-1].next_offset >= segments[-1].base_offset
+        if not 0 <= last.next_offset - last.base_offset <= RELATIVE_OFFSET_MAX + 1:
+            raise CorruptMessage(f"{last.log_path} ends at the offset {last.next_offset}")
     except CorruptMessage as error:
         log.warning(
             "segment damaged after a clean shutdown",
@@ -330,7 +335,11 @@ class Recovery:
 
     def run(self, segments: list[Segment], first: int) -> Steps[ProducerStates]:
         """Check `segments` from number `first` on; remove invalid ones from the list."""
-        self._last_epoch = _last_epoch_of(self._files, segments[first - 1]) if first else -1
+        if first:
+            self._last_epoch = _last_epoch_of(self._files, segments[first - 1])
+            known = self._epochs.epoch_at(Offset(segments[first].base_offset - 1))
+            if known >= 0:  # That of the batch is outside its checksum, and was not checked.
+                self._last_epoch = min(self._last_epoch, known)
         before = bisect_right(self._snapshots, segments[first].base_offset)
         earlier = self._snapshots[before:]
         del self._snapshots[before:]
@@ -356,22 +365,23 @@ class Recovery:
                 producers = rolled if rolled is not None else producers
             if following is None:
                 break
-            self._finish(segment)
+            self._keep(segment.finish)
             if producers:
                 # Retention may remove this segment before the next crash.
                 yield partial(write_snapshot, self._files.disk, self._dir, end, producers)
                 self._snapshots.append(end)
+        self._keep(segments[-1].write_out_indexes)
         for offset in earlier:
             path = f"{self._dir}/{names.offset_name(offset)}{names.SNAPSHOT}"
             if offset not in self._snapshots and self._files.disk.exists(path):
                 self._files.disk.remove(path)
         return producers
 
-    def _finish(self, segment: Segment) -> None:
+    def _keep(self, writing_indexes: Callable[[], None]) -> None:
         """On a full disk the log must be readable: the indexes stay in memory until they can be
         written. Raises OSError."""
         try:
-            segment.finish()
+            writing_indexes()
         except OSError as error:
             self._state.failed(error)
             if not self._state.is_merely_full:
@@ -427,11 +437,17 @@ class Recovery:
         """
         size_bytes, epoch_before = segment.size_bytes, self._last_epoch
         epochs_before = self._epochs.entries()
+        end_offset = following.base_offset if following is not None else NO_END
         prefix = ValidPrefix(
-            segment.base_offset, epoch_before, self._epoch_starts, self._options.leader_epoch_max
+            segment.base_offset,
+            epoch_before,
+            self._epoch_starts,
+            self._options.leader_epoch_max,
+            # Only a power loss brings removed segments back, with offsets that were used again.
+            end_offset if end_offset <= self._complete_to else None,
         )
         segment.reset()
-        segment.txn_index.reset()
+        segment.txn_index.rebuild()
         file = self._files.pin(segment.log_path)
         try:
             yield from self._applying_parts(file, size_bytes, segment, prefix, producers)
@@ -454,8 +470,9 @@ class Recovery:
                 self._epochs.truncate_end(Offset(prefix.expected))
             self._last_epoch = epoch_before
             return False
-        segment.size_bytes = prefix.size_bytes  # Its end may be damaged.
         if segment.damages:
+            if segment.damages[-1].end_position == prefix.size_bytes:
+                segment.end_with_damage(prefix.size_bytes, Offset(prefix.expected))
             self._complete_txn_index(segment, found, Offset(prefix.expected))
         self._gaps += prefix.gaps
         self._last_epoch = prefix.last_epoch
@@ -537,7 +554,7 @@ class Recovery:
             spans = any(each.first_offset < d.end <= each.last_offset for d in damages)
             if not spans:
                 entries.setdefault(each.last_offset, each)
-        segment.txn_index.reset()
+        segment.txn_index.rebuild()
         for last_offset in sorted(entries):
             segment.txn_index.append(entries[last_offset])
 

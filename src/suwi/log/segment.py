@@ -171,6 +171,10 @@ class Segment:
         base_offset, last_offset = Offset(header.base_offset), Offset(header.last_offset)
         self._note(position, header.size_bytes, base_offset, last_offset, header.max_timestamp)
 
+    def end_with_damage(self, position: int, next_offset: Offset) -> None:
+        """After the last batch that was noted, the file is damaged up to `position`."""
+        self.size_bytes, self._next_offset = position, next_offset
+
     def index_next_batch(self) -> None:
         """A damaged part ends here: with an index entry the next batch is found without it."""
         self._bytes_since_index_entry = self.index_interval_bytes + 1
@@ -326,7 +330,14 @@ class Segment:
         if self._matches_log(*entry):
             return entry
         self._rebuild_wrong_indexes()
-        return self.time_index.last_entry()
+        return self._newest_known()
+
+    def _newest_known(self) -> tuple[int, Offset]:
+        """The last entry of the time index, or what is newer and known."""
+        entry = self.time_index.last_entry()
+        if self._max_timestamp is not None and self._max_timestamp > entry[0]:
+            return self._max_timestamp, self._max_timestamp_offset
+        return entry
 
     def _last_indexed(self) -> int:
         """The position of the last offset index entry; 0 if there is none."""
@@ -362,6 +373,10 @@ class Segment:
     def locate(self, offset: Offset) -> Located | None:
         """The first batch that ends at or after `offset`; None if all end before it. A damaged part
         counts as one batch."""
+        for damage in self.damages:
+            if damage.first <= offset < damage.end:
+                size_bytes = damage.end_position - damage.position
+                return Located(damage.position, damage.first, size_bytes)
         if offset >= self._last_base_offset:
             if offset >= self.next_offset:
                 return None
@@ -372,9 +387,6 @@ class Segment:
             return Located(position, self._last_base_offset, end - position)
         start = self.offset_index.look_up(offset)
         for damage in self.damages:
-            if damage.first <= offset < damage.end:
-                size_bytes = damage.end_position - damage.position
-                return Located(damage.position, damage.first, size_bytes)
             if damage.end <= offset:
                 start = max(start, damage.end_position)  # Headers in between may be unreadable.
         return self._find(
@@ -440,15 +452,12 @@ class Segment:
     def _rebuild_wrong_indexes(self) -> None:
         """An index entry does not match the log: rebuild both indexes."""
         log.warning("index does not match its log, rebuilding it", extra={"path": self.path("")})
-        entries = self.offset_index.entries(0, len(self.offset_index))
-        newest = self.time_index.last_entry()
         try:
             for _ in self.rebuilding_indexes():
                 pass
         except CorruptMessage as error:
             # Rebuilding an index does not truncate the log.
             log.warning("batch unreadable", extra={"path": self.log_path, "reason": str(error)})
-            self._keep_later_entries(offset_entries(entries, self.base_offset), newest)
 
     def _keep_later_entries(
         self, found: list[tuple[Offset, int]], newest: tuple[int, Offset]
@@ -462,17 +471,31 @@ class Segment:
             is_right = is_right or self._is_batch_at(position, offset)
             if is_right:
                 self.offset_index.append(offset, position)
-        self.offset_index.write_out()  # The scrubber reads it from the disk.
         if is_right and self._matches_log(*newest):
             self.time_index.maybe_append(*newest)
             self._max_timestamp, self._max_timestamp_offset = self.time_index.last_entry()
+        assert self._max_timestamp is not None
+        if newest[0] > self._max_timestamp:
+            # Else a look-up of a time behind the damage would find nothing and say nothing.
+            self._max_timestamp, self._max_timestamp_offset = newest
+        self.write_out_indexes()  # The scrubber and the next start read them from the disk.
 
     def rebuilding_indexes(self) -> Iterator[None]:
         """Rebuild both indexes from the log file, whose batches are not verified; yields from time
         to time, because a segment may have millions of them.
 
-        Raises CorruptMessage at bytes that are no batch; the batches before it are indexed.
+        Raises CorruptMessage at bytes that are no batch; the batches before it are indexed, and
+        right entries behind it are kept.
         """
+        entries = self.offset_index.entries(0, len(self.offset_index))
+        newest = self._newest_known()
+        try:
+            yield from self._indexing_anew()
+        except CorruptMessage:
+            self._keep_later_entries(offset_entries(entries, self.base_offset), newest)
+            raise
+
+    def _indexing_anew(self) -> Iterator[None]:
         size_bytes = self.size_bytes
         self.reset()
         file = self._files.pin(self.log_path)
@@ -481,6 +504,8 @@ class Segment:
                 if isinstance(part, Damage):
                     self.index_next_batch()
                 else:
+                    if not 0 <= part.last_offset - self.base_offset <= RELATIVE_OFFSET_MAX:
+                        raise CorruptMessage(f"{self.log_path} has a wrong offset at {position}")
                     self.note(position, part)
                 if number % _BATCHES_AT_ONCE == _BATCHES_AT_ONCE - 1:
                     yield
@@ -492,12 +517,13 @@ class Segment:
             self._next_offset, self._last_base_offset = None, _NOTHING_APPENDED
 
     def reset(self) -> None:
-        """Empty both indexes and all counters, so that every batch can be noted again."""
+        """Empty both indexes and all counters, so that every batch can be noted again. The files
+        stay as they are until the indexes are written out."""
         files, base_offset = self._files, self.base_offset
         self.offset_index = OffsetIndex(
-            files, self.path(names.OFFSET_INDEX), base_offset, create=True
+            files, self.path(names.OFFSET_INDEX), base_offset, replaces=True
         )
-        self.time_index = TimeIndex(files, self.path(names.TIME_INDEX), base_offset, create=True)
+        self.time_index = TimeIndex(files, self.path(names.TIME_INDEX), base_offset, replaces=True)
         self._index_bytes = self._count_index_bytes()
         self._bytes_since_index_entry = 0
         self._max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, NO_OFFSET

@@ -67,6 +67,8 @@ class SegmentFile:
     def of(
         cls, log: PartitionLog, segment: Segment, size_bytes: int, end_offset: Offset, file: File
     ) -> Self:
+        with suppress(OSError):  # Without its newest entries the check finds less.
+            segment.offset_index.write_out()
         return cls(
             file,
             segment.base_offset,
@@ -184,7 +186,7 @@ class SegmentCheck:
             header = self._whole_batch_at(at, prefix)
             # Compaction may have left a gap before it: its own base offset is outside its checksum.
             ends = (expected + span, damaged.base_offset + span)
-            known = next((position for _, position in indexed if position > at), None)
+            known = next((each for _, each in indexed if at < each < segment.size_bytes), None)
             if header is not None and header.base_offset in ends and self._reaches(known, at):
                 return at, Offset(header.base_offset)
         before = Offset(expected)

@@ -28,13 +28,15 @@ class AbortedTxn(NamedTuple):
 
 
 class TxnIndex:
-    __slots__ = ("_aborted", "_count_on_disk", "_disk", "path")
+    __slots__ = ("_aborted", "_count_on_disk", "_disk", "_replaces", "path")
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self.path = path
         self._aborted: list[AbortedTxn] | None = None
         self._count_on_disk = 0
+        self._replaces = False
+        """Whether the file has what was there before a rebuild."""
 
     def entries(self) -> list[AbortedTxn]:
         if self._aborted is None:
@@ -44,6 +46,8 @@ class TxnIndex:
 
     def append(self, aborted: AbortedTxn) -> None:
         self.entries().append(aborted)
+        if self._replaces:
+            return
         try:
             self.write_out()
         except OSError as error:
@@ -53,9 +57,17 @@ class TxnIndex:
     def write_out(self) -> None:
         """Write all buffered entries to the file. Raises OSError; then they stay buffered."""
         pending = (self._aborted or [])[self._count_on_disk :]
+        data = b"".join(_ENTRY.pack(_VERSION, *aborted) for aborted in pending)
+        if self._replaces:
+            if pending:
+                self._disk.write_atomically(self.path, data, sync=False)
+                self._count_on_disk = len(pending)
+            else:
+                self._remove()
+            self._replaces = False
+            return
         if not pending:
             return
-        data = b"".join(_ENTRY.pack(_VERSION, *aborted) for aborted in pending)
         with closing(self._disk.open(self.path, create=True)) as file:
             write_all(file, data, self._count_on_disk * _ENTRY.size)
         self._count_on_disk += len(pending)
@@ -77,11 +89,21 @@ class TxnIndex:
             self._count_on_disk = len(kept)
 
     def reset(self) -> None:
-        """Remove all entries, before a rebuild."""
-        if self._disk.exists(self.path):
-            self._disk.remove(self.path)
+        """Remove all entries."""
+        self._remove()
         self._aborted = []
         self._count_on_disk = 0
+
+    def rebuild(self) -> None:
+        """Begin without entries. The file stays as it is until `write_out`: after a kill it may be
+        all that tells of a marker that is damaged."""
+        self._aborted = []
+        self._count_on_disk = 0
+        self._replaces = True
+
+    def _remove(self) -> None:
+        if self._disk.exists(self.path):
+            self._disk.remove(self.path)
 
     def is_sane(self, base_offset: Offset) -> bool:
         """Whether the file, if it exists, can belong to this segment."""

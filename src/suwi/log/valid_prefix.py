@@ -36,23 +36,25 @@ class ValidPrefix:
     epoch_starts: Mapping[LeaderEpoch, Offset]
     """From the checkpoint: from its start offset on, an epoch in it is not unusual."""
     epoch_max: LeaderEpoch | None
+    end_offset: int | None = None
+    """A batch that reaches beyond it is damaged."""
     size_bytes: int = 0
     gaps: int = 0
     expected: int = field(init=False)
+    _expected_max: int = field(init=False)
     _unusual: _Unusual | None = None
 
     def __post_init__(self) -> None:
         self.expected = self.base_offset
+        self._expected_max = self.base_offset + RELATIVE_OFFSET_MAX + 1
+        if self.end_offset is not None:
+            self._expected_max = min(self._expected_max, self.end_offset)
 
     def accept(self, position: int, header: BatchHeader) -> bool:
         """Whether the batch may follow the accepted ones; if not, the prefix has ended."""
         base_offset, delta = header.base_offset, header.last_offset_delta
         epoch = header.partition_leader_epoch
-        if (
-            delta < 0
-            or header.record_count < 0
-            or base_offset + delta - self.base_offset > RELATIVE_OFFSET_MAX
-        ):
+        if delta < 0 or header.record_count < 0 or base_offset + delta >= self._expected_max:
             return False
         if base_offset == self.expected and epoch == self.last_epoch:
             self._unusual = None
@@ -74,7 +76,7 @@ class ValidPrefix:
         read before `accept` is called.
         """
         number, expected, last_epoch = first, self.expected, self.last_epoch
-        expected_max = self.base_offset + RELATIVE_OFFSET_MAX + 1
+        expected_max = self._expected_max
         for number in range(first, len(batches)):
             header = batches[number][1]
             delta = header.last_offset_delta
@@ -129,7 +131,8 @@ class ValidPrefix:
         last = self._unusual
         if last is None:
             return
-        moved = last.is_gap and following_base == last.expected + last.record_span
+        next_base = last.expected + last.record_span
+        moved = last.is_gap and next_base <= following_base < self.expected
         older = last.epoch_before <= following_epoch < self.last_epoch
         if moved or older:
             self._reject(last)

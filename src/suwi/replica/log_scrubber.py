@@ -143,7 +143,7 @@ class LogScrubber:
             again = await self._check(partition_log, segment, generation, is_urgent)
             found = [damage for damage in found if damage in again]
         for damage in found:
-            if damage.end > partition_log.start_offset and partition_log.add_damage(damage):
+            if partition_log.add_damage(damage):
                 self.damages_found += 1
 
     async def _check(
