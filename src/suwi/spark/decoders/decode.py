@@ -266,8 +266,8 @@ class _Rows:
         for name in parsed.schema.names:
             if name.lower() in taken:
                 raise CannotDecode(f"the field {name!r} has the name of a column that decode adds")
-        # What `unpivot` gives is not computed again for each use, as a column would be: no condition
-        # or choice of columns is moved below it. Unlike a generator it is compiled.
+        # What `unpivot` gives is not computed again for each use, as a column would be: conditions
+        # on it and choices of columns stay above it. Unlike a generator's it is compiled.
         kept = [*self._kept, "value"]
         df = self._df.unpivot(kept, [parsed.value.alias(_PARSED)], _PARSED_NAME, _PARSED)
         return df, f.col(_PARSED)
