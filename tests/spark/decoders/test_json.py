@@ -185,6 +185,15 @@ def zone(request: pytest.FixtureRequest, spark: "SparkSession") -> Iterator[str]
     spark.conf.set("spark.sql.session.timeZone", before)
 
 
+@pytest.fixture
+def policy(spark: "SparkSession", request: pytest.FixtureRequest) -> Iterator[str]:
+    """Of the parser of times."""
+    name = "spark.sql.legacy.timeParserPolicy"
+    spark.conf.set(name, request.param)
+    yield request.param
+    spark.conf.unset(name)
+
+
 @pytest.fixture(scope="module")
 def texts() -> list[bytes]:
     """Hypothesis makes them one by one; Spark needs them together."""
@@ -318,3 +327,46 @@ def test_many_rows_are_good_and_bad_as_without_the_kernel(
         found.append((good.collect(), bad.collect()))
     assert found[0] == found[1]
     assert len(found[0][0]) == 60_000 - 7 * 1500
+
+
+@pytest.mark.parametrize("policy", ["LEGACY"], indirect=True)
+@pytest.mark.parametrize(
+    ("schema", "name", "value"),
+    [
+        ("id BIGINT, at TIMESTAMP", "at", "2026-01-31T12:00:00Z"),
+        ("id BIGINT, day DATE", "day", "1582-10-10"),
+        ("id BIGINT, local TIMESTAMP_NTZ", "local", "1582-10-10T12:00:00"),
+    ],
+)
+def test_times_by_the_legacy_policy_are_the_same_without_the_kernel(
+    spark: "SparkSession",
+    monkeypatch: pytest.MonkeyPatch,
+    policy: str,
+    schema: str,
+    name: str,
+    value: str,
+) -> None:
+    made = f"""cast(concat('{{"id": ', id, ', "{name}": "{value}"}}') AS binary) AS value"""
+    df = spark.range(30_000, numPartitions=1).selectExpr("id", made)
+    df = df.selectExpr(*RECORD.split(", "))
+    found = []
+    for is_known in (True, False):
+        if not is_known:
+            monkeypatch.setattr(text, "can_be_plain", lambda _: False)
+        good, bad = decode(df, json=schema)
+        found.append((good.selectExpr("_offset", f"string({name})").collect(), bad.collect()))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("policy", ["EXCEPTION", "CORRECTED", "LEGACY"], indirect=True)
+def test_the_plan_has_the_kernel_unless_times_are_parsed_by_the_legacy_policy(
+    spark: "SparkSession", capsys: pytest.CaptureFixture[str], policy: str
+) -> None:
+    df = spark.range(1).selectExpr("id", "binary(string(id)) AS value")
+    df = df.selectExpr(*RECORD.split(", "))
+    for schema, has_times in (("at TIMESTAMP", True), ("day DATE", True), ("id INT", False)):
+        decode(df, json=schema).good.explain()
+        plan = capsys.readouterr().out
+        assert ("ArrowEvalPython" in plan) == (policy != "LEGACY" or not has_times), schema
+        # Spark's own parser is asked in one place, not again for each use of what it gives.
+        assert plan.count("from_json") == 1

@@ -36,6 +36,7 @@ SOURCE_COLUMNS = ("key", "topic", "partition", "offset", "timestamp", "headers")
 REASON = "reason"
 _CHOICES = ("json", "string", "raw", "avro", "protobuf")
 _PARSED = "__parsed"
+_PARSED_NAME = "__parsed_name"
 _TASK = "__task"
 
 
@@ -265,9 +266,10 @@ class _Rows:
         for name in parsed.schema.names:
             if name.lower() in taken:
                 raise CannotDecode(f"the field {name!r} has the name of a column that decode adds")
-        # A generator's result is not computed again for each use, as a column's would be. Checks
-        # stand above it: in it they would be lambdas, which Spark interprets.
-        df = self._df.select("*", f.explode(f.array(parsed.value)).alias(_PARSED))
+        # What `unpivot` gives is not computed again for each use, as a column would be: conditions
+        # on it and choices of columns stay above it. Unlike a generator's it is compiled.
+        kept = [*self._kept, "value"]
+        df = self._df.unpivot(kept, [parsed.value.alias(_PARSED)], _PARSED_NAME, _PARSED)
         return df, f.col(_PARSED)
 
     def _columns(self, parsed: Parsed, one: Column) -> list[Column]:

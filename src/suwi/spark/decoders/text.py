@@ -71,6 +71,7 @@ def decode_json(body: Column, schema: str | StructType, *, lenient: bool = False
     if not lenient:
         # In brackets: what follows the object then breaks the syntax, or is a second element.
         variant = f.try_parse_json(f.concat(f.lit("["), text, f.lit("]")))
+        variant = f.when(f.is_valid_utf8(text), variant)
         if plain is not None:
             variant = f.when(plain.isNull(), variant)
             parts.append(plain.isNotNull().alias(_PLAIN))
@@ -80,9 +81,9 @@ def decode_json(body: Column, schema: str | StructType, *, lenient: bool = False
         return is_sure(one) if plain is None else one[_PLAIN] | is_sure(one)
 
     def is_sure(one: Column) -> Column:
-        good = one[ROW][_CORRUPT].isNull() & f.is_valid_utf8(text)
+        good = one[ROW][_CORRUPT].isNull()
         if lenient:
-            good &= f.btrim(text, f.lit(_SPACE)).endswith(f.lit("}"))
+            good &= f.is_valid_utf8(text) & f.btrim(text, f.lit(_SPACE)).endswith(f.lit("}"))
         else:
             variant = one[_VARIANT]
             good &= variant.isNotNull() & variant_at(variant, "$[1]").isNull()
@@ -119,10 +120,15 @@ def _plain(body: Column, schema: StructType) -> Column | None:
         plain: Column = arrow_udf(parse, kind)(body.cast("binary"))
         return plain
 
-    if '"timestamp"' not in written:
-        return parsed(False)
-    # A constant for the optimizer: it leaves one of them.
-    return f.when(f.current_timezone().isin(*_UTC), parsed(True)).otherwise(parsed(False))
+    # The conditions are constants for the optimizer, which leaves one branch.
+    plain = parsed(False)
+    if '"timestamp"' in written:
+        plain = f.when(f.current_timezone().isin(*_UTC), parsed(True)).otherwise(plain)
+    if '"timestamp"' in written or '"date"' in written:
+        # By the legacy policy of times, which the kernel does not know, S is milliseconds.
+        is_known = f.date_format(f.timestamp_micros(f.lit(1)), "SSSSSS") == "000001"
+        plain = f.when(is_known, plain)
+    return plain
 
 
 def _json_reason(text: Column, row: Column, fields: StructType, *, lenient: bool) -> Column:
