@@ -11,6 +11,7 @@ from suwi.client.addresses import Address
 from suwi.client.cluster import Cluster
 from suwi.client.connection import ConnectionLost
 from suwi.client.delivery import Delivery
+from suwi.client.fetching import ReadSettings
 from suwi.client.offsets import EARLIEST, LATEST, list_offsets
 from suwi.client.partition_sender import ProducerSettings
 from suwi.client.producer import Producer
@@ -461,3 +462,28 @@ def test_records_within_the_linger_time_share_a_batch() -> None:
                 assert fake.simulation.loop.time() - began_s < 0.5
 
     on_fake_cluster(scenario)
+
+
+def test_a_reader_that_waits_through_a_twin_holds_up_no_record() -> None:
+    simulation = Simulation(5)
+
+    async def scenario() -> None:
+        broker = SimBroker(simulation)
+        await broker.start()
+        await create_topic(await broker.connect(), TOPIC)
+        start = {TopicPartition(TOPIC, PartitionIndex(0)): Offset(0)}
+        patient = ReadSettings(max_wait_ms=20_000)
+        async with (
+            cluster_of(simulation) as cluster,
+            cluster.twin() as other,
+            Reader(other, start, patient) as reader,
+            Producer(cluster, broker.machine.clock) as producer,
+        ):
+            reading = asyncio.create_task(reader.read())
+            await asyncio.sleep(1)  # in virtual time, as the limit below
+            async with asyncio.timeout(5):
+                await (await producer.send(TOPIC, b"fig"))
+                (fetched,) = await reading
+            assert [record.value for record in fetched.records] == [b"fig"]
+
+    run(simulation, scenario())

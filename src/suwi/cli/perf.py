@@ -169,7 +169,8 @@ async def latency(
     settings = ProducerSettings(acks=-1 if acks is Acks.ALL else int(acks))
     async with (
         Producer(cluster, SystemClock(), settings) as producer,
-        Reader(cluster, {partition: end}) as reader,
+        cluster.twin() as read_from,
+        Reader(read_from, {partition: end}) as reader,
     ):
         for _ in range(records):
             times.add(await _round_trip(producer, reader, partition, next(values)))
