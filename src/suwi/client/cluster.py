@@ -122,8 +122,9 @@ class Cluster:
     def twin(self) -> "Cluster":
         """The same cluster through other connections: a broker answers the requests of one
         connection in turn, so behind a fetch that waits for records they wait, too."""
-        bootstrap = [broker.address for broker in self.brokers.values()] or self._bootstrap
-        return Cluster(bootstrap, random=self.random, settings=self.settings, connect=self._connect)
+        return Cluster(
+            self._bootstrap, random=self.random, settings=self.settings, connect=self._connect
+        )
 
     # -- connections -----------------------------------------------------------------------------
 
