@@ -137,8 +137,11 @@ class LeaderReplica:
         if partition_log.state.offline_because is not None:
             self.resign()
             return
+        end = partition_log.end_offset
+        if not self.state.followers and replica_log.high_watermark == end:
+            return  # Most partitions of a single broker, every time.
         leaving = self.state.out_of_sync_replicas(
-            partition_log.end_offset,
+            end,
             asyncio.get_running_loop().time(),
             replica_log.context.lag_s_max,
         )
