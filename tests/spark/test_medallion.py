@@ -299,8 +299,8 @@ def run_project(folder: Path, command: str) -> None:
             timeout=1200,
         )
         said = ran.stdout + ran.stderr
-        # It listens on port 15002, which another session may have. And Spark gives a Python process that reads
-        # a topic 10 s to start, three times: too little for three at once on a starved machine.
+        # It listens on port 15002, which another session may have. And Spark waits for a process
+        # that reads a topic 10 s, three times: too little for three at once on a starved machine.
         if "BindException" not in said and "Python worker failed to connect back" not in said:
             break
     assert "Run is COMPLETED" in said, said
