@@ -1,5 +1,5 @@
-"""What all tests share: how hard hypothesis tries, how many seeds are for every day, garbage
-collection, signals, and that logging stays as it was.
+"""What all tests share: how hard hypothesis tries, how many seeds are for every day, until when
+tests begin, garbage collection, signals, and that logging stays as it was.
 
 `fast` is the same in every run of the same tests. In other runs it may not be: hypothesis also
 tries the constants of all modules that are loaded. `thorough` looks for new failures:
@@ -10,6 +10,7 @@ import gc
 import logging
 import os
 import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,6 +58,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _test(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
+
+
+# Continuous integration has a limit, and tells it to those runs that may be cut short: seconds
+# since 1970.
+_BEGIN_UNTIL_S = float(os.environ.get("SUWI_TESTS_BEGIN_UNTIL", "inf"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    if time.time() > _BEGIN_UNTIL_S:
+        pytest.skip("no time is left for it")
 
 
 gc.disable()  # Collecting the tests makes objects that stay.

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from suwi.handlers import fetch_job
 from suwi.handlers.fetch_job import DelayedFetch
 from suwi.net.answers import Answer, Exclusive, Reply
 from tests.net.support import answering, connect, replies, request, run, settle
@@ -115,7 +116,11 @@ class FollowersJob(Job):
         return ReadWithNews(self.looks)
 
 
-def test_a_high_watermark_for_a_follower_waits_for_records_for_a_moment() -> None:
+def test_a_high_watermark_for_a_follower_waits_for_records_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetch_job, "NEWS_DELAY_S", 30)  # However slow the machine is.
+
     async def scenario() -> None:
         job = FollowersJob(enough=2)
         _, wire = connect(answering(waiting(job, 60)))
