@@ -12,13 +12,14 @@ from suwi.client.addresses import Address
 from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster
 from suwi.client.cluster_status import read_events
+from suwi.client.own_apis import PartitionWatch, Watched
 from suwi.client.versioned_connection import VersionedConnection
 from suwi.console import live
 from suwi.console.clusters import ClusterAddress, ShownCluster
 from suwi.console.live import LiveStep, follow_live
 from suwi.console.page import Query
 from suwi.env import local_env
-from suwi.lab.events import Election, Fault, Replicas, read
+from suwi.lab.events import Election, Fault, Replicas, Send, read
 from suwi.model.errors import UnknownTopicOrPartition
 from suwi.sim import Simulation
 from suwi.sim.cluster import PORT, SimCluster
@@ -142,6 +143,30 @@ def test_metadata_are_asked_for_when_they_have_changed(monkeypatch: pytest.Monke
         assert len(asked) == before + 2
         await until(lambda: len(asked) > before + 2)  # In case no broker says what has changed.
         assert asked[-1] - asked[-2] > 20
+
+    run(scenario)
+
+
+def test_a_busy_broker_that_answers_late_is_not_shown_as_one_that_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read_now = PartitionWatch.read
+
+    async def read_late(self: PartitionWatch, link: VersionedConnection) -> Watched:
+        await asyncio.sleep(0.3)  # in virtual time
+        return await read_now(self, link)
+
+    monkeypatch.setattr(PartitionWatch, "read", read_late)
+
+    async def scenario(cluster: SimCluster, _client: Cluster, page: OpenPage) -> None:
+        for _ in range(50):
+            errors = await asyncio.gather(*(write(cluster, 1, [b"b"]) for _ in range(3)))
+            assert errors == [0, 0, 0]
+            await asyncio.sleep(0.1)
+        assert any(event.times > 1 for event in page.of(Send) if isinstance(event, Send))
+        assert page.of(Fault) == []
+        cluster[3].kill()
+        await until(lambda: page.total.down == {3})
 
     run(scenario)
 
