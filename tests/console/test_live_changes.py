@@ -21,6 +21,7 @@ from suwi.console.page import Query
 from suwi.env import local_env
 from suwi.lab.events import Election, Fault, Replicas, Send, read
 from suwi.model.errors import UnknownTopicOrPartition
+from suwi.model.ids import NO_NODE
 from suwi.sim import Simulation
 from suwi.sim.cluster import PORT, SimCluster
 from tests.broker.test_simulated_cluster import controller, create, state, until
@@ -74,12 +75,15 @@ class OpenPage:
         await asyncio.gather(self.stream, return_exceptions=True)
 
 
-def run(scenario: Callable[[SimCluster, Cluster, OpenPage], Awaitable[None]]) -> None:
+def run(
+    scenario: Callable[[SimCluster, Cluster, OpenPage], Awaitable[None]],
+    session_timeout_s: float = 2.0,
+) -> None:
     """Four brokers. `orders-0` is on the first three, has a record, and is watched."""
     simulation = Simulation(1)
 
     async def main() -> None:
-        cluster = SimCluster(simulation, brokers=4, session_timeout_s=2.0)
+        cluster = SimCluster(simulation, brokers=4, session_timeout_s=session_timeout_s)
         await cluster.start()
         async with cluster.client("admin") as client:
             await create(client, assignments=[[1, 2, 3]])
@@ -169,6 +173,28 @@ def test_a_busy_broker_that_answers_late_is_not_shown_as_one_that_does_not(
         await until(lambda: page.total.down == {3})
 
     run(scenario)
+
+
+def test_a_page_hears_of_a_deletion_from_a_broker_that_hears_of_it_late() -> None:
+    async def scenario(cluster: SimCluster, _client: Cluster, _page: OpenPage) -> None:
+        cluster[1].kill()
+        await until(lambda: controller(cluster) not in (1, NO_NODE))
+        await cluster[1].start()
+        await until(lambda: len(state(cluster).isr) == 3)
+        page = OpenPage(cluster)  # It asks the first broker for metadata.
+        await until(lambda: page.brokers == {1, 2, 3})
+        cluster[1].cut_store()
+        address = [Address("b2", PORT)]
+        async with Cluster(address, random=cluster.simulation.workload.stream("other")) as other:
+            await Admin(other).delete_topic("orders")
+        await asyncio.sleep(6)
+        assert not page.stream.done()
+        cluster[1].heal_store()
+        with pytest.raises(UnknownTopicOrPartition, match="'orders' does not exist"):
+            async with asyncio.timeout(10):
+                await page.stream
+
+    run(scenario, session_timeout_s=10.0)
 
 
 def test_a_partition_is_followed_to_the_brokers_that_it_is_moved_to() -> None:

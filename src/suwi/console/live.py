@@ -214,7 +214,8 @@ class _Cluster:
         self.refreshing: asyncio.Task[None] | None = None
         self._asked_s = loop_s() - _METADATA_S + _RETRY_S
         self._times_left = 2
-        self._metadata = -1
+        self._metadata: dict[int, int] = {}
+        """The newest change that each broker knows."""
         self._newest = -1
         """The broker that was the first to have these metadata."""
 
@@ -222,8 +223,12 @@ class _Cluster:
         for node, watched in told.items():
             if watched is None:  # Its address may have changed.
                 self._times_left = max(self._times_left, 1)
-            elif watched.metadata > self._metadata:
-                self._metadata, self._newest, self._times_left = watched.metadata, node, 2
+                continue
+            if watched.metadata > max(self._metadata.values(), default=-1):
+                self._newest, self._times_left = node, 2
+            elif watched.metadata != self._metadata.get(node):  # It may be the one that is asked.
+                self._times_left = max(self._times_left, 1)
+            self._metadata[node] = watched.metadata
 
     def refresh_if_due(self) -> None:
         """Raises what the topic's description does: it may be deleted."""
