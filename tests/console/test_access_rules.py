@@ -1,5 +1,6 @@
 """Access rules, users, quotas and the audit log: what the command line says, and their changes."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,12 +12,19 @@ from suwi.admin.access_rules import Access, AccessSettings, read_pattern, read_r
 from suwi.cli.console_process import cluster_address
 from suwi.cli.session import Target
 from suwi.client.acls import Acls
+from suwi.client.addresses import Address
 from suwi.client.admin import Admin
 from suwi.console.acl_changes import _closed, _lost
+from suwi.console.acls import _rules
+from suwi.console.clusters import ClusterAddress, ShownCluster
+from suwi.env import local_env
+from suwi.model.broker_config import AUTHORIZERS
 from suwi.records.builder import build_batch
 from suwi.records.record import Record
-from suwi.security.acls import AclBinding
+from suwi.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from suwi.security.authorizer import NO_RULES
+from suwi.sim import Simulation
+from suwi.sim.cluster import PORT, SimCluster
 from tests.cli.support import Suwi
 from tests.console.support import Browser, ConsoleThread, run_copied
 from tests.raw_client import RawClient
@@ -113,6 +121,38 @@ def test_rules_are_read_again_when_they_have_changed(
         for _ in range(3):
             assert admin.page("acls", search="changed-")["part"]["total"] == number
         assert len(read) == number
+
+
+def test_rules_are_those_that_the_broker_says_they_are_while_an_image_waits() -> None:
+    simulation = Simulation(1)
+    rule = AclBinding(
+        ResourceType.TOPIC,
+        PatternType.LITERAL,
+        "orders",
+        "User:bob",
+        "*",
+        Operation.READ,
+        Permission.ALLOW,
+    )
+
+    async def main() -> None:
+        settings = {"authorizer.class.name": AUTHORIZERS[0], "super.users": "User:ANONYMOUS"}
+        cluster = SimCluster(simulation, brokers=1, settings=settings)
+        await cluster.start()
+        broker = cluster[1].broker
+        assert broker is not None
+        shown = ShownCluster(ClusterAddress("sim", [Address("b1", PORT)], None, ()), local_env())
+        async with shown.client, cluster.client("admin") as client:
+            assert await _rules(shown) == []
+            async with broker.replicas.applying:  # as while a broker registers again
+                adding = asyncio.ensure_future(Acls(client).create([rule]))
+                await asyncio.sleep(1)
+                assert not adding.done()
+                assert await _rules(shown) == []
+            await adding
+            assert await _rules(shown) == [rule]
+
+    simulation.run(main())
 
 
 def test_users_are_those_of_the_command_line(admin: Browser, closed: Suwi) -> None:

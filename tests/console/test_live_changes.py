@@ -12,14 +12,16 @@ from suwi.client.addresses import Address
 from suwi.client.admin import Admin
 from suwi.client.cluster import Cluster
 from suwi.client.cluster_status import read_events
+from suwi.client.own_apis import PartitionWatch, Watched
 from suwi.client.versioned_connection import VersionedConnection
 from suwi.console import live
 from suwi.console.clusters import ClusterAddress, ShownCluster
 from suwi.console.live import LiveStep, follow_live
 from suwi.console.page import Query
 from suwi.env import local_env
-from suwi.lab.events import Election, Fault, Replicas, read
+from suwi.lab.events import Election, Fault, Replicas, Send, read
 from suwi.model.errors import UnknownTopicOrPartition
+from suwi.model.ids import NO_NODE
 from suwi.sim import Simulation
 from suwi.sim.cluster import PORT, SimCluster
 from tests.broker.test_simulated_cluster import controller, create, state, until
@@ -73,12 +75,15 @@ class OpenPage:
         await asyncio.gather(self.stream, return_exceptions=True)
 
 
-def run(scenario: Callable[[SimCluster, Cluster, OpenPage], Awaitable[None]]) -> None:
+def run(
+    scenario: Callable[[SimCluster, Cluster, OpenPage], Awaitable[None]],
+    session_timeout_s: float = 2.0,
+) -> None:
     """Four brokers. `orders-0` is on the first three, has a record, and is watched."""
     simulation = Simulation(1)
 
     async def main() -> None:
-        cluster = SimCluster(simulation, brokers=4, session_timeout_s=2.0)
+        cluster = SimCluster(simulation, brokers=4, session_timeout_s=session_timeout_s)
         await cluster.start()
         async with cluster.client("admin") as client:
             await create(client, assignments=[[1, 2, 3]])
@@ -144,6 +149,52 @@ def test_metadata_are_asked_for_when_they_have_changed(monkeypatch: pytest.Monke
         assert asked[-1] - asked[-2] > 20
 
     run(scenario)
+
+
+def test_a_busy_broker_that_answers_late_is_not_shown_as_one_that_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read_now = PartitionWatch.read
+
+    async def read_late(self: PartitionWatch, link: VersionedConnection) -> Watched:
+        await asyncio.sleep(0.3)  # in virtual time
+        return await read_now(self, link)
+
+    monkeypatch.setattr(PartitionWatch, "read", read_late)
+
+    async def scenario(cluster: SimCluster, _client: Cluster, page: OpenPage) -> None:
+        for _ in range(50):
+            errors = await asyncio.gather(*(write(cluster, 1, [b"b"]) for _ in range(3)))
+            assert errors == [0, 0, 0]
+            await asyncio.sleep(0.1)
+        assert any(event.times > 1 for event in page.of(Send) if isinstance(event, Send))
+        assert page.of(Fault) == []
+        cluster[3].kill()
+        await until(lambda: page.total.down == {3})
+
+    run(scenario)
+
+
+def test_a_page_hears_of_a_deletion_from_a_broker_that_hears_of_it_late() -> None:
+    async def scenario(cluster: SimCluster, _client: Cluster, _page: OpenPage) -> None:
+        cluster[1].kill()
+        await until(lambda: controller(cluster) not in (1, NO_NODE))
+        await cluster[1].start()
+        await until(lambda: len(state(cluster).isr) == 3)
+        page = OpenPage(cluster)  # It asks the first broker for metadata.
+        await until(lambda: page.brokers == {1, 2, 3})
+        cluster[1].cut_store()
+        address = [Address("b2", PORT)]
+        async with Cluster(address, random=cluster.simulation.workload.stream("other")) as other:
+            await Admin(other).delete_topic("orders")
+        await asyncio.sleep(6)
+        assert not page.stream.done()
+        cluster[1].heal_store()
+        with pytest.raises(UnknownTopicOrPartition, match="'orders' does not exist"):
+            async with asyncio.timeout(10):
+                await page.stream
+
+    run(scenario, session_timeout_s=10.0)
 
 
 def test_a_partition_is_followed_to_the_brokers_that_it_is_moved_to() -> None:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from suwi.client import own_apis
 from suwi.env import LocalDisk
 from suwi.env.problems import Problems
 from suwi.env.slices import run_to_end
@@ -491,7 +492,7 @@ def test_neither_start_nor_stop_waits_for_a_disk_that_hangs(
 def test_who_reads_from_a_disk_that_hangs_leaves_threads_to_others(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_log, "_WAIT_S_MAX", 0.1)
+    monkeypatch.setattr(audit_log, "_READ_S_MAX", 0.1)
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
@@ -504,6 +505,10 @@ def test_who_reads_from_a_disk_that_hangs_leaves_threads_to_others(
                 assert await loop.run_in_executor(None, lambda: "done") == "done"
 
     asyncio.run(scenario())
+
+
+def test_who_asks_for_the_newest_lines_hears_that_the_disk_hangs_before_giving_up() -> None:
+    assert audit_log._READ_S_MAX < own_apis._TIMEOUT_S
 
 
 def test_what_waits_for_a_thread_when_the_broker_stops_is_written(

@@ -282,5 +282,5 @@ class KafkaApis:
             self.problems,
             recent,
             access,
-            lambda: self.follower.image.acls_sequence,
+            lambda: self.replicas.image.acls_sequence,  # as DescribeAcls, which reads this image
         )

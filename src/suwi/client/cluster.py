@@ -115,7 +115,8 @@ class Cluster:
 
     async def close(self) -> None:
         links = [*self._links.values(), *self._own_links.values()]
-        self._links, self._own_links = {}, {}
+        self._links.clear()  # Those that are being made are added to the same.
+        self._own_links.clear()
         for link in links:
             await link.close()
 

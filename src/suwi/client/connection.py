@@ -142,6 +142,11 @@ class PeerConnection(asyncio.BufferedProtocol):
         """Whether requests can be sent: not once this side has begun to close it."""
         return self._lost is None and not self._is_closed_here
 
+    @property
+    def is_closed_here(self) -> bool:
+        """Whether this side has closed it, or has begun to."""
+        return self._is_closed_here
+
     async def call(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
         """Send a request and return the response as kio's entity."""
         body = encode_request(api_key, version, fields)

@@ -24,7 +24,12 @@ async def ask_broker(
 ) -> dict[str, Any]:
     """Raises OSError, of those ConnectionLost if the broker is not Suwi's, and BrokerError."""
     link = await cluster.own_link(node)
-    return dict(await link.call_json(api, fields, timeout_s=_TIMEOUT_S))
+    try:
+        return dict(await link.call_json(api, fields, timeout_s=_TIMEOUT_S))
+    except ConnectionLost as error:
+        if link.is_closed_here:  # It did not respond in time to this request or to an earlier one.
+            raise ConnectionAbortedError(str(error)) from None
+        raise
 
 
 async def ask_brokers(

@@ -62,6 +62,11 @@ class VersionedConnection:
     def is_open(self) -> bool:
         return self._connection.is_open
 
+    @property
+    def is_closed_here(self) -> bool:
+        """Whether this side has closed it, as after a response that took too long."""
+        return self._connection.is_closed_here
+
     def when_ended(self, callback: Callable[[], None]) -> None:
         """Set a callback for the end of the connection, whichever side closed it."""
         self._connection.when_ended(lambda _broke: callback())

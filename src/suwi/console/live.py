@@ -7,6 +7,7 @@ ends when the topic is deleted, also if there is another of its name by then: a 
 """
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -95,7 +96,8 @@ class _Broker:
         self.link: VersionedConnection | None = None
         self._asking: asyncio.Task[Watched] | None = None
         self._asks_from_s = 0.0
-        self._answered_s = loop_s()
+        self._unanswered_s = math.inf
+        """When it was first asked since it answered."""
         self.closed = 0
         """How often the broker has closed the connection."""
         self.has_answered = False
@@ -103,6 +105,7 @@ class _Broker:
     def ask(self) -> Iterable[asyncio.Task[Watched]]:
         """The request that is under way, if it is time for one."""
         if self._asking is None and loop_s() >= self._asks_from_s:
+            self._unanswered_s = min(self._unanswered_s, loop_s())
             self._asking = asyncio.ensure_future(self._read())  # owner: `follow_live`
         return () if self._asking is None else (self._asking,)
 
@@ -118,7 +121,7 @@ class _Broker:
             asked, self._asking = self._asking, None
             try:
                 told = asked.result()
-                self._answered_s, self.has_answered = loop_s(), True
+                self._unanswered_s, self.has_answered = math.inf, True
                 return (told,)
             except LeaderNotAvailable:
                 pass  # The cluster does not know its address.
@@ -128,7 +131,7 @@ class _Broker:
                 pass
             self._asks_from_s = loop_s() + _RETRY_S
             return (None,)
-        return (None,) if loop_s() - self._answered_s > _SILENT_S else ()
+        return (None,) if loop_s() - self._unanswered_s > _SILENT_S else ()
 
     def end(self) -> Iterable[asyncio.Task[Watched]]:
         """Returns what must be waited for."""
@@ -211,7 +214,8 @@ class _Cluster:
         self.refreshing: asyncio.Task[None] | None = None
         self._asked_s = loop_s() - _METADATA_S + _RETRY_S
         self._times_left = 2
-        self._metadata = -1
+        self._metadata: dict[int, int] = {}
+        """The newest change that each broker knows."""
         self._newest = -1
         """The broker that was the first to have these metadata."""
 
@@ -219,8 +223,12 @@ class _Cluster:
         for node, watched in told.items():
             if watched is None:  # Its address may have changed.
                 self._times_left = max(self._times_left, 1)
-            elif watched.metadata > self._metadata:
-                self._metadata, self._newest, self._times_left = watched.metadata, node, 2
+                continue
+            if watched.metadata > max(self._metadata.values(), default=-1):
+                self._newest, self._times_left = node, 2
+            elif watched.metadata != self._metadata.get(node):  # It may be the one that is asked.
+                self._times_left = max(self._times_left, 1)
+            self._metadata[node] = watched.metadata
 
     def refresh_if_due(self) -> None:
         """Raises what the topic's description does: it may be deleted."""

@@ -42,6 +42,8 @@ FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 _FILES_MAX: Final = 10
 _PERIOD_S: Final = 1.0
 _WAIT_S_MAX: Final = 5.0
+_READ_S_MAX: Final = 2.0
+"""Less than who asks for the newest lines waits for them."""
 _READ_BYTES_MAX: Final = 512 * 1024
 """Of the end of the log, for those who ask for the newest lines."""
 NEWEST_MAX: Final = 200
@@ -280,7 +282,7 @@ class AuditLog:
             loop = asyncio.get_running_loop()
             self._reading = loop.run_in_executor(None, self._read_newest)
         try:
-            async with asyncio.timeout(_WAIT_S_MAX):
+            async with asyncio.timeout(_READ_S_MAX):
                 return (await asyncio.shield(self._reading))[:lines_max]
         except TimeoutError:
             raise OSError(_HANGS) from None
