@@ -340,6 +340,27 @@ def test_a_topic_that_cannot_be_described_at_the_moment_is_not_left_out() -> Non
     play(scenario)
 
 
+def test_a_topic_that_a_broker_has_not_heard_of_yet_is_assigned_soon() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.start()
+        member = Member(stage, "c1", settings=replace(QUICK, topic_check_s=300))
+        cluster = member.consumer._cluster
+        refresh, unknown = cluster.refresh, 1
+
+        async def lag_at_first(names: Sequence[str] | None) -> dict[str, ErrorCode]:
+            nonlocal unknown
+            if names and unknown:
+                unknown -= 1
+                return dict.fromkeys(names, ErrorCode.unknown_topic_or_partition)
+            return await refresh(names)
+
+        cluster.refresh = lag_at_first  # type: ignore[method-assign]
+        await until(lambda: member.assignment == ALL)
+        assert unknown == 0
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("is_back", [False, True])
 def test_the_leader_of_a_group_notices_new_partitions(is_back: bool) -> None:
     """KIP-814: also a static one that came back, and was not asked to assign."""

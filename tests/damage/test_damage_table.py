@@ -90,6 +90,11 @@ def garble(path: Path) -> None:
     path.write_bytes(b"rubbish\n")
 
 
+def kill_without_mark(data: Path) -> None:
+    remove(data / ".kafka_cleanshutdown")
+    remove(data / ".suwi-running")
+
+
 def lose_topic_id(data: Path) -> None:
     empty(data / ORDERS / "partition.metadata")
     empty(data / "recovery-point-offset-checkpoint")
@@ -149,6 +154,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "`suwi-metadata.sqlite` removed": of_directory("suwi-metadata.sqlite", remove),
     "`suwi-metadata.sqlite` overwritten": of_directory("suwi-metadata.sqlite", overwrite),
     "`.kafka_cleanshutdown` removed": of_directory(".kafka_cleanshutdown", remove),
+    "`.kafka_cleanshutdown` and `.suwi-running` removed": kill_without_mark,
     "a partition's directory without read permission": of_directory(
         ORDERS, lambda path: path.chmod(0)
     ),

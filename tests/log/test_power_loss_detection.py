@@ -50,6 +50,22 @@ def test_after_a_power_loss_the_directory_is_suspect(tear: bool) -> None:
     assert opened(disk.power_loss(tear=tear)).lost_power
 
 
+def test_a_suspect_directory_is_told_in_the_log_and_no_other_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = SimDisk()
+    used(disk)
+    disk = disk.crash()
+    opened(disk)
+    assert caplog.records == []
+    disk = disk.crash()
+    disk.remove(f"/data/{names.RUNNING}")
+    opened(disk)
+    (told,) = caplog.records
+    assert told.getMessage() == "records may be missing"
+    assert names.RUNNING in told.__dict__["reason"]
+
+
 def test_a_first_checkpoint_that_a_power_loss_left_empty_has_lost_nothing() -> None:
     disk = SimDisk()
     used(disk)

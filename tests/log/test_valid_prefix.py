@@ -106,7 +106,7 @@ def test_noting_many_batches_at_a_time_builds_the_same_indexes(
                 segment.size_bytes,
                 segment.next_offset,
                 segment.max_timestamp,
-                segment.max_timestamp_offset,
+                segment._max_timestamp_offset,
                 segment.first_timestamp,
                 segment._index_bytes,
                 segment._bytes_since_index_entry,

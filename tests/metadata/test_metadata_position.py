@@ -47,11 +47,17 @@ def test_a_store_behind_what_was_seen_is_refused_with_the_way_out(tmp_path: Path
     asyncio.run(scenario())
 
 
-def test_a_file_that_a_power_loss_left_empty_says_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["", "rubbish\n"])
+def test_a_file_that_cannot_be_read_refuses_nothing_and_is_written_again(
+    content: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A power loss may leave it empty."""
+
     async def scenario() -> None:
-        (tmp_path / "suwi-metadata-position").touch()
+        (tmp_path / "suwi-metadata-position").write_text(content)
         with opened(tmp_path) as position:
             position.check(3)
         assert (tmp_path / "suwi-metadata-position").read_text() == "3\n"
 
     asyncio.run(scenario())
+    assert "metadata position damaged, writing it again" in caplog.text

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from suwi.handlers.slices import in_slices
+from suwi.handlers.slices import reply_in_slices
 from suwi.net.answers import NO_REPLY, Answer, Exclusive, Later, NoReply, Reply
 from suwi.net.buffer_pool import BufferPool, KeptBytes
 from suwi.net.dispatch import Dispatcher, Request
@@ -247,7 +247,7 @@ def test_large_requests_that_are_handled_in_slices_are_complete_before_the_next_
                 done.append(len(handlers.handled))
                 return Reply([b"large"])
 
-            return in_slices(request, work())
+            return reply_in_slices(request, work())
 
         handlers = Handlers(answer)
         dispatcher = await handlers.dispatcher()

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from suwi.coordinator.event import Event
 from tests.transaction.driver import (
     ABORT_INTERVAL_MS,
     EXPIRATION_MS,
@@ -300,6 +301,17 @@ def test_many_transactions_time_out_and_many_ids_expire_in_slices() -> None:
     assert len(driver.write_markers()) == 251
     driver.sleep(EXPIRATION_MS + REMOVE_INTERVAL_MS)
     assert not driver.machine.transactions
+
+
+def test_many_open_transactions_are_checked_in_slices() -> None:
+    driver = in_state(S.ONGOING)
+    driver.check = lambda: None  # type: ignore[method-assign]
+    for index in range(2_000):
+        driver.put(driver.metadata, f"open-{index}")
+    event = Event(driver.now_ms)
+    (timer,) = (key for key in driver.timers if key == ("abort timed out",))
+    assert sum(1 for _ in driver.machine.expired(timer, event) or ()) >= 3
+    assert not event.records
 
 
 def test_a_transaction_that_is_too_large_to_be_aborted_does_not_hold_up_the_others() -> None:

@@ -152,7 +152,7 @@ class _Explainer:
                 continue
             if header.base_offset > offset:
                 break
-            facts = await self._of_batch(offset, header)
+            facts = await self._of_batch(header)
             if header.is_control:
                 marker = read_marker(data, header)
                 type_ = "unknown" if marker is None else marker.type.name.lower()
@@ -200,7 +200,7 @@ class _Explainer:
             return fields, min(offsets, default=header.next_offset)
         return fields, self._high_watermark
 
-    async def _of_batch(self, offset: int, header: BatchHeader) -> dict[str, Any]:
+    async def _of_batch(self, header: BatchHeader) -> dict[str, Any]:
         facts: dict[str, Any] = {"leader_epoch": header.partition_leader_epoch}
         if header.producer_id >= 0:
             facts |= {"producer_id": header.producer_id, "producer_epoch": header.producer_epoch}

@@ -284,7 +284,7 @@ def _serve_slowly(link_delay_ms: float, *, opens: bool) -> None:
 
 
 def _page_name(path: str, taken: Iterable[str]) -> str:
-    """The name of a recording's file, as one of a page that no other has."""
+    """A name for the page of a recording, made of its file name, that no other page has."""
     stem = re.sub(r"[^\w-]+", "-", os.path.basename(path).partition(".")[0], flags=re.ASCII)
     used = {*ORDER, *taken}
     numbers = (f"{stem}-{number}" for number in count(2))
@@ -292,7 +292,7 @@ def _page_name(path: str, taken: Iterable[str]) -> str:
 
 
 def _make_directory(path: str) -> None:
-    """Before all is played, which takes a minute."""
+    """Fails before the scenarios are played, which takes a minute."""
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:

@@ -205,7 +205,7 @@ async def _read(reader: Reader, value: bytes) -> float:
 
 
 def _values(random: Random, size_bytes: int) -> Iterator[bytes]:
-    """Values of random letters, no two of them alike in turn."""
+    """Values of random letters, some hundred in turn, so that neighbours differ."""
     values = [random.token(size_bytes).translate(_LETTERS) for _ in range(_VALUES)]
     while True:
         yield from values

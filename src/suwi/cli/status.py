@@ -63,10 +63,11 @@ def status(
 ) -> None:
     """Show the health of the cluster: brokers, partitions, groups, events, disks.
 
-    Exit code 0: healthy. 1: degraded, that is, a broker is not alive, a data directory is offline,
-    a broker is not connected to ZooKeeper, there is no controller, or a partition is
-    under-replicated or offline. 2: no broker responds. Groups that are behind, past events and
-    brokers that differ in their settings of access rules are shown and do not count.
+    Exit code 0: healthy. 1: degraded, that is, a broker is not alive, a broker reports a problem
+    (a full disk, damaged records, an offline data directory …), a broker is not connected to
+    ZooKeeper, there is no controller, or a partition is under-replicated or offline. 2: no broker
+    responds. Groups that are behind, past events and brokers that differ in their settings of
+    access rules are shown and do not count.
     """
     # The health of one broker is asked for often, by probes: without the groups.
     criteria = HealthCriteria(lag if node is None else None, timeout, brokers, node)

@@ -68,7 +68,8 @@ class GroupSettings:
     offset_reset: Literal["earliest", "latest", "none"] = "latest"
     """Where to begin without a committed offset; `none` is an error."""
     topic_check_s: float = 30
-    """How often the group's leader looks for new partitions."""
+    """How often the group's leader looks for new partitions. While a topic does not exist it looks
+    with each heartbeat: the broker that was asked may not have heard of the topic yet."""
     read: ReadSettings = field(default_factory=ReadSettings)
 
 
@@ -368,13 +369,18 @@ class GroupConsumer:
                     timeout_s=self.settings.session_timeout_s / 2,
                 )
                 self._coordinator.check(answer)
-                if loop.time() - checked_s >= self.settings.topic_check_s:
+                if self._lacks_topic or loop.time() - checked_s >= self.settings.topic_check_s:
                     checked_s = loop.time()
                     await self._check_topics()
             except BrokerError as error:
                 self._heed(error)
             except (OSError, MalformedResponse):
                 pass  # The next one looks for the coordinator again.
+
+    @property
+    def _lacks_topic(self) -> bool:
+        """Whether it leads the group and assigned nothing of a topic."""
+        return self._counts is not None and 0 in self._counts.values()
 
     async def _check_topics(self) -> None:
         """If it leads the group: rejoin when a topic has more partitions."""

@@ -67,9 +67,9 @@ class Call(Generic[M]):
         """`decide`: an unbound method of the machine, for example `GroupCoordinatorShard.join`.
         `key`: the group or transactional id whose shard decides.
 
-        `writes`: the request may append, so it is refused where an append would be. `prolongs`: no
-        append confirms its reply, for example that a member still is one, so it is refused where
-        another broker may lead by now.
+        `writes`: the request may append, so it is refused where an append would be refused.
+        `prolongs`: the reply says that something still holds, for example a membership, and no
+        append proves that this broker still leads. It is refused while another one may lead.
         """
         self.asked: Any = asked
         self.key = key
@@ -235,14 +235,14 @@ class Machine(Replayable, Protocol):
     methods for requests are the machine's own: see `Call`."""
 
     def committed(self, end_offset: int) -> bool:
-        """All records below `end_offset` are committed. Returns whether it must be called again,
-        because there is more to do for that than one slice."""
+        """All records below `end_offset` are committed. Does one slice of the work that follows;
+        returns whether there is more, so that it must be called again."""
 
     def elected(self, event: Event) -> Slices[None] | None:
         """This replica serves from now on; timers of what was loaded begin."""
 
     def resigned(self) -> None:
-        """This replica stops serving; only what a replay would give is kept."""
+        """This replica stops serving: the machine forgets all that is not in the log."""
 
     def only_replies(self, key: TimerKey) -> bool:
         """Whether what this timer does needs no append."""

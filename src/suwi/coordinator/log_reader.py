@@ -66,7 +66,8 @@ class LogReader:
                 ]
                 if not known:
                     raise
-                # As with damage that nobody knows yet: else the shard would be loaded for ever.
+                # Skipped like a batch that cannot be decoded: a retry would fail in the same place,
+                # and the shard would never be loaded.
                 self._skip(known[0].first, error)
                 self.applied = min(known[0].end, end)
                 continue

@@ -42,10 +42,10 @@ class ShardContext(NamedTuple, Generic[M]):
     tasks: Tasks
     commit_timeout_s: float
     isr_silence_s_max: float
-    """How long a member of the ISR may not have fetched before this replica stops answering reads:
-    another one may lead by then. A few fetches and not the timeout of the session: members whom the
-    store has told of a new leader stop fetching at once, and until this replica notices that, its
-    replies may be out of date. The price: while a member hangs, groups that need no append wait
+    """This replica stops answering reads when a member of the ISR has not fetched for so long:
+    another broker may lead by then. Followers stop fetching as soon as they know a new leader, and
+    from then on replies may be out of date. So it is the time of a few fetches, much less than the
+    session timeout. The price: while a member hangs, requests that need no append are not answered
     until it has left the ISR."""
     on_notice: Callable[[Any], None]
     on_failure: Callable[[TopicPartition, Exception], None]
@@ -168,7 +168,7 @@ class ShardReplica(Generic[M]):
         if self._task is None and self.status in (Status.FOLLOWING, Status.LOADING):
             if self.status is Status.FOLLOWING and not self._lags():
                 if self.partition.replica_log.ready_log is None:
-                    # Its high watermark may never change again.
+                    # If nothing is appended any more, no high watermark wakes the shard.
                     self.partition.replica_log.when_ready(self._wake)
                 return
             self._task = self._context.tasks.start(

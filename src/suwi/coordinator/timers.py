@@ -18,7 +18,8 @@ from suwi.coordinator.event import PausableTimerKey, TimerKey
 
 _EXPIRED_PER_TURN: Final = 32
 _HELD_S: Final = float("-inf")
-"""In place of a time in the heap: the key is due within a pause, and is not in the heap."""
+"""In place of the time of a key's entry in the heap: the key became due during a pause, and has no
+entry."""
 
 
 @dataclass(slots=True, eq=False)

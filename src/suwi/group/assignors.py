@@ -44,7 +44,8 @@ Assignor: TypeAlias = Callable[[GroupSpec], Slices[Assignment]]
 
 
 def assign_range(spec: GroupSpec) -> Slices[Assignment]:
-    """Adjoining partitions of each topic, the same numbers of all topics where counts are equal.
+    """Each member gets adjoining partitions of each topic. Topics with equal numbers of partitions
+    and the same subscribers are divided alike: a member has the same partition numbers of each.
 
     Static members come first, by instance id: a restart does not change their places.
     """

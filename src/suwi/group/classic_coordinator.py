@@ -188,7 +188,7 @@ def joined(
     leader: str | None = None,
     skip_assignment: bool = False,
 ) -> JoinResponse:
-    """The response to a member of this generation. That to the leader also has the members."""
+    """The response to a member of this generation. The leader's response lists all members."""
     leader = leader or group.leader_id or UNKNOWN_MEMBER
     members: Sequence[JoinedMember] = ()
     if leader == member.member_id:
@@ -459,7 +459,7 @@ def _rejoin_trigger(group: ClassicGroup, member: ClassicMember, request: JoinReq
     """The metadata of cooperative members contains the partitions they own. If only these differ,
     the subscription is the same."""
     if group.state is ClassicState.PREPARING_REBALANCE:
-        return Trigger.MEMBER_REJOINED  # Not used: the rebalance has its cause already.
+        return Trigger.MEMBER_REJOINED  # No matter: the rebalance keeps the cause it began with.
     if request.protocol_type == PROTOCOL_TYPE and member.protocols != request.protocols:
         before = {protocol.name: read_topics(protocol.metadata) for protocol in member.protocols}
         now = {protocol.name: read_topics(protocol.metadata) for protocol in request.protocols}

@@ -43,12 +43,12 @@ class HeldBytes:
 
 
 class MemberSize(NamedTuple):
-    """In bytes, approximately."""
+    """How many bytes a member takes, approximately."""
 
     held: int
-    """All protocols."""
+    """In memory: its metadata for all protocols that it supports."""
     recorded: int
-    """At most, in the record of the group."""
+    """In the record of the group, at most: it has the metadata for one protocol."""
 
 
 NO_SIZE: Final = MemberSize(0, 0)

@@ -55,7 +55,8 @@ class GroupMetadataValue:
     members: tuple[MemberMetadata, ...]
 
     def encode(self) -> bytes:
-        """Version 3, as Kafka writes it: what reads it need not know of tagged fields."""
+        """In version 3, which Kafka writes, too: older readers do not know the tagged fields of
+        version 4."""
         return b"".join(
             (
                 b"\0\3",

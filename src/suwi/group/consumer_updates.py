@@ -55,8 +55,8 @@ class ConsumerUpdates:
     def update(
         self, draft: Draft, member: ConsumerGroupMember, owned: OwnedPartitions | None, event: Event
     ) -> Slices[None]:
-        """Decides what follows if `member` becomes the draft's member, and reconciles that in the
-        end."""
+        """Replaces `member` by the draft's member: decides what follows for the group, and then
+        moves the new member one step towards its target."""
         group, after, pace = draft.group, draft.member, Pace()
         assert after.subscription is not None
         config = self._config_of(group.group_id)
@@ -202,8 +202,8 @@ class ConsumerUpdates:
     # -- topics ----------------------------------------------------------------------------------
 
     def topics_changed(self, group: ConsumerGroup, event: Event) -> Slices[None]:
-        """There is a new image. A group that is not told now is compared with it at its next
-        heartbeat."""
+        """Compares a group with the topics of a new image. Groups are compared a few at a time;
+        a heartbeat compares its own group if that has not been done yet."""
         if group.is_empty or self._compared.get(group.group_id) == event.topics.version:
             return
         self._compared[group.group_id] = event.topics.version

@@ -63,9 +63,9 @@ class Rebalance:
     """-1 while the rebalance is under way."""
     members: int = 0
     stood_still_ms: dict[str, int] | None = None
-    """By member how long it had no assignment. In the classic protocol: from its first JoinGroup of
-    this rebalance, before which an eager member has given up what it had, until the leader's
-    assignment was there. Members that did not join (static ones that are away) are not in it."""
+    """By member how long it had no assignment. In the classic protocol that is from its first
+    JoinGroup of this rebalance until the leader's assignment arrived: an eager member gives up its
+    partitions before it joins. Static members that were away, and did not join, are left out."""
 
     @property
     def pause_ms(self) -> int:
@@ -139,9 +139,8 @@ class _Change(NamedTuple):
 
 
 class TopicChanges:
-    """Members of a classic group notice for themselves that a topic has more partitions, or is
-    gone: their leader joins again, and does not say why. The coordinator knows of the change, too.
-    """
+    """The last changes of topics, which explain rebalances of classic groups: the group's leader
+    notices a change by itself and joins again without saying why."""
 
     def __init__(self) -> None:
         self._by_topic: OrderedDict[str, _Change] = OrderedDict()

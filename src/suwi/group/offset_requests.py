@@ -43,7 +43,7 @@ class OffsetsCommitted(NamedTuple):
 
 
 class CheckedTopic(NamedTuple):
-    """One topic of a commit, with an error for each partition that is refused for itself alone."""
+    """One topic of a commit. `errors` has one for each partition, `none` if it is not refused."""
 
     key: str | UUID
     """Its name or its id, as the request has it."""
@@ -53,7 +53,7 @@ class CheckedTopic(NamedTuple):
 
 
 class CommitRequest(NamedTuple):
-    """The partitions of `topics` that were not refused for themselves are to be committed."""
+    """Commits the partitions of `topics` that have no error of their own."""
 
     who: Committer
     topics: Iterable[CheckedTopic]
@@ -63,8 +63,8 @@ class CommitRequest(NamedTuple):
     """All topics of the request, for its reply."""
 
     def offsets(self, now_ms: int) -> Iterator[OffsetToCommit]:
-        """The record of an offset with an expiry of its own has no place for the topic's id. It is
-        left out of the value as well, so that a coordinator knows what its successor will."""
+        """An offset with an expiry of its own is written in version 1, which has no field for the
+        topic's id. So its value has no id either: memory is what a replay of the log gives."""
         expire_ms = NO_TIMESTAMP
         if self.retention_ms >= 0:
             expire_ms = min(now_ms + self.retention_ms, _TIMESTAMP_MAX)

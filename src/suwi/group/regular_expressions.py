@@ -12,19 +12,21 @@ from typing import Any, Final, TypeAlias
 from suwi.env.slices import Slices
 
 COST_PER_SLICE: Final = 600_000
-"""Of matches: instructions of the expression times characters, of which each takes up to 8 ns where
-RE2 has to simulate all of its states."""
+"""How much matching one slice may do. The cost of a match is the number of the expression's
+instructions times that of the name's characters; one unit takes RE2 up to 8 ns in the worst case.
+"""
 _NAME_COST: Final = 300
 """The least that a match costs, so that a slice has at most 2,000 names."""
 _PROGRAM_MAX: Final = 6_000
-"""Instructions: with a topic name of 249 characters, 12 ms."""
+"""The most instructions of an expression: matching the longest topic name takes 12 ms then."""
 _COST_MAX: Final = _PROGRAM_MAX * 250
-"""Of one match, which cannot be interrupted."""
+"""The most that one match may cost: it cannot be interrupted."""
 _REGEX_CHARS_MAX: Final = 32_767
 _KEPT: Final = 32
 _BYTES_MAX: Final = 512 << 10
-"""Of a compiled expression. That bounds the time of the compiler, too, which holds the GIL, so that
-a thread would not help: milliseconds. The default of RE2, 8 MiB, takes 0.2 s."""
+"""The memory that RE2 may use for a compiled expression. It bounds the time of compiling as well,
+to some milliseconds; with RE2's default of 8 MiB that can take 0.2 s. The compiler holds the GIL,
+so a thread would not help."""
 
 
 class InvalidRegularExpression(Exception):

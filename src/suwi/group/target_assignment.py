@@ -74,10 +74,8 @@ def _topic_hash(topic: Topic) -> int:
 
 
 def metadata_hash(names: Iterable[str], topics: Topics) -> Slices[int]:
-    """Differs if one of these topics was created, deleted, made anew or given partitions.
-
-    0 if there is none of them. In whichever order they come.
-    """
+    """A number that changes if one of these topics is created, deleted, created again or given
+    partitions. The order of the names does not matter. It is 0 if none of the topics exists."""
     pace, value = Pace(), 0
     for name in frozenset(names):
         topic = topics.by_name(name)
@@ -136,9 +134,12 @@ def assign(
 
 
 class Targets:
-    """At once, after the assignment interval, or in slices: `assign` is called when a member has
-    changed, `due` when the timer fires, `computed` when a job that `due` has returned is done.
-    There is one job per group: what changes meanwhile waits for the next one."""
+    """Makes the target assignments: at once, after the assignment interval, or in slices by a job.
+
+    `assign` is called when a member has changed, `due` when the timer fires, `computed` when a job
+    that `due` has returned is done. A group has one job at a time; changes that come meanwhile are
+    in the next one.
+    """
 
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}

@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 from suwi.handlers.authorization import authorized_operations, check_topic
 from suwi.handlers.errors import reply
 from suwi.handlers.metadata import find_topic, partition_fields
-from suwi.handlers.slices import Sliced, SlicedResponse, in_slices
+from suwi.handlers.slices import Sliced, SlicedResponse, reply_in_slices
 from suwi.metadata.image import ClusterImage, Topic
 from suwi.model.errors import BrokerError, InvalidRequest, error_of
 from suwi.model.topic_names import INTERNAL_TOPICS
@@ -27,7 +27,7 @@ def describe_topic_partitions(replicas: ReplicaManager, request: Request) -> Ans
     if cursor is not None and cursor.partition_index < 0:
         refused = {"error_code": InvalidRequest.code, "name": None, "topic_id": None}
         return reply(request, {"topics": [{**refused, "partitions": []}], "next_cursor": None})
-    return in_slices(request, _answer(replicas, request))
+    return reply_in_slices(request, _answer(replicas, request))
 
 
 def _answer(replicas: ReplicaManager, request: Request) -> Sliced:

@@ -14,7 +14,7 @@ from suwi.coordinator.runtime import CoordinatorRuntime
 from suwi.handlers.authorization import check
 from suwi.handlers.coordinator_requests import hashing
 from suwi.handlers.errors import error_fields, reply
-from suwi.handlers.slices import in_slices, list_in_slices, sliced
+from suwi.handlers.slices import list_in_slices, reply_in_slices, sliced
 from suwi.metadata.image import NewTopic
 from suwi.model.errors import (
     BrokerError,
@@ -96,7 +96,7 @@ class FindCoordinator:
         if request.version < _SEVERAL_KEYS_FROM:
             return reply(request, {**self._find(asked.key, request)})
         found = self._find_all(asked.coordinator_keys, request)
-        return in_slices(request, list_in_slices(request, "coordinators", found, {}))
+        return reply_in_slices(request, list_in_slices(request, "coordinators", found, {}))
 
     def _find_all(self, keys: Iterable[str], request: Request) -> Iterator[dict[str, Any] | None]:
         for key in keys:

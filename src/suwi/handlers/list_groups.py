@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.group.consumer_group import ConsumerGroup
 from suwi.group.group_coordinator_shard import GroupRuntime
-from suwi.handlers.slices import in_slices, list_in_slices
+from suwi.handlers.slices import list_in_slices, reply_in_slices
 from suwi.net.answers import Answer
 from suwi.net.dispatch import Request
 from suwi.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -22,7 +22,7 @@ def list_groups(groups: GroupRuntime, request: Request) -> Answer:
     error = ErrorCode.none
     if groups.is_loading:
         error = ErrorCode.coordinator_load_in_progress
-    return in_slices(
+    return reply_in_slices(
         request, list_in_slices(request, "groups", _list(groups, request), {"error_code": error})
     )
 

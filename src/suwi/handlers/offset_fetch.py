@@ -16,7 +16,13 @@ from suwi.group.consumer_validation import check_fetch
 from suwi.group.group_coordinator_shard import GroupCoordinatorShard, GroupRuntime
 from suwi.group.offset_records import OffsetCommitValue
 from suwi.handlers.coordinator_requests import hashing
-from suwi.handlers.slices import SLICE_PARTITIONS, Sliced, SlicedItems, SlicedResponse, in_slices
+from suwi.handlers.slices import (
+    SLICE_PARTITIONS,
+    Sliced,
+    SlicedItems,
+    SlicedResponse,
+    reply_in_slices,
+)
 from suwi.metadata.image import ClusterImage
 from suwi.model.errors import BrokerError
 from suwi.model.ids import NO_EPOCH, NO_OFFSET
@@ -44,8 +50,8 @@ class OffsetFetch:
 
     def __call__(self, request: Request) -> Answer:
         if request.version < _GROUPS_FROM:
-            return in_slices(request, self._one_group(request))
-        return in_slices(request, self._several_groups(request))
+            return reply_in_slices(request, self._one_group(request))
+        return reply_in_slices(request, self._several_groups(request))
 
     def _one_group(self, request: Request) -> Sliced:
         asked = request.message

@@ -45,7 +45,7 @@ def begin(work: Reply | Sliced) -> Reply | Sliced:
     return work
 
 
-def in_slices(request: Request, work: Sliced) -> Reply | Exclusive:
+def reply_in_slices(request: Request, work: Sliced) -> Reply | Exclusive:
     """The reply, if one slice completes it; otherwise continue with one slice per iteration."""
     begun = begin(work)
     if isinstance(begun, Reply):
@@ -61,7 +61,7 @@ def sliced_handler(work: Callable[_P, Sliced]) -> Callable[_P, Reply | Exclusive
 
     @wraps(work)
     def handle(*args: _P.args, **named: _P.kwargs) -> Reply | Exclusive:
-        return in_slices(cast(Request, args[-1]), work(*args, **named))
+        return reply_in_slices(cast(Request, args[-1]), work(*args, **named))
 
     return handle
 

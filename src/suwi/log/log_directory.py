@@ -120,6 +120,11 @@ class LogDirectory:
         self.was_clean = self._disk.exists(self._at(names.CLEAN_SHUTDOWN))
         self.is_new = not self._disk.exists(self._at(names.META_PROPERTIES))
         self.lost_power = not self.was_clean and not self._running.is_of_this_boot()
+        if self.lost_power and not self.is_new:
+            failed = "syncs failed in the last run"
+            stopped = f"the machine stopped meanwhile, or {names.RUNNING} is lost or damaged"
+            reason = failed if self._running.is_unsynced() else stopped
+            log.warning("records may be missing", extra={"dir": self.path, "reason": reason})
         self.checkpoints.read(
             must_exist=self.was_clean and bool(self.found_partitions()), lost_power=self.lost_power
         )

@@ -114,12 +114,6 @@ class Segment:
         return self._max_timestamp
 
     @property
-    def max_timestamp_offset(self) -> Offset:
-        """The last offset of the first batch with the newest timestamp."""
-        assert self.max_timestamp is not None
-        return self._max_timestamp_offset
-
-    @property
     def first_timestamp(self) -> int | None:
         """The newest timestamp of the first batch; None if there is none that can be read."""
         if self._first_timestamp is None and self.size_bytes:

@@ -6,7 +6,6 @@ Invariant: the file is never ahead of the metadata that this broker has seen.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 
@@ -33,8 +32,10 @@ class MetadataPosition:
         """Compare with the metadata at the start. Raises StoreRolledBack."""
         path = self._path()
         if self._disk.exists(path):
-            with contextlib.suppress(ValueError):
+            try:
                 self._seen = int(self._disk.read_bytes(path))
+            except ValueError:
+                log.warning("metadata position damaged, writing it again", extra={"path": path})
         if sequence < self._seen:
             raise StoreRolledBack(
                 f"the metadata store is at change {sequence}, but this broker has seen change "

@@ -206,12 +206,6 @@ class RequestQuota:
 
     # -- for handlers ----------------------------------------------------------------------------
 
-    @property
-    def fetch_bytes_max(self) -> float:
-        """A fetch has not more than this, unless its first batch is larger."""
-        fetch = self._quotas.fetch
-        return math.inf if fetch is None else max(1.0, fetch.rate * fetch.burst_s)
-
     def throttles_fetch(self, size_bytes: int) -> bool:
         """Whether a fetch is to be answered without records; otherwise they are counted."""
         fetch = self._quotas.fetch

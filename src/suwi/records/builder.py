@@ -196,7 +196,6 @@ def recompress(
     header: BatchHeader,
     codec: Compression,
     *,
-    compression_level: int | None = None,
     decompressed_bytes: int | None = None,
 ) -> bytearray:
     """The same batch with its records compressed by `codec`; offsets, times, producer are kept.
@@ -208,7 +207,7 @@ def recompress(
         return bytearray(memoryview(batch)[: header.size_bytes])
     section = records_section(batch, header, decompressed_bytes=decompressed_bytes)
     attributes = header.attributes & ~CODEC_MASK | codec
-    return seal(header._replace(attributes=attributes), compress(codec, section, compression_level))
+    return seal(header._replace(attributes=attributes), compress(codec, section))
 
 
 def _encode_headers(headers: Headers) -> bytearray:

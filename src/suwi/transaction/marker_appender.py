@@ -4,8 +4,9 @@
 broker. A partition of a coordinator is written by its shard only, so that markers are applied
 before they are answered (hazard T13). A partition that cannot commit is not waited for long: the
 other transactions of the request would wait with it. The next attempt waits for the same commit.
-A marker of another client may have left a coordinator epoch in a partition that no coordinator has
-ever had. That epoch does not fence coordinators: their markers could never be written.
+A marker that another client has sent may have left a coordinator epoch in the partition that is
+higher than any coordinator's. That epoch does not fence coordinators: their markers could never be
+written.
 Invariant: an answer without error means that the marker is committed, or was already there.
 """
 
@@ -62,8 +63,8 @@ class TxnMarkers:
     async def append_all(
         self, asked: Iterable[tuple[TxnMarker, Iterable[TopicPartition]]]
     ) -> list[Errors]:
-        """For each marker the error of each partition, when it is committed or refused. All are
-        appended before any is waited for."""
+        """Append all markers, then wait until each is committed or refused. Returns for each marker
+        the error of each of its partitions."""
         markers = [
             (marker, [tp async for tp in in_slices(dict.fromkeys(partitions), _PER_SLICE)])
             async for marker, partitions in in_slices(asked, _PER_SLICE)

@@ -51,7 +51,7 @@ from suwi.transaction.transaction_records import (
 _PARTITIONS_MAX: Final = 20_000
 """The most partitions of a transaction: they are one record, and a set that is copied at once."""
 _ABORTED_PER_EVENT: Final = 100
-_EXPIRY_CHECKED_PER_EVENT: Final = 500
+_CHECKED_PER_SLICE: Final = 500
 _ABORT_TIMED_OUT: Final = ("abort timed out",)
 _REMOVE_EXPIRED: Final = ("remove expired",)
 _COMPLETE: Final = "complete"
@@ -348,7 +348,9 @@ class TransactionCoordinatorShard:
         event.is_atomic = False
         aborted = 0
         next_ms = event.now_ms + self._config.abort_timed_out_interval_ms
-        for transactional_id, since_ms in list(self._open_since_ms.items()):
+        for number, (transactional_id, since_ms) in enumerate(list(self._open_since_ms.items()), 1):
+            if number % _CHECKED_PER_SLICE == 0:
+                yield
             # The clock may have been set back (hazard T20), so the earliest time seen counts.
             since_ms = self._open_since_ms[transactional_id] = min(since_ms, event.now_ms)
             metadata = self.transactions[transactional_id]
@@ -373,7 +375,7 @@ class TransactionCoordinatorShard:
         event.is_atomic = False
         if not self._expiry_left:
             self._expiry_left = list(self.transactions)
-        for _ in range(min(_EXPIRY_CHECKED_PER_EVENT, len(self._expiry_left))):
+        for _ in range(min(_CHECKED_PER_SLICE, len(self._expiry_left))):
             transactional_id = self._expiry_left.pop()
             metadata = self.transactions.get(transactional_id)
             if metadata is None or metadata.state not in AT_REST:

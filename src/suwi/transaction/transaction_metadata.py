@@ -33,9 +33,10 @@ OPEN: Final = (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE)
 """PrepareEpochFence is not written here, but a log may contain it. It is fenced again."""
 
 HELD_MS_MAX: Final = 500
-"""How long a request may wait for the end of the transaction before."""
+"""How long a request may wait until the markers of the previous transaction are written."""
 HELD_MS_MAX_OF_BROKERS: Final = 100
-"""The same for a broker, which asks for many transactions at once: all of them wait together."""
+"""The same for requests of brokers. They ask about many transactions at once, and the reply for all
+waits for the slowest."""
 
 
 # -- requests to a transaction coordinator, and its responses --------------------------------------

@@ -24,7 +24,6 @@ Reader = Callable[[str], Findings]
 _NAMED_BY_OFFSET = re.compile(
     r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?"
 )
-_CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 SMALL_FILES: dict[str, tuple[str, Reader]] = {
     names.LEADER_EPOCHS: ("leader epochs", read_epochs),
     names.PARTITION_METADATA: ("partition metadata", read_partition_metadata),
@@ -32,7 +31,7 @@ SMALL_FILES: dict[str, tuple[str, Reader]] = {
     names.HIGH_WATERMARKS: ("high watermarks", read_offsets),
     names.RECOVERY_POINTS: ("recovery points", read_offsets),
     names.LOG_START_OFFSETS: ("log start offsets", read_offsets),
-    _CLEANER_OFFSETS: ("cleaner offsets", read_offsets),
+    names.CLEANER_OFFSETS: ("cleaner offsets", read_offsets),
     names.CLEAN_SHUTDOWN: ("clean shutdown marker", read_clean_shutdown),
 }
 
