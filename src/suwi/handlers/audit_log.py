@@ -470,6 +470,11 @@ def _quota(entry: Any) -> str:
     return f"quota:{','.join(keys)} of {entity}"
 
 
+def _ended_transaction(marker: Any) -> str:
+    partitions = (f"{each.name}-{i}" for each in marker.topics for i in each.partition_indexes)
+    return f"transaction:{marker.producer_id} in {','.join(islice(partitions, _KEYS_MAX))}"
+
+
 _Items: TypeAlias = Callable[[Any], Sequence[Any]]
 CHANGES: Final[Mapping[int, tuple[_Items, Callable[[Any], str]]]] = {
     ApiKey.CREATE_TOPICS: (attrgetter("topics"), _topic),
@@ -497,9 +502,10 @@ CHANGES: Final[Mapping[int, tuple[_Items, Callable[[Any], str]]]] = {
     ApiKey.DELETE_RECORDS: (attrgetter("topics"), _topic),
     ApiKey.DELETE_GROUPS: (attrgetter("groups_names"), "group:{}".format),
     ApiKey.OFFSET_DELETE: (lambda message: (message.group_id,), "group:{}".format),
+    ApiKey.WRITE_TXN_MARKERS: (attrgetter("markers"), _ended_transaction),
 }
 """The requests that change something: the items of each that are changed, and how an item is named.
-Records and the offsets of members are not among them."""
+Records and the offsets of members are not among them, nor is what coordinators write."""
 
 
 def audited(handlers: Mapping[int, Handler], audit: AuditLog) -> dict[int, Handler]:
@@ -513,6 +519,8 @@ def audited(handlers: Mapping[int, Handler], audit: AuditLog) -> dict[int, Handl
 def _audited(handler: Handler, audit: AuditLog) -> Handler:
     def handle(request: Request) -> Answer | Coroutine[Any, Any, Reply | NoReply]:
         answer = handler(request)
+        if request.api_key == ApiKey.WRITE_TXN_MARKERS and request.client.is_peer:
+            return answer
         if isinstance(answer, Reply | NoReply):
             audit.changed(request, answer)
             return answer
