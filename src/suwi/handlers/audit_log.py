@@ -33,7 +33,7 @@ from suwi.net.answers import Answer, Exclusive, Later, NoReply, Outcome, Reply
 from suwi.net.dispatch import Handler, Request
 from suwi.net.listener import FailedLogIn
 from suwi.security.acls import Operation, PatternType, Permission, ResourceType, of_number
-from suwi.security.principal import ANONYMOUS, Principal
+from suwi.security.principal import Principal
 from suwi.wire.codec import reading_response
 from suwi.wire.errors import MalformedResponse
 from suwi.wire.versions import APIS, ApiKey
@@ -103,7 +103,7 @@ class _Refusal(NamedTuple):
 class _FailedLogIn(FailedLogIn):
     def fields(self) -> dict[str, Any]:
         return {
-            "principal": str(ANONYMOUS),
+            "principal": str(self.principal)[:_NAME_CHARACTERS_MAX],
             "host": self.host,
             "client_id": None,
             "request": "log-in",
@@ -232,7 +232,7 @@ class AuditLog:
 
     def log_in_failed(self, failed: FailedLogIn) -> None:
         user, reason = failed.user[:_NAME_CHARACTERS_MAX], failed.reason[:_NAME_CHARACTERS_MAX]
-        self._refused(_FailedLogIn(*failed[:3], user, reason))
+        self._refused(_FailedLogIn(*failed[:3], user, reason, failed.principal))
 
     def _refused(self, note: _Refusal | _FailedLogIn) -> None:
         now_ms = self._env.clock.now_ms()
