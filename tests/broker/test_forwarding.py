@@ -104,6 +104,20 @@ def test_automatic_topic_creation_is_forwarded_with_the_clients_identity(
     run(scenario)
 
 
+def test_the_creation_of_an_internal_topic_is_forwarded_as_the_brokers_own(
+    served: list[Request],
+) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        to = other_than(controller(cluster))
+        client = await PeerConnection.open(f"b{to}", PORT, client_id="me")
+        await client.call(ApiKey.FIND_COORDINATOR, 0, {"key": "group"})
+        (request,) = served
+        assert identity_of(request) == ("Broker:internal", "me", "outside")
+        assert request.client.is_peer
+
+    run(scenario)
+
+
 def test_a_large_forwarded_request_is_decoded_in_slices_by_both_brokers(
     served: list[Request], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,8 @@ class Endpoint(HTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers: list[tuple[int, bytes]] = []
         self.asked: list[tuple[str, str]] = []
+        self.headers: dict[str, str] = {}
+        """Of each response."""
 
     @property
     def url(self) -> str:
@@ -40,6 +42,8 @@ class _Handler(BaseHTTPRequestHandler):
         server.asked.append((self.headers["Authorization"], body))
         status, answer = server.answers.pop(0)
         self.send_response(status)
+        for name, value in server.headers.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(answer)
 
@@ -100,6 +104,7 @@ def test_a_token_of_unknown_lifetime_is_not_cached(endpoint: Endpoint) -> None:
         (401, b"no", "HTTP status 401"),
         (200, b"no", "is not a JSON object"),
         (200, b"[]", "is not a JSON object"),
+        (200, b"[" * 100_000, "is not a JSON object"),
         (200, b'{"token": 1}', "has no access_token"),
     ],
 )
@@ -111,6 +116,19 @@ def test_an_endpoint_without_a_token_is_named_in_the_error(
         tokens_of(EndpointTokens(endpoint.url, "me", SECRET))
     assert endpoint.url in str(failed.value)
     assert SECRET not in str(failed.value)
+
+
+def test_a_response_that_is_cut_off_is_named_in_the_error(endpoint: Endpoint) -> None:
+    endpoint.answers, endpoint.headers = [(200, b"{")], {"Content-Length": "100"}
+    with pytest.raises(NoToken, match=f"no token from {endpoint.url}: IncompleteRead"):
+        tokens_of(EndpointTokens(endpoint.url, "me", SECRET))
+
+
+def test_a_redirection_does_not_get_the_secret(endpoint: Endpoint) -> None:
+    """It would get it with a GET, which this endpoint refuses with another status."""
+    endpoint.answers, endpoint.headers = [(302, b"")], {"Location": endpoint.url}
+    with pytest.raises(NoToken, match="HTTP status 302"):
+        tokens_of(EndpointTokens(endpoint.url, "me", SECRET))
 
 
 def test_an_unreachable_endpoint_is_named_in_the_error() -> None:

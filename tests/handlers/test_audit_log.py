@@ -155,6 +155,32 @@ def test_no_secret_is_written(setting: Setting) -> None:
     assert "salted" not in str(line)
 
 
+MARKER = {
+    "producer_id": 7,
+    "producer_epoch": 0,
+    "transaction_result": False,
+    "topics": [{"name": "orders", "partition_indexes": [3]}],
+    "coordinator_epoch": 0,
+}
+
+
+def test_the_end_of_a_transaction_is_noted_if_no_coordinator_has_ended_it(
+    setting: Setting,
+) -> None:
+    api, version = ApiKey.WRITE_TXN_MARKERS, 1
+    results = [{"partition_index": 3, "error_code": 0}]
+    topics = [{"name": "orders", "partitions": results}]
+    body = encode_response(api, version, {"markers": [{"producer_id": 7, "topics": topics}]})
+    handle = audited({api: lambda _: Reply([body])}, setting.log)[api]
+    of_administrator, of_broker = (request(api, version, markers=[MARKER]) for _ in range(2))
+    of_broker.client = of_broker.client._replace(is_peer=True)
+    for asked in (of_administrator, of_broker):
+        handle(asked)
+    (line,) = setting.changes()
+    assert (line["principal"], line["request"]) == ("User:alice", "WriteTxnMarkers")
+    assert (line["on"], line["outcome"]) == (["transaction:7 in orders-3"], {"ok": 1})
+
+
 def test_every_change_can_be_formatted() -> None:
     """A request of each kind, as small as possible."""
     fields: dict[int, dict[str, Any]] = {
@@ -233,6 +259,7 @@ def test_every_change_can_be_formatted() -> None:
         ApiKey.DELETE_RECORDS: {"topics": [{"name": "a", "partitions": []}], "timeout": 1},
         ApiKey.DELETE_GROUPS: {"groups_names": ["a"]},
         ApiKey.OFFSET_DELETE: {"group_id": "a", "topics": []},
+        ApiKey.WRITE_TXN_MARKERS: {"markers": [MARKER]},
     }
     assert set(fields) == set(audit_log.CHANGES)
     for key in audit_log.CHANGES:

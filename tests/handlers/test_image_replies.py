@@ -24,6 +24,7 @@ from suwi.net.connection import ClientIdentity
 from suwi.net.dispatch import Request
 from suwi.replica.peers import SuspectedBrokers
 from suwi.replica.replica_manager import ReplicaManager
+from suwi.security.authorizer import Authorizer
 from suwi.sim import Simulation
 from suwi.wire.codec import encode_request, read_request, read_response
 from suwi.wire.versions import APIS, ApiKey
@@ -301,6 +302,25 @@ def test_while_a_leader_is_suspected_no_cached_reply_is_sent() -> None:
     asyncio.run(scenario())
 
 
+def test_a_refusal_is_noted_however_often_the_same_request_is_sent() -> None:
+    noted: list[str] = []
+    authorizer = Authorizer()
+    authorizer.on_refusal = lambda _request, _operation, _kind, name, _reason: noted.append(name)
+
+    async def scenario() -> None:
+        handlers = Handlers({"a": 1})
+        for _ in range(3):
+            for asked, handler in (
+                (metadata(["a"]), handlers.metadata),
+                (configs([(TOPIC, "a")]), handlers.configs),
+            ):
+                asked.authorizer = authorizer
+                await body_of(handler(asked))
+
+    asyncio.run(scenario())
+    assert noted == ["a"] * 6
+
+
 def test_the_cache_is_bounded_and_evicts_the_least_recently_used_reply() -> None:
     image = image_of({})
 
@@ -309,17 +329,17 @@ def test_the_cache_is_bounded_and_evicts_the_least_recently_used_reply() -> None
         return body
 
     async def scenario() -> None:
-        replies = ImageReplies(bytes_max=10_000)
+        replies, asked = ImageReplies(bytes_max=10_000), metadata()
         keys = [(1, "IN", b"%d" % n) for n in range(10)]
         for key in keys:
-            replies.build(key, image, steps(bytes(2_000)))
+            replies.build(asked, key, image, steps(bytes(2_000)))
             assert replies.cached(keys[0], image) is not None
             assert replies._cached_bytes <= 10_000
         assert [key for key in keys if replies.cached(key, image)] == [keys[0], *keys[-3:]]
-        replies.build(keys[1], image, steps(bytes(20_000)))
+        replies.build(asked, keys[1], image, steps(bytes(20_000)))
         assert replies.cached(keys[1], image) is None
-        replies.build(None, image, steps(b"of a very long request"))
-        replies.build(keys[1], image_of({}), steps(b""))
+        replies.build(asked, None, image, steps(b"of a very long request"))
+        replies.build(asked, keys[1], image_of({}), steps(b""))
         assert replies._cached_bytes < 1_000
 
     asyncio.run(scenario())
@@ -399,12 +419,12 @@ def test_concurrent_equal_requests_build_the_reply_once_and_one_reply_at_a_time(
         return name.encode()
 
     async def scenario() -> None:
-        replies = ImageReplies()
+        replies, asked = ImageReplies(), metadata()
         same, other = (1, "IN", b"same"), (1, "IN", b"other")
-        first = asyncio.ensure_future(body_of(replies.build(same, image, steps("same"))))
+        first = asyncio.ensure_future(body_of(replies.build(asked, same, image, steps("same"))))
         await asyncio.sleep(0)
-        others = [replies.build(same, image, steps("same")) for _ in range(5)]
-        others.append(replies.build(other, image, steps("other")))
+        others = [replies.build(asked, same, image, steps("same")) for _ in range(5)]
+        others.append(replies.build(asked, other, image, steps("other")))
         bodies = await asyncio.gather(first, *map(body_of, others))
         assert bodies == [b"same"] * 6 + [b"other"]
         assert slices.count("same") == 4

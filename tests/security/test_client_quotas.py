@@ -115,6 +115,7 @@ def test_a_value_that_cannot_be_meant_is_refused(entity: Entity, key: str, value
 
 def test_addresses_are_written_in_one_way() -> None:
     assert canonical(IP, "2001:DB8:0::1") == "2001:db8::1"
+    assert canonical(IP, "::ffff:10.0.0.7") == canonical(IP, "10.0.0.7") == "10.0.0.7"
     assert canonical(IP, None) is None
     assert canonical(USER, "2001:DB8:0::1") == "2001:DB8:0::1"
 

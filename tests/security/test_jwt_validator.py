@@ -15,7 +15,7 @@ from suwi.security.jwt_validator import (
     ValidToken,
     parse_keys,
 )
-from tests.security.issuer import AUDIENCE, NAME, SCOPE, Issuer, SigningKey, attacks
+from tests.security.issuer import AUDIENCE, NAME, SCOPE, Issuer, SigningKey, attacks, segment
 
 RULES = JwtRules(NAME, ["another", AUDIENCE], [SCOPE])
 ISSUER = Issuer()
@@ -55,6 +55,15 @@ def test_an_attackers_token_is_refused(name: str) -> None:
         accepted(token)
     for part in token.split("."):
         assert len(part) < 8 or part not in str(refused.value)
+
+
+def test_a_header_of_any_depth_is_refused() -> None:
+    """PyJWT reads the header again, a few calls deeper, where the limit is another one."""
+    checks, (_, claims, signature) = validator(), ISSUER.token().split(".")
+    for depth in range(1, 1500):
+        nested = b'{"alg":"RS256","kid":"first","x":' + b"[" * depth + b"]" * depth + b"}"
+        with pytest.raises(BadToken):
+            checks.validate(f"{segment(nested)}.{claims}.{signature}")
 
 
 @pytest.mark.parametrize(

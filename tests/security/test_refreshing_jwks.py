@@ -29,6 +29,8 @@ class Endpoint(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.status, self.answer, self.asked = 200, b"", 0
+        self.may_answer = threading.Event()
+        self.may_answer.set()
         self.location = ""
 
     @property
@@ -39,12 +41,14 @@ class Endpoint(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         server: Any = self.server
+        answer = server.answer
         server.asked += 1
+        server.may_answer.wait(PATIENCE_S)
         self.send_response(server.status)
         if server.location:
             self.send_header("Location", server.location)
         self.end_headers()
-        self.wfile.write(server.answer)
+        self.wfile.write(answer)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -128,6 +132,28 @@ def test_an_unknown_key_id_causes_one_refresh_in_ten_seconds(endpoint: Endpoint)
             keys.now_s += 10
             assert not keys.has("unknown")
             await until(lambda: endpoint.asked == 3)
+
+    asyncio.run(scenario())
+
+
+def test_a_key_that_is_asked_for_during_a_refresh_causes_another(endpoint: Endpoint) -> None:
+    """The issuer may have answered before it had the key."""
+    issuer = Issuer()
+    endpoint.answer = issuer.jwks
+
+    async def scenario() -> None:
+        async with Keys(endpoint.url).started() as keys:
+            endpoint.may_answer.clear()
+            keys.now_s += 10
+            assert not keys.has("unknown")
+            await until(lambda: endpoint.asked == 2)
+            issuer.keys.append(SigningKey("second"))
+            endpoint.answer = issuer.jwks
+            keys.now_s += 10
+            assert not keys.has("second")
+            endpoint.may_answer.set()
+            await until(lambda: keys.has("second"))
+            assert endpoint.asked == 3
 
     asyncio.run(scenario())
 

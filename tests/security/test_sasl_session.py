@@ -1,5 +1,7 @@
 """The SASL state of a connection, without a connection."""
 
+import tracemalloc
+
 import pytest
 
 from suwi.model.errors import IllegalSaslState, UnsupportedSaslMechanism
@@ -55,6 +57,18 @@ def test_other_credentials_are_refused(token: bytes) -> None:
         PlainServer(USERS).respond(token)
     assert "alice" not in str(refused.value)
     assert "secret" not in str(refused.value)
+
+
+def test_a_token_of_many_parts_is_not_taken_apart() -> None:
+    """Each of them would take many times the memory of its byte."""
+    token = bytes(1_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(Refused):
+            PlainServer(USERS).respond(token)
+        assert tracemalloc.get_traced_memory()[1] < 5 * len(token)
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_wrong_password_and_an_unknown_user_get_the_same_error() -> None:

@@ -14,6 +14,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from typing import Any, Final, Protocol
 
 from suwi.env import Disk, Env
@@ -105,6 +106,13 @@ def _encode(part: Mapping[str, Any]) -> str:
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Another URL would get the secret, too."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
 @dataclass
 class EndpointTokens:
     """The client credentials grant (RFC 6749, 4.4). A token is cached for most of its lifetime."""
@@ -137,17 +145,21 @@ class EndpointTokens:
             urllib.parse.urlencode(fields).encode(),
             {"Authorization": f"Basic {basic}", "Accept": "application/json"},
         )
-        context = ssl.create_default_context() if self.url.startswith("https") else None
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
+        if self.url.startswith("https"):
+            handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context()))
+        opener = urllib.request.build_opener(*handlers)
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=context) as answer:
+            with opener.open(request, timeout=_TIMEOUT_S) as answer:
                 found = json.load(answer)
         except urllib.error.HTTPError as error:
             error.close()
             raise NoToken(f"no token from {self.url}: HTTP status {error.code}") from None
-        except OSError as error:
-            reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
+        except (OSError, HTTPException) as error:
+            reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
+            reason = reason or type(error).__name__
             raise NoToken(f"no token from {self.url}: {reason}") from None
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
             raise NoToken(f"the response of {self.url} is not a JSON object")

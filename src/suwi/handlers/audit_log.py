@@ -33,7 +33,7 @@ from suwi.net.answers import Answer, Exclusive, Later, NoReply, Outcome, Reply
 from suwi.net.dispatch import Handler, Request
 from suwi.net.listener import FailedLogIn
 from suwi.security.acls import Operation, PatternType, Permission, ResourceType, of_number
-from suwi.security.principal import ANONYMOUS, Principal
+from suwi.security.principal import Principal
 from suwi.wire.codec import reading_response
 from suwi.wire.errors import MalformedResponse
 from suwi.wire.versions import APIS, ApiKey
@@ -105,7 +105,7 @@ class _Refusal(NamedTuple):
 class _FailedLogIn(FailedLogIn):
     def fields(self) -> dict[str, Any]:
         return {
-            "principal": str(ANONYMOUS),
+            "principal": str(self.principal)[:_NAME_CHARACTERS_MAX],
             "host": self.host,
             "client_id": None,
             "request": "log-in",
@@ -234,7 +234,7 @@ class AuditLog:
 
     def log_in_failed(self, failed: FailedLogIn) -> None:
         user, reason = failed.user[:_NAME_CHARACTERS_MAX], failed.reason[:_NAME_CHARACTERS_MAX]
-        self._refused(_FailedLogIn(*failed[:3], user, reason))
+        self._refused(_FailedLogIn(*failed[:3], user, reason, failed.principal))
 
     def _refused(self, note: _Refusal | _FailedLogIn) -> None:
         now_ms = self._env.clock.now_ms()
@@ -472,6 +472,11 @@ def _quota(entry: Any) -> str:
     return f"quota:{','.join(keys)} of {entity}"
 
 
+def _ended_transaction(marker: Any) -> str:
+    partitions = (f"{each.name}-{i}" for each in marker.topics for i in each.partition_indexes)
+    return f"transaction:{marker.producer_id} in {','.join(islice(partitions, _KEYS_MAX))}"
+
+
 _Items: TypeAlias = Callable[[Any], Sequence[Any]]
 CHANGES: Final[Mapping[int, tuple[_Items, Callable[[Any], str]]]] = {
     ApiKey.CREATE_TOPICS: (attrgetter("topics"), _topic),
@@ -499,9 +504,10 @@ CHANGES: Final[Mapping[int, tuple[_Items, Callable[[Any], str]]]] = {
     ApiKey.DELETE_RECORDS: (attrgetter("topics"), _topic),
     ApiKey.DELETE_GROUPS: (attrgetter("groups_names"), "group:{}".format),
     ApiKey.OFFSET_DELETE: (lambda message: (message.group_id,), "group:{}".format),
+    ApiKey.WRITE_TXN_MARKERS: (attrgetter("markers"), _ended_transaction),
 }
 """The requests that change something: the items of each that are changed, and how an item is named.
-Records and the offsets of members are not among them."""
+Records and the offsets of members are not among them, nor is what coordinators write."""
 
 
 def audited(handlers: Mapping[int, Handler], audit: AuditLog) -> dict[int, Handler]:
@@ -515,6 +521,8 @@ def audited(handlers: Mapping[int, Handler], audit: AuditLog) -> dict[int, Handl
 def _audited(handler: Handler, audit: AuditLog) -> Handler:
     def handle(request: Request) -> Answer | Coroutine[Any, Any, Reply | NoReply]:
         answer = handler(request)
+        if request.api_key == ApiKey.WRITE_TXN_MARKERS and request.client.is_peer:
+            return answer
         if isinstance(answer, Reply | NoReply):
             audit.changed(request, answer)
             return answer

@@ -44,7 +44,7 @@ class DescribeConfigs:
     def __call__(self, request: Request) -> Answer:
         key, image = self._replies.key(request), self._replicas.image
         return self._replies.cached(key, image) or self._replies.build(
-            key, image, self._encode(request, image)
+            request, key, image, self._encode(request, image)
         )
 
     def _encode(self, request: Request, image: ClusterImage) -> Steps:

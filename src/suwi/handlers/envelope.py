@@ -46,7 +46,7 @@ class Envelope:
                 parse_principal((request.message.request_principal or b"").decode()),
             )
             if client.principal == BROKER:
-                client = request.client
+                client = client._replace(is_peer=True)
         except ValueError as error:
             raise CloseConnection(f"invalid client in an envelope: {error}") from error
         return Request(

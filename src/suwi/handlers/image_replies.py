@@ -3,7 +3,8 @@
 `cached` and `build` are the entrances. A reply is built by a generator that yields the cost of each
 piece. A reply that takes more than a slice is finished in later iterations of the event loop, one
 such reply at a time.
-Invariant: a cached reply is valid only for the image it was built from, compared by identity.
+Invariants: a cached reply is valid only for the image it was built from, compared by identity; a
+reply that refuses something is not cached, because each refusal is noted in the audit log.
 """
 
 import asyncio
@@ -57,7 +58,9 @@ class ImageReplies:
         body = self._find(key, image)
         return None if body is None else Reply([body])
 
-    def build(self, key: Key | None, image: ClusterImage, steps: Steps) -> Reply | Exclusive:
+    def build(
+        self, request: Request, key: Key | None, image: ClusterImage, steps: Steps
+    ) -> Reply | Exclusive:
         """Build and cache a reply; `image` must be the newest."""
         if image is not self._image:
             self._image = image
@@ -66,11 +69,13 @@ class ImageReplies:
         if key is None or self._building.get(key) is not image:
             body = _run_slice(steps)
             if body is not None:
-                self._store(key, image, body)
+                self._store(request, key, image, body)
                 return Reply([body])
-        return Exclusive(self._finish(key, image, steps))
+        return Exclusive(self._finish(request, key, image, steps))
 
-    async def _finish(self, key: Key | None, image: ClusterImage, steps: Steps) -> Reply:
+    async def _finish(
+        self, request: Request, key: Key | None, image: ClusterImage, steps: Steps
+    ) -> Reply:
         if key is not None:
             self._building[key] = image
         try:
@@ -78,7 +83,7 @@ class ImageReplies:
                 body = self._find(key, image)  # the same request may have been served meanwhile
                 if body is None:
                     body = await run_sliced(steps)
-                    self._store(key, image, body)
+                    self._store(request, key, image, body)
         finally:
             if key is not None:
                 self._building.pop(key, None)
@@ -92,8 +97,10 @@ class ImageReplies:
             self._cached[key] = body
         return body
 
-    def _store(self, key: Key | None, image: ClusterImage, body: bytes) -> None:
-        if key is None or image is not self._image or _size_bytes(key, body) > self._bytes_max:
+    def _store(self, request: Request, key: Key | None, image: ClusterImage, body: bytes) -> None:
+        if key is None or image is not self._image or request.was_refused:
+            return
+        if _size_bytes(key, body) > self._bytes_max:
             return
         replaced = self._cached.pop(key, None)
         if replaced is not None:

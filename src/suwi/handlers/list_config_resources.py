@@ -39,7 +39,7 @@ class ListConfigResources:
     def __call__(self, request: Request) -> Answer:
         key, image = self._replies.key(request), self._replicas.image
         return self._replies.cached(key, image) or self._replies.build(
-            key, image, _encode(request, image)
+            request, key, image, _encode(request, image)
         )
 
 

@@ -19,7 +19,7 @@ async def live_transactions(transactions: TransactionRuntime, request: Request) 
     try:
         partition = TopicPartition(str(asked["topic"]), PartitionIndex(int(asked["partition"])))
         producer_id = int(asked["producer_id"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise CloseConnection(f"LiveTransactions: {error!r}") from error
     found = await live_ids(transactions, producer_id, partition)
     return json_reply(found._asdict())

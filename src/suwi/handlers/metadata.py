@@ -80,7 +80,7 @@ class Metadata:
             missing = [name for name in _missing(request, image) if name is not None]
             if missing:
                 return Exclusive(self._create_and_reply(request, missing))
-        return self._replies.build(key, image, self._encode(request, {}, image))
+        return self._replies.build(request, key, image, self._encode(request, {}, image))
 
     async def _answer_many(self, request: Request, key: Key | None) -> Reply | NoReply:
         image = self._replicas.image
@@ -89,7 +89,8 @@ class Metadata:
         if missing:
             return await self._create_and_reply(request, list(missing))
         image = self._replicas.image
-        return await reply_of(self._replies.build(key, image, self._encode(request, {}, image)))
+        steps = self._encode(request, {}, image)
+        return await reply_of(self._replies.build(request, key, image, steps))
 
     def _may_create(self, request: Request) -> bool:
         return self._config.auto_create_topics_enable and (

@@ -78,7 +78,15 @@ class ConnectionRegistry(Protocol):
 
     def closed(self, connection: "Connection") -> None: ...
 
-    def authentication_failed(self, mechanism: str, reason: str, peer: str, user: str) -> None: ...
+    def authentication_failed(
+        self,
+        mechanism: str,
+        reason: str,
+        peer: str,
+        user: str,
+        principal: Principal = ANONYMOUS,
+    ) -> None:
+        """`principal`: whose connection it is, if it was to be authenticated again."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -417,9 +425,11 @@ class Connection(asyncio.BufferedProtocol):
         self.quotas: tuple[ClientBuckets | None, str | None, int | None] = None, None, None
         """Those of its last client id, with that and the epoch of the quotas."""
 
-    def authentication_failed(self, mechanism: str, reason: str, user: str = "") -> None:
+    def authentication_failed(
+        self, mechanism: str, reason: str, user: str = "", principal: Principal = ANONYMOUS
+    ) -> None:
         """Count and log a failed authentication."""
-        self._registry.authentication_failed(mechanism, reason, str(self), user)
+        self._registry.authentication_failed(mechanism, reason, str(self), user, principal)
 
     def serve_with(self, dispatch: Dispatch) -> None:
         self._dispatch = dispatch

@@ -80,6 +80,7 @@ class Request:
     authorizer: Authorizer | None = None  # None: every client may do everything
     quotas: ClientBuckets | None = None  # None: its client has no quotas
     used_quota: RequestQuota | None = None  # None: nothing has asked for `quota` yet
+    was_refused: bool = False  # something that it named, which was noted
 
     @property
     def quota(self) -> RequestQuota | None:
@@ -100,6 +101,7 @@ class Request:
         """Whether its client may not do this to something that it named, which is noted then."""
         if self.may(operation, kind, name):
             return False
+        self.was_refused = True
         authorizer, client = self.authorizer, self.client
         if authorizer is not None:
             why = authorizer.why_not(client.principal, client.host, operation, kind, name)

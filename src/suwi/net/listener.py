@@ -18,6 +18,7 @@ from suwi.net.fair_turns import Turns
 from suwi.net.limits import Limits
 from suwi.net.output import UnsentBytesBudget
 from suwi.net.tls_handshake import ServerContexts, TlsHandshake
+from suwi.security.principal import ANONYMOUS, Principal
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ class FailedLogIn(NamedTuple):
     user: str
     """The name that was sent; empty if there was none."""
     reason: str
+    principal: Principal = ANONYMOUS
+    """Whose connection it is, if it was to be authenticated again."""
 
 
 class Budget:
@@ -264,11 +267,19 @@ class Listener:
         if self._emptied is not None and not self._connections and not self._emptied.done():
             self._emptied.set_result(None)
 
-    def authentication_failed(self, mechanism: str, reason: str, peer: str, user: str) -> None:
+    def authentication_failed(
+        self,
+        mechanism: str,
+        reason: str,
+        peer: str,
+        user: str,
+        principal: Principal = ANONYMOUS,
+    ) -> None:
         now_s = asyncio.get_running_loop().time()
         self.failed_authentications.add(mechanism, reason, peer, user, now_s)
         host = peer.rpartition(":")[0]
-        self._budget.on_log_in_failed(FailedLogIn(self.name, mechanism, host, user, reason))
+        failed = FailedLogIn(self.name, mechanism, host, user, reason, principal)
+        self._budget.on_log_in_failed(failed)
 
     def handshake_started(self, handshake: TlsHandshake) -> str | None:
         """A peer in the TLS handshake counts as a connection."""

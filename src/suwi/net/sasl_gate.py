@@ -14,6 +14,7 @@ from suwi.model.errors import IllegalSaslState
 from suwi.net.answers import Answer, CloseConnection, Exclusive, Reply
 from suwi.net.connection import Connection, Dispatch
 from suwi.security.mechanism import Challenge, Refused
+from suwi.security.principal import ANONYMOUS
 from suwi.security.sasl_session import SaslRules, SaslSession
 from suwi.wire.versions import ApiKey
 
@@ -79,7 +80,8 @@ def note_refusal(connection: Connection, session: SaslSession, error: Exception 
             return
         error.is_noted = True
         user, reason = error.user, error.reason
-    connection.authentication_failed(session.mechanism or _NO_MECHANISM, reason, user)
+    mechanism, principal = session.mechanism or _NO_MECHANISM, session.principal or ANONYMOUS
+    connection.authentication_failed(mechanism, reason, user, principal)
 
 
 def answer_and_close(connection: Connection, reply: Reply | None) -> Exclusive:

@@ -31,6 +31,8 @@ _GRANTED_MAX: Final = 100
 """Of each connection and right."""
 _NAME_MAX: Final = 249
 """Longer names, which clients choose, are not remembered: of topics there are none."""
+_MAPPED_BITS: Final = 96
+"""What comes before an address of IPv4 that is written as one of IPv6."""
 _ANYONE: Final = str(ANYONE)
 NO_RULE: Final = "no rule allows it"
 # The name that Kafka asks about, to find super users and rules for every resource.
@@ -250,11 +252,16 @@ def _is_from(allowed: str, host: str) -> bool:
 @lru_cache(maxsize=10_000)
 def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
     """Of a range of addresses (an extension of Suwi's), or of one address however it is written:
-    Java writes those of IPv6 in full."""
+    Java writes those of IPv6 in full. `::ffff:10.0.0.7` is one of IPv4."""
     try:
-        return ipaddress.ip_network(text)
+        network = ipaddress.ip_network(text)
     except ValueError:
         return None
+    if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= _MAPPED_BITS:
+        mapped = network.network_address.ipv4_mapped
+        if mapped is not None:
+            return ipaddress.IPv4Network((mapped, network.prefixlen - _MAPPED_BITS))
+    return network
 
 
 class GrantedTopics:

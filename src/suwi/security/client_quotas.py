@@ -86,10 +86,12 @@ def _is_address(text: str) -> bool:
 
 
 def canonical(kind: str, name: str | None) -> str | None:
-    """An address as that of a connection is written: `2001:db8::1`."""
+    """An address as that of a connection is written: `2001:db8::1`, and `10.0.0.7` for
+    `::ffff:10.0.0.7`."""
     if kind != IP or name is None or not _is_address(name):
         return name
-    return str(ipaddress.ip_address(name))
+    address = ipaddress.ip_address(name)
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def encode_entity(entity: Entity) -> str:

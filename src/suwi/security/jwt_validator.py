@@ -143,7 +143,7 @@ class JwtValidator:
         try:
             (key,) = matching
             signed = PyJWS().decode_complete(token, key.key, algorithms=[algorithm])
-        except (PyJWTError, ValueError):
+        except (PyJWTError, ValueError, RecursionError):
             raise BadToken("the signature of the token is not valid") from None
         payload: bytes = signed["payload"]
         return payload

@@ -39,7 +39,7 @@ class PlainServer:
 
     def respond(self, token: bytes) -> Step:
         try:
-            authorization_id, name, password = bytes(token).decode().split("\0")
+            authorization_id, name, password = bytes(token).decode().split("\0", 3)
         except ValueError:
             raise Refused("Authentication failed: not a PLAIN message") from None
         if not name or not password:

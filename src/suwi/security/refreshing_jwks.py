@@ -97,8 +97,8 @@ class RefreshingJwks:
             retry_ms = min(source.retry_ms * 2 ** min(self._failures, 30), source.retry_ms_max)
             pause_ms = retry_ms if self._failures else source.refresh_ms
             await wait_for_event(self._is_wanted, pause_ms / 1000)
-            await self._refresh()
             self._is_wanted.clear()
+            await self._refresh()
 
     async def _refresh(self) -> None:
         loop = asyncio.get_running_loop()
