@@ -290,6 +290,8 @@ def test_one_query_writes_all_outputs_and_dead_letters(job: Job) -> None:
     assert watch.rows == 4  # Read once.
     assert watch.lag_total == 0
     assert watch.about.endswith(f"{job.folder}/paid, topic {job.rest}, topic {job.bad}")
+    # Other queries of the session have Spark's own default.
+    assert job.spark.conf.get("spark.sql.adaptive.streaming.stateless.enabled", None) is None
     lose_last_commit(job.folder / "checkpoint")
     job.send({"id": 4, "cents": 0})
     assert job.run(ORDERS) == 0, job.said
