@@ -618,10 +618,19 @@ def test_a_range_of_time_is_filled_into_all_tables_once(job: Job) -> None:
     assert len(job.values(job.rest)) == 2  # At least once: a batch has no number.
 
 
-def test_what_spark_refuses_in_an_output_is_told_with_its_line(job: Job) -> None:
-    wrong = ORDERS.replace("when: cents > 0", "when: cent > 0")
-    ((line, text),) = check_deeply(job.pipeline(wrong), job.spark)
-    assert line == 9
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("when: cents > 0", "when: cent > 0", 10),
+        ("select: id, cents,", "select: id, cent,", 12),
+        ("select: id, cents,", "select: |\n      id,\n      cent,", 14),
+    ],
+)
+def test_what_spark_refuses_in_an_output_is_told_with_its_line(
+    job: Job, old: str, new: str, line: int
+) -> None:
+    ((found, text),) = check_deeply(job.pipeline(ORDERS.replace(old, new)), job.spark)
+    assert found == line
     assert text.startswith("outputs.paid: ")
     assert "`cent`" in text
 
