@@ -1,6 +1,7 @@
 """`read_delta` through Spark's Parquet source and `format("suwi-delta")`: the same rows."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,9 @@ pytest.importorskip("pyspark", reason="PySpark is not installed: pip install .[s
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install .[spark]")
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, Field, Schema, convert_to_deltalake, write_deltalake
+from deltalake.schema import PrimitiveType
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -165,6 +168,65 @@ def test_numbers_that_may_be_nan_are_compared_by_the_source_in_python(
         .otherwise(F.col("half"))), str(tmp_path))  # fmt: skip
     found, given = both(spark, tmp_path, where=where, columns="id,s")
     assert (is_fast(found), len(given) > 0) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("where", "size"),
+    [
+        ("at < '2026-01-01T00:00:00.000500'", 3),
+        ("at != '2026-01-01T00:00:00.000500'", 3),
+        ("at >= '2025-12-31T23:59:59.999500'", 3),
+        ("at <= '2026-01-01T00:00:00.000500' AND at > '2025-12-31T23:59:59.999500'", 3),
+        ("at IN ('2026-01-01T00:00:00.000500', '2026-01-01T00:00:00')", 3),
+        ("at < '2026-01-01T00:00:00.001'", 3),
+        ("at > '2026-01-01T00:00:00.000500'", 0),
+    ],
+)
+def test_moments_are_compared_with_milliseconds_of_other_writers(
+    spark: "SparkSession", tmp_path: Path, where: str, size: int
+) -> None:
+    moments = pa.array([datetime(2026, 1, 1, tzinfo=UTC)] * 3, pa.timestamp("ms", "UTC"))
+    pq.write_table(pa.table({"at": moments}), tmp_path / "a.parquet")
+    convert_to_deltalake(tmp_path)
+    assert len(both(spark, tmp_path, where=where)[1]) == size
+
+
+@pytest.mark.parametrize("unit", ["ns", "us"])
+def test_a_table_of_files_that_pandas_wrote_is_read(
+    spark: "SparkSession", tmp_path: Path, unit: str
+) -> None:
+    table = pa.table({"n": [1, 2], "at": pa.array([1, 2_000_000_000], pa.timestamp(unit))})
+    pq.write_table(table, tmp_path / "a.parquet")
+    convert_to_deltalake(tmp_path)
+    write_deltalake(tmp_path, table.slice(1), mode="append")
+    found, given = both(spark, tmp_path, where="n > 1")
+    assert (is_fast(found), len(given)) == (unit == "us", 2)
+
+
+def test_texts_of_fixed_length_are_compared_as_they_are_stored(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    fixed = {"__CHAR_VARCHAR_TYPE_STRING": "char(3)"}
+    schema = Schema([Field("s", PrimitiveType("string"), metadata=fixed)])
+    DeltaTable.create(str(tmp_path), schema)
+    write_deltalake(str(tmp_path), pa.table({"s": ["a", "a  ", "b  "]}), mode="append")
+    assert [len(both(spark, tmp_path, where=f"s {how}")[1]) for how in ("= 'a'", "> 'a'")] == [1, 2]
+
+
+def test_old_moments_that_spark_wrote_are_not_moved_to_another_calendar(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    table = pa.table(
+        {"at": pa.array([datetime(1500, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))}
+    )
+    pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    convert_to_deltalake(tmp_path)
+    spark.conf.set("spark.sql.parquet.int96RebaseModeInRead", "LEGACY")
+    try:
+        found, _ = both(spark, tmp_path)
+        assert is_fast(found)
+    finally:
+        spark.conf.unset("spark.sql.parquet.int96RebaseModeInRead")
 
 
 def test_an_empty_table_has_its_columns(spark: "SparkSession", tmp_path: Path) -> None:

@@ -124,12 +124,15 @@ def to_outputs(
     # Adaptive execution runs shuffles before it calls the function: also of a batch that has a
     # manifest, and before the versions of tables are chosen. A query has its session's settings of
     # this moment.
-    is_adaptive = spark.conf.get(_ADAPTIVE, "false")
+    is_adaptive = spark.conf.get(_ADAPTIVE, None)
     try:
         spark.conf.set(_ADAPTIVE, "false")
         return writer.start()
     finally:
-        spark.conf.set(_ADAPTIVE, is_adaptive)
+        if is_adaptive is None:
+            spark.conf.unset(_ADAPTIVE)
+        else:
+            spark.conf.set(_ADAPTIVE, is_adaptive)
 
 
 def check_is_local(spark: "SparkSession", checkpoint: str) -> None:

@@ -329,6 +329,18 @@ def test_many_rows_are_good_and_bad_as_without_the_kernel(
     assert len(found[0][0]) == 24_000 - 7 * 600
 
 
+@pytest.mark.parametrize("zone", ["Asia/Kathmandu"], indirect=True)
+def test_a_moment_without_a_zone_has_the_one_of_the_session_when_it_was_decoded(
+    spark: "SparkSession", zone: str
+) -> None:
+    made = """concat('{"at": "2026-01-31T', if(id % 2 = 0, '12:00:00', '06:15:00Z'), '"}')"""
+    df = spark.range(30_000, numPartitions=1).selectExpr("id", f"cast({made} AS binary) AS value")
+    good = decode(df.selectExpr(*RECORD.split(", ")), json="at TIMESTAMP").good
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    found = good.groupBy(good["at"].cast("string")).count().collect()
+    assert [tuple(row) for row in found] == [("2026-01-31 06:15:00", 30_000)]
+
+
 @pytest.mark.parametrize("policy", ["LEGACY"], indirect=True)
 @pytest.mark.parametrize(
     ("schema", "name", "value"),

@@ -13,7 +13,8 @@ pytest.importorskip("pyarrow", reason="PyArrow is not installed: pip install .[s
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install .[spark]")
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, convert_to_deltalake, write_deltalake
 
 from suwi.spark.delta.errors import (
     CannotRead,
@@ -189,6 +190,19 @@ def test_files_of_older_schemas_have_nulls_for_what_came_later(tmp_path: Path) -
         {"n": 2, "s": {"x": 1, "y": "a"}, "l": [{"x": 2, "y": "b"}], "more": True},
         {"n": 3, "s": None, "l": None, "more": None},
     ]
+
+
+@pytest.mark.parametrize(
+    "stored", [{"use_deprecated_int96_timestamps": True}, {"coerce_timestamps": "ms"}]
+)
+def test_moments_of_any_year_are_read_however_their_writer_has_stored_them(
+    tmp_path: Path, stored: dict[str, Any]
+) -> None:
+    moments = [datetime(year, 12, 31, 23, 59, tzinfo=UTC) for year in (1, 1500, 2026, 9999)]
+    table = pa.table({"at": pa.array(moments, pa.timestamp("us", "UTC"))})
+    pq.write_table(table, tmp_path / "a.parquet", **stored)
+    convert_to_deltalake(tmp_path)
+    assert [row["at"] for row in batch(tmp_path)] == moments
 
 
 def test_what_would_give_wrong_rows_is_refused_by_name(tmp_path: Path) -> None:

@@ -123,7 +123,9 @@ def _plain(body: Column, schema: StructType) -> Column | None:
     # The conditions are constants for the optimizer, which leaves one branch.
     plain = parsed(False)
     if '"timestamp"' in written:
-        plain = f.when(f.current_timezone().isin(*_UTC), parsed(True)).otherwise(plain)
+        # The zone that from_json has: the session's when this was called, not when it is run.
+        zone = f.date_format(f.timestamp_micros(f.lit(1)), "VV")
+        plain = f.when(zone.isin(*_UTC), parsed(True)).otherwise(plain)
     if '"timestamp"' in written or '"date"' in written:
         # By the legacy policy of times, which the kernel does not know, S is milliseconds.
         is_known = f.date_format(f.timestamp_micros(f.lit(1)), "SSSSSS") == "000001"

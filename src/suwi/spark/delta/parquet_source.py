@@ -7,11 +7,12 @@ anything, so each name is compared with the log first.
 """
 
 import os.path
-from datetime import date
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote
 
 from suwi.spark.delta.errors import DeltaSourceError, TableMissing
+from suwi.spark.delta.files import NAME
 from suwi.spark.delta.log import DataFile, files_of, open_for_reading
 from suwi.spark.delta.partitions import NULL_DIRECTORY
 from suwi.spark.delta.scan import chosen_schema, full_schema, typed_where, wanted_files
@@ -20,10 +21,8 @@ from suwi.spark.releases import arrow_schema
 from suwi.spark.where import COMPARE, Condition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
     from suwi.spark.options import TableOptions
 
@@ -33,12 +32,15 @@ _KINDS: Final = ("string", "integer", "long", "boolean", "date", "timestamp", "d
 _COMPARED: Final = frozenset(
     "string tinyint smallint int bigint boolean date timestamp timestamp_ntz decimal".split()
 )
+# Of a text of fixed length, which Spark compares as if spaces followed.
+_CHAR: Final = "__CHAR_VARCHAR_TYPE_STRING"
 _GLOB: Final = frozenset("{}[]*?\\")
 # As the session's settings could say otherwise.
 _OPTIONS: Final = {
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
     "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
 }
 
 
@@ -61,10 +63,12 @@ def read_with_spark(spark: "SparkSession", options: "TableOptions") -> "DataFram
     columns = table.metadata().partition_columns
     conditions = typed_where(options.choice, arrow_schema(schema))
     is_known = all(kinds[name].typeName() in _KINDS for name in columns)
-    if not files or not is_known or not all(_is_compared(one, kinds) for one in conditions):
+    if not files or not is_known or not all(_is_compared(one, schema) for one in conditions):
         return None
     folder = os.path.abspath(folder)
     if _GLOB.intersection(folder) or not all(_is_plain(file, columns) for file in files):
+        return None
+    if "timestamp" in schema.simpleString() and any(_has_ns(folder, file) for file in files):
         return None
     reader = spark.read.schema(schema).options(basePath=f"file://{folder}", **_OPTIONS)
     try:
@@ -80,12 +84,14 @@ def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def _is_compared(one: Condition, kinds: "Mapping[str, DataType]") -> bool:
-    return "null" in one.operator or _simple(kinds[one.column]) in _COMPARED
-
-
-def _simple(kind: "DataType") -> str:
-    return kind.simpleString().partition("(")[0]
+def _is_compared(one: Condition, schema: "StructType") -> bool:
+    if "null" in one.operator:
+        return True
+    field, value = schema[one.column], one.value
+    if isinstance(value, datetime) and value.microsecond % 1000 and one.operator in ("<", "!="):
+        return False  # Of a file in milliseconds Spark would cut the value, and pass over too much.
+    simple = field.dataType.simpleString().partition("(")[0]
+    return simple in _COMPARED and _CHAR not in field.metadata
 
 
 def _condition(one: Condition, kind: "DataType") -> "Column":
@@ -115,6 +121,20 @@ def _is_plain(file: DataFile, columns: list[str]) -> bool:
         said.append((_text(column), None if value == NULL_DIRECTORY else _text(value)))
     meant = [(column, file.partition_values.get(column)) for column in columns]
     return said == meant and not _GLOB.intersection(file.path) and not name.startswith(("_", "."))
+
+
+def _has_ns(folder: str, file: DataFile) -> bool:
+    """Whether a file has moments in nanoseconds, which Spark does not read: pandas writes them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if NAME.fullmatch(os.path.basename(file.path)):
+        return False  # One of ours.
+    try:
+        footer = pq.read_metadata(os.path.join(folder, file.path))
+    except (OSError, pa.ArrowException):
+        return False  # Spark says what is wrong with it.
+    return "timeUnit=nanoseconds" in str(footer.schema)
 
 
 def _text(name: str) -> str:

@@ -188,7 +188,8 @@ def batches_of(source: Any, file: DataFile, needed: "pa.Schema") -> Iterator["pa
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    parquet = pq.ParquetFile(source)
+    # Spark writes moments as INT96 unless told otherwise: beyond the years that nanoseconds reach.
+    parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
     there = set(parquet.schema_arrow.names)
     inside = [name for name in needed.names if name in there]
     for batch in parquet.iter_batches(_ROWS_MAX, columns=inside):

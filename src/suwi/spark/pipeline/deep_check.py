@@ -83,8 +83,24 @@ def _check_with_spark(pipeline: Pipeline, spark: "SparkSession", problems: Probl
         try:
             schema = rows_of(output, good.drop(BAD)).schema
             _check_sink(output.sink, schema, is_alone=not pipeline.is_joint)
-        except (AnalysisException, BadOption, DeltaSinkError) as error:
+        except AnalysisException as error:
+            line = _line_in(output, good) + _line_of_sql(error) - 1
+            problems.add(line, f"{where}: {failure_of(error).text}")
+        except (BadOption, DeltaSinkError) as error:
             problems.add(output.sink.line, f"{where}: {failure_of(error).text}")
+
+
+def _line_in(output: OutputSpec, rows: "DataFrame") -> int:
+    """Where `when`, or else `select`, begins, which Spark refuses."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        rows_of(replace(output, select=None), rows)
+    except AnalysisException:
+        wrong = output.when
+    else:
+        wrong = output.select
+    return output.sink.line if wrong is None else wrong.line
 
 
 def rows_of(output: OutputSpec, rows: "DataFrame") -> "DataFrame":
