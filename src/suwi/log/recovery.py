@@ -99,7 +99,6 @@ def opening_log(
         recovery = Recovery(files, directory, config, options, epochs, snapshots, state)
         producers = yield from recovery.run(segments, first)
         damages = recovery.damages
-        state.lost_records |= recovery.lost_records
     end = segments[-1].next_offset
     start = Offset(max(min(options.start_offset, end), segments[0].base_offset))
     # An epoch that starts at the end has no records; they may have been truncated.
@@ -330,8 +329,6 @@ class Recovery:
         self._gaps = 0
         self._last_seen: BatchHeader | None = None
         self.damages: list[Damage] = []
-        self.lost_records = False
-        """Whether batches were removed that were complete once, although the power was not lost."""
 
     def run(self, segments: list[Segment], first: int) -> Steps[ProducerStates]:
         """Check `segments` from number `first` on; remove invalid ones from the list."""
@@ -413,7 +410,8 @@ class Recovery:
         )
 
     def _dropping(self, segments: list[Segment], number: int) -> Steps[None]:
-        self.lost_records |= not self._options.lost_power
+        if not self._options.lost_power:
+            self._state.losing_records()
         while len(segments) > number:
             segment = segments.pop()
             log.warning("segment after a damaged one removed", extra={"path": segment.path("")})
@@ -494,8 +492,8 @@ class Recovery:
             "log truncated to a valid prefix",
             extra={"path": segment.log_path, "kept": kept, "found": size_bytes},
         )
-        is_torn = _is_torn(file, kept, size_bytes)
-        self.lost_records |= not self._options.lost_power and not is_torn
+        if not self._options.lost_power and not _is_torn(file, kept, size_bytes):
+            self._state.losing_records()
         file.truncate(kept)
         segment.size_bytes = kept
         yield file.sync  # Otherwise a power loss could restore the truncated bytes.
