@@ -414,12 +414,15 @@ def test_a_segment_that_becomes_the_last_one_keeps_the_index_entries_behind_its_
         assert bench.log.end_offset == bases[3] - RECORDS
 
 
-def test_an_empty_last_segment_stays_behind_a_damaged_batch() -> None:
+@pytest.mark.parametrize(
+    ("at", "data"), [(23, (RECORDS + 4).to_bytes(4, "big")), (3, b"\1"), (6, b"\1")]
+)
+def test_an_empty_last_segment_stays_behind_a_damaged_batch(at: int, data: bytes) -> None:
     """Only a batch that starts where the empty segment does was written after a failed roll."""
     bench = _filled()
     last = bench.log.end_offset - RECORDS
     bench.log.roll(NOW_MS)
-    _overwrite(bench, last, 23, (RECORDS + 4).to_bytes(4, "big"))
+    _overwrite(bench, last, at, data)
     for _ in range(2):
         bench.crash()
         assert bench.log.end_offset == last + RECORDS

@@ -114,7 +114,7 @@ def opening_log(
         producers = yield from loading_producers(
             files, directory, segments, first_base, end, snapshots
         )
-    may_have_gaps = config.is_compacted or options.was_compacted or options.is_adopted
+    may_have_gaps = _may_have_gaps(config, options)
     if not may_have_gaps:
         damages = damages + (yield from comparing_neighbours(files, segments, start, epochs))
     bases = (segment.base_offset for segment in segments)
@@ -131,6 +131,10 @@ def opening_log(
         may_have_gaps=may_have_gaps,
         damages=damages,
     )
+
+def _may_have_gaps(config: TopicConfig, options: OpenOptions) -> bool:
+    return config.is_compacted or options.was_compacted or options.is_adopted
+
 
 
 def _finding_segments(
@@ -158,11 +162,12 @@ def _finding_segments(
         created_ms=options.now_ms,
     )
     present = {suffix: set(offsets.get(suffix, ())) for suffix in _INDEXES}
+    has_gaps = _may_have_gaps(config, options)
     segments: list[Segment] = []
     for base in offsets.get(names.LOG, []):
         stem = f"{directory}/{names.offset_name(base)}"
         is_empty = disk.size(stem + names.LOG) == 0
-        if is_empty and segments and _reaches_beyond(segments[-1], base):
+        if is_empty and segments and _reaches_beyond(segments[-1], base, has_gaps):
             # Left by a failed roll: it would hide records of the segment before it.
             remove_files(disk, mark_deleted(files, stem))
             snapshots = [offset for offset in snapshots if offset != base]
@@ -191,15 +196,18 @@ def _lacks_epochs(
     return not options.clean and len(saved) > 0 and saved[0][1] > start
 
 
-def _reaches_beyond(segment: Segment, base: Offset) -> bool:
+def _reaches_beyond(segment: Segment, base: Offset, has_gaps: bool) -> bool:
     try:
         if segment.next_offset <= base:
             return False
         found = segment.locate(base)
     except CorruptMessage:
         return False
-    # One that begins before is damaged: the roll began at the end of the log.
-    return found is not None and found.base_offset >= base
+    # The roll began at the end of the log. A batch that begins elsewhere is damaged, unless there
+    # may be a gap before it.
+    return found is not None and (
+        found.base_offset == base or (has_gaps and found.base_offset > base)
+    )
 
 
 def _remove_orphans(files: FileCache, directory: str, offsets: dict[str, list[Offset]]) -> None:
