@@ -518,3 +518,20 @@ def test_what_follows_damage_below_the_start_can_be_read(is_known: str) -> None:
     bench.truncate_to(Offset(start + RECORDS))
     bench.append(batch_of(RECORDS))
     assert _readable(bench) == [start, start + RECORDS]
+
+
+def test_damage_behind_a_truncation_refuses_nothing_that_is_appended_there() -> None:
+    """A base offset that is too high before a damaged batch: what the check finds behind it has
+    wrong offsets."""
+    bench = Bench(config=TopicConfig(index_interval_bytes=1))
+    for _ in range(12):
+        bench.append(batch_of(RECORDS, value=b"value"))
+    bench.reopen()  # With an index in its file.
+    _flip(bench, 12, 70)
+    _flip(bench, 9, 7, 2)  # From 9 to 13.
+    bench.crash()
+    assert bench.log.end_offset == 9
+    assert bench.log.damages == ()
+    for _ in range(5):
+        bench.append(batch_of(RECORDS))
+    assert _readable(bench) == ALL[:8]

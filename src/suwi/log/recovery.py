@@ -537,7 +537,7 @@ class Recovery:
             yield from check.checking(prefix.size_bytes, expected, prefix.last_epoch)
             damages = list(takewhile(lambda each: each.end <= written, check.damages))
         is_found = any(each.position == prefix.size_bytes for each in damages)
-        if not is_found and end <= self._complete_to:
+        if not is_found:  # What follows is truncated, or damaged as a whole.
             damages = [each for each in damages if each.end_position <= prefix.size_bytes]
             first = Offset(min(prefix.expected, end - 1))
             reason = "a batch is damaged, and the rest of the segment could not be read again"
@@ -551,6 +551,7 @@ class Recovery:
 
     def _complete_txn_index(self, segment: Segment, found: _Found, end: Offset) -> None:
         """Its markers may be in the damaged parts. What the index had is right; without it each
+        if not is_found and end <= self._complete_to:
         transaction is taken for the one that the next marker of its producer ends."""
         if found.aborted is None:
             return
