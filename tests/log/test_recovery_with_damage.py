@@ -535,3 +535,20 @@ def test_damage_behind_a_truncation_refuses_nothing_that_is_appended_there() -> 
     for _ in range(5):
         bench.append(batch_of(RECORDS))
     assert _readable(bench) == ALL[:8]
+
+
+@pytest.mark.parametrize("outcome", [MarkerType.ABORT, MarkerType.COMMIT])
+def test_further_kills_do_not_forget_what_a_stop_has_noted_of_a_damaged_marker(
+    outcome: MarkerType,
+) -> None:
+    bench = Bench(config=TopicConfig(index_interval_bytes=1))
+    bench.append(batch_of(producer=(7, 0, 0), transactional=True))
+    marker = bench.append_marker(7, 0, outcome).base_offset
+    bench.append()
+    bench.close()
+    _flip(bench, marker, HEADER_BYTES + 3)
+    for _ in range(3):
+        bench.crash()
+        assert _spans(list(bench.log.damages)) == [(marker, marker + 1)]
+        end = bench.append().last_offset + 1
+        assert bench.log.producers.last_stable_offset(Offset(0), Offset(end)) == end

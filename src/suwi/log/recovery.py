@@ -26,7 +26,6 @@ from suwi.log.log_segments import SEGMENTS_AT_ONCE, mark_deleted, remove_files
 from suwi.log.partition_log import PartitionLog
 from suwi.log.producer_snapshot import (
     loading_producers,
-    newest_snapshot,
     remove_stray_snapshots,
     write_snapshot,
 )
@@ -132,9 +131,9 @@ def opening_log(
         damages=damages,
     )
 
+
 def _may_have_gaps(config: TopicConfig, options: OpenOptions) -> bool:
     return config.is_compacted or options.was_compacted or options.is_adopted
-
 
 
 def _finding_segments(
@@ -162,8 +161,8 @@ def _finding_segments(
         created_ms=options.now_ms,
     )
     present = {suffix: set(offsets.get(suffix, ())) for suffix in _INDEXES}
-    has_gaps = _may_have_gaps(config, options)
     segments: list[Segment] = []
+    has_gaps = _may_have_gaps(config, options)
     for base in offsets.get(names.LOG, []):
         stem = f"{directory}/{names.offset_name(base)}"
         is_empty = disk.size(stem + names.LOG) == 0
@@ -364,17 +363,19 @@ class Recovery:
                 yield from self._dropping(segments, number + 1)
                 break
             end = following.base_offset if following is not None else segment.next_offset
-            if segment.damages and end in earlier:
-                # It knows the markers that cannot be read any more.
-                rolled = newest_snapshot(self._files.disk, self._dir, [end], end)
-                producers = rolled if rolled is not None else producers
+            snapshot = self._behind_damage(segment, end, earlier)
+            if snapshot is not None:
+                # It knows the batches and the markers that cannot be read any more.
+                self._snapshots.append(snapshot)
+                producers = yield from self._loading_producers(segments, number + 1, end)
             if following is None:
                 break
             self._keep(segment.finish)
             if producers:
                 # Retention may remove this segment before the next crash.
                 yield partial(write_snapshot, self._files.disk, self._dir, end, producers)
-                self._snapshots.append(end)
+                if self._snapshots[-1:] != [end]:
+                    self._snapshots.append(end)
         self._keep(segments[-1].write_out_indexes)
         for offset in earlier:
             path = f"{self._dir}/{names.offset_name(offset)}{names.SNAPSHOT}"
@@ -408,14 +409,25 @@ class Recovery:
     def _loading_producers_before(
         self, segments: list[Segment], number: int
     ) -> Steps[ProducerStates]:
-        return loading_producers(
-            self._files,
-            self._dir,
-            segments[:number],
-            segments[0].base_offset,
-            segments[number].base_offset,
-            self._snapshots,
-        )
+        return self._loading_producers(segments, number, segments[number].base_offset)
+
+    def _loading_producers(
+        self, segments: list[Segment], count: int, end: Offset
+    ) -> Steps[ProducerStates]:
+        """At `end`, which is the end of the first `count` segments."""
+        start, snapshots = segments[0].base_offset, self._snapshots
+        return loading_producers(self._files, self._dir, segments[:count], start, end, snapshots)
+
+    def _behind_damage(
+        self, segment: Segment, end: Offset, snapshots: list[Offset]
+    ) -> Offset | None:
+        """The newest of the snapshots behind all damage of a segment that ends at `end`."""
+        if not segment.damages:
+            return None
+        # A power loss may have brought a removed snapshot back.
+        last = end if self._was_written else min(end, self._complete_to)
+        found = [each for each in snapshots if segment.damages[-1].end <= each <= last]
+        return found[-1] if found else None
 
     def _dropping(self, segments: list[Segment], number: int) -> Steps[None]:
         if not self._options.lost_power:
@@ -539,6 +551,7 @@ class Recovery:
         is_found = any(each.position == prefix.size_bytes for each in damages)
         if not is_found:  # What follows is truncated, or damaged as a whole.
             damages = [each for each in damages if each.end_position <= prefix.size_bytes]
+        if not is_found and end <= self._complete_to:
             first = Offset(min(prefix.expected, end - 1))
             reason = "a batch is damaged, and the rest of the segment could not be read again"
             bounds = prefix.size_bytes, size_bytes
@@ -551,7 +564,6 @@ class Recovery:
 
     def _complete_txn_index(self, segment: Segment, found: _Found, end: Offset) -> None:
         """Its markers may be in the damaged parts. What the index had is right; without it each
-        if not is_found and end <= self._complete_to:
         transaction is taken for the one that the next marker of its producer ends."""
         if found.aborted is None:
             return
