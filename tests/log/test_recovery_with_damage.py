@@ -552,3 +552,20 @@ def test_further_kills_do_not_forget_what_a_stop_has_noted_of_a_damaged_marker(
         assert _spans(list(bench.log.damages)) == [(marker, marker + 1)]
         end = bench.append().last_offset + 1
         assert bench.log.producers.last_stable_offset(Offset(0), Offset(end)) == end
+
+
+def test_a_second_damaged_header_does_not_have_the_index_rebuilt_at_every_look_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = _filled()
+    base = _bases(bench)[1]
+    bench.reopen()
+    for number in (2, 5):
+        _overwrite(bench, base + number * RECORDS, 16, b"?")
+    for _ in range(5):
+        with pytest.raises(CorruptMessage):
+            bench.log.read(Offset(base + 6 * RECORDS), 1, bench.log.end_offset, whole_batch=True)
+    assert caplog.text.count("index does not match its log") == 1
+    assert _spans(_check(bench, 1).damages) == [
+        (base + number * RECORDS, base + (number + 1) * RECORDS) for number in (2, 5)
+    ]

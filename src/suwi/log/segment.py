@@ -465,13 +465,14 @@ class Segment:
         """The log is damaged, not the index: without its entries nothing tells where the batches
         after the damage begin."""
         last_offset, last_position = self.offset_index.last_entry()
-        later = [each for each in found if each[0] > last_offset and each[1] > last_position]
-        is_right = False
-        for offset, position in later:
-            is_right = is_right or self._is_batch_at(position, offset)
-            if is_right:
+        has_later = False
+        for offset, position in found:
+            is_later = offset > last_offset and position > last_position
+            # A wrong one, of a second damage, would have them rebuilt at every look-up.
+            if is_later and self._is_batch_at(position, offset):
                 self.offset_index.append(offset, position)
-        if is_right and self._matches_log(*newest):
+                has_later = True
+        if has_later and self._matches_log(*newest):
             self.time_index.maybe_append(*newest)
             self._max_timestamp, self._max_timestamp_offset = self.time_index.last_entry()
         assert self._max_timestamp is not None
