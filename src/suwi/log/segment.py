@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from suwi.env import File
 from suwi.log import names
-from suwi.log.batch_scan import scan_headers
+from suwi.log.batch_scan import first_header, scan_headers
 from suwi.log.damage import Damage
 from suwi.log.file_cache import FileCache, make_empty, write_all
 from suwi.log.indexes import OffsetIndex, TimeIndex, offset_entries
@@ -27,6 +27,7 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 POSITION_MAX = 2**31 - 1
 _NOTHING_APPENDED = Offset(2**63 - 1)
 _BATCHES_AT_ONCE = 500
+_ENTRIES_TRIED = 16
 
 
 class Located(NamedTuple):
@@ -309,20 +310,29 @@ class Segment:
             if not isinstance(part, Damage):
                 yield position, part
 
-    def end_of_whole_batches(self) -> tuple[Offset, int]:
-        """The offset and the position after the last batch that is whole or known to be damaged,
-        from the last index entry on."""
-        start = self._last_indexed()
-        end, position = self.base_offset, start
-        try:
-            for each in self._parts(start, self.size_bytes):
-                end, position = _end_of(each)
-            if position == start > 0:  # The batch of the last index entry is not whole.
-                for each in self._parts(0, start):
-                    end, position = _end_of(each)
-        except CorruptMessage:
-            pass
-        return end, position
+    def claimed_end(self) -> Offset:
+        """Where the headers from the last index entry on end, which are not verified, or a known
+        damage. If no header can be read there, the start of the segment."""
+        end = self.base_offset
+        _, start = self.offset_index.last_entry()
+        with suppress(CorruptMessage):
+            for each in self._parts(max(start, 0), self.size_bytes):
+                end, _ = _end_of(each)
+        return end
+
+    def known_place(self) -> tuple[int, Offset]:
+        """The position and the base offset of a batch near the end that its index entry confirms,
+        else of the first batch."""
+        index = self.offset_index
+        for number in range(len(index) - 1, max(len(index) - _ENTRIES_TRIED, 0) - 1, -1):
+            last_offset, position = index.entry(number)
+            before = index.entry(number - 1)[0] if number else self.base_offset - 1
+            header = first_header(self._log_file(), max(position, 0), self.size_bytes)
+            if header is None:
+                continue
+            if before < header.base_offset and header.last_offset == last_offset:
+                return max(position, 0), Offset(header.base_offset)
+        return 0, self.base_offset
 
     def _newest_indexed(self) -> tuple[int, Offset]:
         """The last entry of the time index; the indexes are rebuilt if it is wrong."""

@@ -277,11 +277,12 @@ def _comparing(
     start_offset: Offset,
     epochs: LeaderEpochCache,
 ) -> Steps[list[Damage]]:
-    end, position = segment.end_of_whole_batches()
-    base, path = following.base_offset, following.log_path
-    missing = _missing_after(files, segment.log_path, end, base, path, start_offset)
-    if missing is None or position >= segment.size_bytes:
-        return [missing] if missing is not None else []
+    end, base, path = segment.claimed_end(), following.base_offset, following.log_path
+    if _missing_after(files, segment.log_path, end, base, path, start_offset) is None:
+        return []
+    # Records are missing, or the header of the last batch is damaged: then where that claims to end
+    # means nothing.
+    position, offset = segment.known_place()
     file = files.pin(segment.log_path)
     try:
         check = SegmentCheck(
@@ -295,7 +296,7 @@ def _comparing(
                 epochs.latest_or_none,
             )
         )
-        yield from check.checking(position, end)
+        yield from check.checking(position, offset)
     finally:
         files.unpin(file)
     return check.damages + check.missing_after(files, path, start_offset)
