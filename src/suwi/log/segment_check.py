@@ -37,6 +37,7 @@ from suwi.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     BatchHeader,
+    read_header,
 )
 
 _REASON = "a batch does not match its checksum, or cannot be read"
@@ -206,19 +207,17 @@ class SegmentCheck:
         segment = self.segment
         if not prefix.size_bytes < position < segment.size_bytes:
             return None
-        row = None
         with suppress(CorruptMessage, OSError):
-            row = next(scan_rows(segment.file, position, segment.size_bytes), None)
-        if row is None:
-            return None
-        header = row.batches[0][1]
-        has_epoch = prefix.last_epoch <= header.partition_leader_epoch and (
-            segment.epoch_max is None or header.partition_leader_epoch <= segment.epoch_max
-        )
-        is_later = prefix.expected < header.base_offset <= header.last_offset
-        return (
-            header if has_epoch and is_later and header.next_offset <= segment.end_offset else None
-        )
+            header = read_header(segment.file.pread(HEADER_BYTES, position))
+            end = position + header.size_bytes
+            has_epoch = prefix.last_epoch <= header.partition_leader_epoch and (
+                segment.epoch_max is None or header.partition_leader_epoch <= segment.epoch_max
+            )
+            is_later = prefix.expected < header.base_offset <= header.last_offset
+            is_within = end <= segment.size_bytes and header.next_offset <= segment.end_offset
+            if has_epoch and is_later and is_within and any(scan_rows(segment.file, position, end)):
+                return header
+        return None
 
     def _reaches(self, known: int | None, start: int) -> bool:
         """Whether whole batches lead from `start` to a known place: that of an index entry, or the
