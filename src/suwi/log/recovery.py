@@ -371,6 +371,8 @@ class Recovery:
             if following is None:
                 break
             self._keep(segment.finish)
+            if self._options.clean or end < self._options.recovery_point:
+                yield segment.txn_index.sync  # No later sync includes it.
             if producers:
                 # Retention may remove this segment before the next crash.
                 yield partial(write_snapshot, self._files.disk, self._dir, end, producers)
