@@ -569,3 +569,19 @@ def test_a_second_damaged_header_does_not_have_the_index_rebuilt_at_every_look_u
     assert _spans(_check(bench, 1).damages) == [
         (base + number * RECORDS, base + (number + 1) * RECORDS) for number in (2, 5)
     ]
+
+
+def test_a_transaction_around_damage_whose_abort_was_not_synced_stays_aborted() -> None:
+    """After a power loss the log may have the marker, and the transaction index not."""
+    bench = Bench(config=TopicConfig(index_interval_bytes=1))
+    bench.append(batch_of(producer=(7, 0, 0), transactional=True))
+    bad = bench.append().base_offset
+    bench.append()
+    bench.sync()
+    bench.append_marker(7, 0, MarkerType.ABORT)
+    aborted = bench.log.aborted_between(Offset(0), bench.log.end_offset)
+    bench.files.get(bench.log.active.log_path).sync()
+    _flip(bench, bad, HEADER_BYTES)
+    bench.lose_power(tear=False)
+    assert _spans(list(bench.log.damages)) == [(bad, bad + 1)]
+    assert bench.log.aborted_between(Offset(0), bench.log.end_offset) == aborted != []

@@ -573,7 +573,9 @@ class Recovery:
         entries = {each.last_offset: each for each in found.aborted if each.last_offset < end}
         for each in segment.txn_index.entries():
             spans = any(each.first_offset < d.end <= each.last_offset for d in damages)
-            if not spans:
+            # After a power loss the index may lack what was not synced.
+            must_be_known = self._was_written or each.last_offset < self._complete_to
+            if not (spans and must_be_known):
                 entries.setdefault(each.last_offset, each)
         segment.txn_index.rebuild()
         for last_offset in sorted(entries):
