@@ -677,9 +677,10 @@ def _is_torn(file: File, position: int, end: int) -> bool:
 def _last_epoch_of(files: FileCache, segment: Segment) -> int:
     """The leader epoch of the segment's last batch; -1 if unreadable."""
     _, position = segment.offset_index.last_entry()
+    file, start = files.get(segment.log_path), max(position, 0)  # The index may be damaged.
     epoch = -1
     try:
-        for _, header in scan_headers(files.get(segment.log_path), position, segment.size_bytes):
+        for _, header in scan_headers(file, start, segment.size_bytes):
             epoch = header.partition_leader_epoch
     except CorruptMessage:
         return -1
