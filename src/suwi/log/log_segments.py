@@ -159,7 +159,7 @@ class LogSegments:
     def _end_of(self, found: LogSlice, segments: list[Segment]) -> Offset:
         """An offset beyond all records of a slice, the nearest that the offset index has."""
         segment = next(each for each in segments if each.log_path == found.path)
-        beyond = segment.offset_index.offset_from(found.position + found.size_bytes)
+        beyond = segment.offset_beyond(found.position + found.size_bytes)
         if beyond is not None:
             return beyond
         number = bisect_right(self.bases, segment.base_offset)

@@ -450,6 +450,11 @@ class Segment:
             raise CorruptMessage(f"{self.log_path} has no whole batch at {end}")
         return None
 
+    def offset_beyond(self, position: int) -> Offset | None:
+        """An offset beyond all records before `position`; None if the index does not have it."""
+        entry = self.offset_index.entry_from(position)
+        return entry[0] if entry is not None and self._is_batch_at(entry[1], entry[0]) else None
+
     def _is_batch_at(self, position: int, starts_by: Offset) -> bool:
         if not 0 < position <= self.size_bytes - HEADER_BYTES:
             return False
