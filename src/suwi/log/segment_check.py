@@ -99,6 +99,8 @@ class SegmentCheck:
     checked_bytes: int = 0
     found_end: int = 0
     """The offset after the last whole batch, once all is checked."""
+    _indexed: list[tuple[Offset, int]] | None = None
+    """The entries of the offset index that are not checked yet. None: not read yet."""
 
     @property
     def end(self) -> Offset:
@@ -179,7 +181,7 @@ class SegmentCheck:
         position of one and with the offsets of both.
         """
         segment, bad, expected = self.segment, prefix.size_bytes, prefix.expected
-        indexed = offset_entries(segment.read_index(), segment.base_offset)
+        indexed = self._indexed_from(bad)
         with suppress(struct.error, OSError):
             damaged = BatchHeader._make(HEADER.unpack(segment.file.pread(HEADER_BYTES, bad)))
             span = damaged.last_offset_delta + 1
@@ -200,6 +202,13 @@ class SegmentCheck:
                 return position, Offset(header.base_offset)
             before = max(before, last_offset)
         return None
+
+    def _indexed_from(self, position: int) -> list[tuple[Offset, int]]:
+        if self._indexed is None:
+            segment = self.segment
+            self._indexed = offset_entries(segment.read_index(), segment.base_offset)
+        self._indexed = [each for each in self._indexed if each[1] >= position]
+        return self._indexed
 
     def _whole_batch_at(self, position: int, prefix: ValidPrefix) -> BatchHeader | None:
         """The batch at a position after the valid prefix, if it may be a later one of the segment
