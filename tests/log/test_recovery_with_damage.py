@@ -15,7 +15,8 @@ from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import HEADER_BYTES, read_header
 from suwi.records.record import MarkerType
 from suwi.sim import SimRandom
-from tests.log.kit import NOW_MS, PARTITION, Bench, batch_of, batches_in
+from suwi.sim.incarnation import Revoked
+from tests.log.kit import NOW_MS, PARTITION, Bench, batch_of, batches_in, seeded
 from tests.log.test_log_repair import _repair, _spans
 from tests.log.test_segment_check import RECORDS, SMALL, _check, _filled, _flip, _readable
 
@@ -585,3 +586,32 @@ def test_a_transaction_around_damage_whose_abort_was_not_synced_stays_aborted() 
     bench.lose_power(tear=False)
     assert _spans(list(bench.log.damages)) == [(bad, bad + 1)]
     assert bench.log.aborted_between(Offset(0), bench.log.end_offset) == aborted != []
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_one_damaged_batch_is_all_that_is_refused_whenever_the_process_is_killed(seed: int) -> None:
+    bench = seeded(seed, config=SMALL)
+    random = bench.sim.drive.tears.stream("damage")
+    for _ in range(30):
+        bench.epoch += random.chance(0.1)
+        bench.append(batch_of(1 + random.below(3), value=b"v" * random.below(90)))
+    bench.reopen()  # With all indexes in their files.
+    headers, end = bench.headers(), bench.log.end_offset
+    victim = headers.pop(random.below(len(headers) - 1))
+    damaged = [(victim.base_offset, victim.next_offset)]
+    byte = random.below(victim.size_bytes - 4)
+    _flip(bench, victim.base_offset, byte if byte < 12 else byte + 4, random.below(8))
+    for calls in (None, random.below(20), random.below(60), None):
+        bench.disk = bench.sim.crash()
+        if calls is not None:
+            bench.sim.faults.crash_after(calls)
+            with contextlib.suppress(Revoked):
+                bench.open(clean=False, lost_power=False, leader_epoch_max=bench.epoch)
+            bench.sim.faults.clear()
+            bench.disk = bench.sim.crash()
+        bench.open(clean=False, lost_power=False, leader_epoch_max=bench.epoch)
+        assert _spans(list(bench.log.damages)) == damaged
+        assert _readable(bench) == [header.base_offset for header in headers]
+        assert bench.log.end_offset == end
+    bench.reopen()
+    assert _spans(list(bench.log.damages)) in ([], damaged), "a clean start reads few headers"
