@@ -13,6 +13,7 @@ from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import batches
 from suwi.records.record import MarkerType
 from tests.log.kit import NOW_MS, Bench, batch_of
+from tests.log.test_segment_check import RECORDS, _flip
 
 SMALL = TopicConfig(segment_bytes=1024, index_interval_bytes=100)
 
@@ -295,3 +296,19 @@ def test_the_outcome_of_a_transaction_is_known_though_its_marker_was_damaged_bef
     found = log.aborted_between(Offset(0), log.end_offset)
     assert [(each.first_offset, each.last_offset) for each in found] == aborted
     assert log.producers.last_stable_offset(log.start_offset, log.end_offset) == 22
+
+
+@pytest.mark.parametrize("config", [SMALL, TopicConfig(segment_bytes=1024)])
+def test_a_damaged_header_before_a_segment_has_nothing_else_refused_after_a_clean_start(
+    config: TopicConfig,
+) -> None:
+    """What it claims to be may end far before its segment."""
+    for byte in (0, 4, 7, 8, 11, 15, 16, 23, 26):
+        for bit in (0, 7):
+            bench = _filled(config)
+            end = bench.log.segments()[2].base_offset
+            bench.close()
+            _flip(bench, end - RECORDS, byte, bit)
+            bench.open()
+            spans = [(damage.first, damage.end) for damage in bench.log.damages]
+            assert spans in ([], [(end - RECORDS, end)]), (byte, bit)

@@ -152,3 +152,19 @@ def test_a_cleanly_closed_log_survives_a_power_loss() -> None:
     bench.disk = bench.sim.power_loss(tear=False)
     bench.open()
     assert values_in(bench.log) == before
+
+
+def test_aborted_transactions_that_were_read_again_from_synced_segments_survive() -> None:
+    """Their segments are before the recovery point, so no later sync includes them."""
+    bench = Bench(config=SMALL)
+    bench.append(batch_of(producer=(8, 0, 0), transactional=True))
+    bench.append_marker(8, 0, MarkerType.ABORT)
+    bench.append_many(60)
+    bench.close()
+    bench.disk.remove(f"{bench.dir}/{names.LEADER_EPOCHS}")
+    bench.open()
+    aborted = bench.log.aborted_between(Offset(0), Offset(9))
+    bench.append()
+    bench.sync()
+    bench.lose_power(tear=False)
+    assert bench.log.aborted_between(Offset(0), Offset(9)) == aborted != []

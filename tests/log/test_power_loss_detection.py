@@ -12,6 +12,7 @@ from suwi.log.log_directories import LogDirectories
 from suwi.log.log_directory import LogDirectory
 from suwi.model.ids import NodeId
 from suwi.sim import ManualClock, SimDisk
+from tests.log.directory_kit import append, log_of
 
 
 def opened(disk: SimDisk, path: str = "/data") -> LogDirectory:
@@ -151,3 +152,26 @@ def test_a_broker_with_only_new_directories_is_suspect() -> None:
     assert made.lost_power
     made.clear_power_loss()
     assert not made.lost_power
+
+
+def test_a_kill_does_not_make_a_recovery_forget_that_it_removed_damaged_records() -> None:
+    """The log shows no trace of them, and without them no replica may be taken for complete."""
+    disk = SimDisk()
+    directory = used(disk)
+    append(log_of(directory), 3)
+    path = log_of(directory).active.log_path
+    disk = disk.crash()
+    size_bytes = disk.size(path)
+    disk.overwrite(path, b"?", size_bytes - 1)
+    recovering = opened(disk)
+    assert log_of(recovering).end_offset == 2
+    assert recovering.may_lack_records
+    for _ in range(2):
+        disk = disk.crash()
+        again = opened(disk)
+        assert again.may_lack_records
+        assert not again.lost_power, "all others are there"
+        assert log_of(again).end_offset == 2
+        again.begin()
+    again.clear_power_loss()
+    assert not opened(disk.crash()).may_lack_records

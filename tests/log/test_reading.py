@@ -399,6 +399,20 @@ def test_aborted_transactions_are_listed_up_to_the_next_index_entry_beyond_what_
     assert _aborted_in_read(bench, 70, 1) == [35, 36, 37, 38, 39]
 
 
+def test_an_index_entry_with_an_offset_that_is_too_low_hides_no_aborted_transaction() -> None:
+    bench = Bench(config=TopicConfig(index_interval_bytes=0))
+    _aborted_one_by_one(bench, 20)
+    bench.reopen()
+    read = bench.log.read(Offset(20), 1000, bench.log.end_offset, whole_batch=True)
+    assert read is not None
+    index = bench.log.active.offset_index
+    end = read.position + read.size_bytes
+    number = next(each for each in range(len(index)) if index.entry(each)[1] >= end)
+    bench.sim.overwrite(index.path, (21).to_bytes(4, "big"), number * 8)
+    bench.open()
+    assert _aborted_in_read(bench, 20, 1000)[:5] == [10, 11, 12, 13, 14]
+
+
 def test_t19_a_transaction_that_ends_long_after_what_was_read_is_listed() -> None:
     bench = Bench(config=TopicConfig(index_interval_bytes=0))
     bench.append(batch_of(producer=(77, 0, 0), transactional=True))

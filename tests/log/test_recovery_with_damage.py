@@ -15,7 +15,8 @@ from suwi.model.topic_config import TopicConfig
 from suwi.records.batch import HEADER_BYTES, read_header
 from suwi.records.record import MarkerType
 from suwi.sim import SimRandom
-from tests.log.kit import NOW_MS, PARTITION, Bench, batch_of, batches_in
+from suwi.sim.incarnation import Revoked
+from tests.log.kit import NOW_MS, PARTITION, Bench, batch_of, batches_in, seeded
 from tests.log.test_log_repair import _repair, _spans
 from tests.log.test_segment_check import RECORDS, SMALL, _check, _filled, _flip, _readable
 
@@ -414,12 +415,15 @@ def test_a_segment_that_becomes_the_last_one_keeps_the_index_entries_behind_its_
         assert bench.log.end_offset == bases[3] - RECORDS
 
 
-def test_an_empty_last_segment_stays_behind_a_damaged_batch() -> None:
+@pytest.mark.parametrize(
+    ("at", "data"), [(23, (RECORDS + 4).to_bytes(4, "big")), (3, b"\1"), (6, b"\1")]
+)
+def test_an_empty_last_segment_stays_behind_a_damaged_batch(at: int, data: bytes) -> None:
     """Only a batch that starts where the empty segment does was written after a failed roll."""
     bench = _filled()
     last = bench.log.end_offset - RECORDS
     bench.log.roll(NOW_MS)
-    _overwrite(bench, last, 23, (RECORDS + 4).to_bytes(4, "big"))
+    _overwrite(bench, last, at, data)
     for _ in range(2):
         bench.crash()
         assert bench.log.end_offset == last + RECORDS
@@ -515,3 +519,99 @@ def test_what_follows_damage_below_the_start_can_be_read(is_known: str) -> None:
     bench.truncate_to(Offset(start + RECORDS))
     bench.append(batch_of(RECORDS))
     assert _readable(bench) == [start, start + RECORDS]
+
+
+def test_damage_behind_a_truncation_refuses_nothing_that_is_appended_there() -> None:
+    """A base offset that is too high before a damaged batch: what the check finds behind it has
+    wrong offsets."""
+    bench = Bench(config=TopicConfig(index_interval_bytes=1))
+    for _ in range(12):
+        bench.append(batch_of(RECORDS, value=b"value"))
+    bench.reopen()  # With an index in its file.
+    _flip(bench, 12, 70)
+    _flip(bench, 9, 7, 2)  # From 9 to 13.
+    bench.crash()
+    assert bench.log.end_offset == 9
+    assert bench.log.damages == ()
+    for _ in range(5):
+        bench.append(batch_of(RECORDS))
+    assert _readable(bench) == ALL[:8]
+
+
+@pytest.mark.parametrize("outcome", [MarkerType.ABORT, MarkerType.COMMIT])
+def test_further_kills_do_not_forget_what_a_stop_has_noted_of_a_damaged_marker(
+    outcome: MarkerType,
+) -> None:
+    bench = Bench(config=TopicConfig(index_interval_bytes=1))
+    bench.append(batch_of(producer=(7, 0, 0), transactional=True))
+    marker = bench.append_marker(7, 0, outcome).base_offset
+    bench.append()
+    bench.close()
+    _flip(bench, marker, HEADER_BYTES + 3)
+    for _ in range(3):
+        bench.crash()
+        assert _spans(list(bench.log.damages)) == [(marker, marker + 1)]
+        end = bench.append().last_offset + 1
+        assert bench.log.producers.last_stable_offset(Offset(0), Offset(end)) == end
+
+
+def test_a_second_damaged_header_does_not_have_the_index_rebuilt_at_every_look_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = _filled()
+    base = _bases(bench)[1]
+    bench.reopen()
+    for number in (2, 5):
+        _overwrite(bench, base + number * RECORDS, 16, b"?")
+    for _ in range(5):
+        with pytest.raises(CorruptMessage):
+            bench.log.read(Offset(base + 6 * RECORDS), 1, bench.log.end_offset, whole_batch=True)
+    assert caplog.text.count("index does not match its log") == 1
+    assert _spans(_check(bench, 1).damages) == [
+        (base + number * RECORDS, base + (number + 1) * RECORDS) for number in (2, 5)
+    ]
+
+
+def test_a_transaction_around_damage_whose_abort_was_not_synced_stays_aborted() -> None:
+    """After a power loss the log may have the marker, and the transaction index not."""
+    bench = Bench(config=TopicConfig(index_interval_bytes=1))
+    bench.append(batch_of(producer=(7, 0, 0), transactional=True))
+    bad = bench.append().base_offset
+    bench.append()
+    bench.sync()
+    bench.append_marker(7, 0, MarkerType.ABORT)
+    aborted = bench.log.aborted_between(Offset(0), bench.log.end_offset)
+    bench.files.get(bench.log.active.log_path).sync()
+    _flip(bench, bad, HEADER_BYTES)
+    bench.lose_power(tear=False)
+    assert _spans(list(bench.log.damages)) == [(bad, bad + 1)]
+    assert bench.log.aborted_between(Offset(0), bench.log.end_offset) == aborted != []
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_one_damaged_batch_is_all_that_is_refused_whenever_the_process_is_killed(seed: int) -> None:
+    bench = seeded(seed, config=SMALL)
+    random = bench.sim.drive.tears.stream("damage")
+    for _ in range(30):
+        bench.epoch += random.chance(0.1)
+        bench.append(batch_of(1 + random.below(3), value=b"v" * random.below(90)))
+    bench.reopen()  # With all indexes in their files.
+    headers, end = bench.headers(), bench.log.end_offset
+    victim = headers.pop(random.below(len(headers) - 1))
+    damaged = [(victim.base_offset, victim.next_offset)]
+    byte = random.below(victim.size_bytes - 4)
+    _flip(bench, victim.base_offset, byte if byte < 12 else byte + 4, random.below(8))
+    for calls in (None, random.below(20), random.below(60), None):
+        bench.disk = bench.sim.crash()
+        if calls is not None:
+            bench.sim.faults.crash_after(calls)
+            with contextlib.suppress(Revoked):
+                bench.open(clean=False, lost_power=False, leader_epoch_max=bench.epoch)
+            bench.sim.faults.clear()
+            bench.disk = bench.sim.crash()
+        bench.open(clean=False, lost_power=False, leader_epoch_max=bench.epoch)
+        assert _spans(list(bench.log.damages)) == damaged
+        assert _readable(bench) == [header.base_offset for header in headers]
+        assert bench.log.end_offset == end
+    bench.reopen()
+    assert _spans(list(bench.log.damages)) in ([], damaged), "a clean start reads few headers"

@@ -240,6 +240,17 @@ def test_all_files_beside_the_log_may_be_missing_at_once(bench: Bench) -> None:
     assert _state(bench) == before
 
 
+def test_a_negative_position_in_an_index_before_the_recovery_point_stops_no_recovery() -> None:
+    """Such a read fails as one of a broken disk does, which takes the data directory offline."""
+    bench = _filled()
+    bench.sync()
+    before = values_in(bench.log)
+    index = bench.log.segments()[-2].offset_index
+    bench.sim.overwrite(index.path, b"\xff", 8 * len(index) - 4)
+    bench.crash()
+    assert values_in(bench.log) == before
+
+
 def test_a_closed_segment_with_one_large_batch_has_an_empty_index_that_is_not_missing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -1,10 +1,11 @@
 """The check of closed segments: damage of each kind is found, and only the damaged part is lost."""
 
 import errno
+from typing import Any, cast
 
 import pytest
 
-from suwi.env import LocalDisk
+from suwi.env import File, LocalDisk
 from suwi.log.damage import Damage
 from suwi.log.segment_check import SegmentCheck, SegmentFile
 from suwi.log.sliced_work import run_steps
@@ -334,3 +335,34 @@ def test_a_damaged_length_in_the_last_segment_takes_the_batches_up_to_an_index_e
     run_steps(check.checking())
     bench.files.unpin(file)
     assert [(d.first, d.end) for d in check.damages] == [(bad, bad + RECORDS)]
+
+
+def test_the_end_of_a_long_damaged_part_is_found_without_much_reading() -> None:
+    """An index has an entry for every 4 KiB of it."""
+    bench = Bench(config=TopicConfig(index_interval_bytes=1))
+    for _ in range(600):
+        bench.append(batch_of(value=b"value" * 200))
+    segment = bench.log.active
+    size_bytes = segment.size_bytes
+    bench.log.roll(NOW_MS)
+    bench.sim.overwrite(segment.log_path, b"\0" * (size_bytes // 2), size_bytes // 4)
+    file = _CountingFile(bench.files.pin(segment.log_path))
+    check = SegmentCheck(
+        SegmentFile.of(bench.log, segment, size_bytes, Offset(600), cast("File", file))
+    )
+    run_steps(check.checking())
+    assert [(d.first, d.end) for d in check.damages] == [(150, 450)]
+    assert file.read_bytes < 2 * size_bytes
+
+
+class _CountingFile:
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self.read_bytes = 0
+
+    def pread(self, size_bytes: int, position: int) -> bytes:
+        self.read_bytes += size_bytes
+        return self._file.pread(size_bytes, position)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)

@@ -93,6 +93,9 @@ def _last_stop(found: Found) -> Iterator[Finding]:
     if mark.is_unsynced():
         problem = "syncs failed in the last run: data that can be read may not be on the disk"
         advice = "check the disk; the next start writes the data again"
+    elif mark.has_lost_records():
+        problem = "damaged records were removed, and no controller knows it yet"
+        advice = "start it; it copies from in-sync replicas. Then look at `suwi cluster events`"
     elif mark.is_of_this_boot():
         problem = "the broker was killed: the next start checks the end of each log"
         advice = "nothing is lost; stop brokers with SIGTERM and wait for them"

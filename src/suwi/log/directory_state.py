@@ -31,6 +31,7 @@ class DirectoryState:
     path: str
     problems: Problems
     _on_offline: Callable[[Exception], None] = lambda _: None
+    _on_loss: Callable[[], None] = lambda: None
     offline_because: Exception | None = None
     is_full: bool = False
     full_errors: int = 0
@@ -42,7 +43,8 @@ class DirectoryState:
     set_aside: dict[TopicPartition, None] = field(default_factory=dict)
     """The partitions that have files of a damaged log (`names.DAMAGED`)."""
     lost_records: bool = False
-    """Whether a recovery removed damaged batches, and what followed them, since the start."""
+    """Whether a recovery removed damaged batches, and what followed them. Until a controller knows
+    it."""
 
     @property
     def is_merely_full(self) -> bool:
@@ -64,6 +66,13 @@ class DirectoryState:
             self.problems.report(ProblemKind.NO_DESCRIPTORS, "broker", str(error.strerror))
             return KafkaStorageError(f"{self.path}: {error.strerror}")
         return self.take_offline(error)
+
+    def losing_records(self) -> None:
+        """A recovery is about to remove damaged batches. The log shows no trace of them then, so
+        this is noted first: the process may be killed before it has told a controller."""
+        if not self.lost_records:
+            self.lost_records = True
+            self._on_loss()
 
     def found_full(self) -> None:
         self.is_full = True

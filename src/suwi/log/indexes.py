@@ -175,11 +175,11 @@ class OffsetIndex(IndexFile):
             block = self._block = _Block(self.entries(first, end), end)
         return block.positions[bisect_right(block.offsets, relative) - 1]
 
-    def offset_from(self, position: int) -> Offset | None:
-        """The offset of the first entry at or after `position`; None if there is none."""
+    def entry_from(self, position: int) -> tuple[Offset, int] | None:
+        """The first entry at or after `position`; None if there is none."""
         numbers = range(len(self))
         number = bisect_left(numbers, position, key=lambda each: self.entry(each)[1])
-        return self.entry(number)[0] if number < len(numbers) else None
+        return self.entry(number) if number < len(numbers) else None
 
     def truncate(self, offset: Offset) -> None:
         """Remove the entries at and above `offset`."""

@@ -91,7 +91,10 @@ class LogDirectory:
     ) -> None:
         self.path = path
         self.state = DirectoryState(
-            path, problems or Problems(env.clock), lambda _: self._mark_unsynced()
+            path,
+            problems or Problems(env.clock),
+            lambda _: self._mark_unsynced(),
+            lambda: self._running.write(lost_records=True),
         )
         self.was_clean = True
         self.is_new = False
@@ -125,6 +128,7 @@ class LogDirectory:
             stopped = f"the machine stopped meanwhile, or {names.RUNNING} is lost or damaged"
             reason = failed if self._running.is_unsynced() else stopped
             log.warning("records may be missing", extra={"dir": self.path, "reason": reason})
+        self.state.lost_records = self._running.has_lost_records()
         self.checkpoints.read(
             must_exist=self.was_clean and bool(self.found_partitions()), lost_power=self.lost_power
         )
@@ -173,12 +177,12 @@ class LogDirectory:
         self.is_new = False
         if self.may_lack_records:
             self.lost_power = self.state.lost_records = False
-            self._running.write(lost_power=False)
+            self._running.write()
 
     def begin(self) -> None:
         """The directory is about to change: remove the clean-shutdown file."""
         self.checkpoints.write_missing()
-        self._running.write(lost_power=self.may_lack_records)
+        self._running.write(lost_power=self.lost_power, lost_records=self.state.lost_records)
         if self._disk.exists(self._at(names.CLEAN_SHUTDOWN)):
             self._disk.remove(self._at(names.CLEAN_SHUTDOWN))
             self._disk.sync_dir(self.path)

@@ -159,7 +159,7 @@ class LogSegments:
     def _end_of(self, found: LogSlice, segments: list[Segment]) -> Offset:
         """An offset beyond all records of a slice, the nearest that the offset index has."""
         segment = next(each for each in segments if each.log_path == found.path)
-        beyond = segment.offset_index.offset_from(found.position + found.size_bytes)
+        beyond = segment.offset_beyond(found.position + found.size_bytes)
         if beyond is not None:
             return beyond
         number = bisect_right(self.bases, segment.base_offset)
@@ -269,12 +269,12 @@ class LogSegments:
             damaged[partition] = None
         else:
             damaged.pop(partition, None)
+        in_files: dict[Offset, list[Damage]] = {}
+        for damage in sorted((*self._below_start, *damages)):
+            if damage.is_in_file:
+                in_files.setdefault(damage.segment, []).append(damage)
         for segment in self.all:
-            segment.damages = tuple(
-                damage
-                for damage in sorted((*self._below_start, *damages))
-                if damage.is_in_file and damage.segment == segment.base_offset
-            )
+            segment.damages = tuple(in_files.get(segment.base_offset, ()))
 
     def _place_of(self, damage: Damage) -> str:
         return f"{self._directory.partition} {damage}"

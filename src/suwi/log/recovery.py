@@ -26,7 +26,6 @@ from suwi.log.log_segments import SEGMENTS_AT_ONCE, mark_deleted, remove_files
 from suwi.log.partition_log import PartitionLog
 from suwi.log.producer_snapshot import (
     loading_producers,
-    newest_snapshot,
     remove_stray_snapshots,
     write_snapshot,
 )
@@ -99,7 +98,6 @@ def opening_log(
         recovery = Recovery(files, directory, config, options, epochs, snapshots, state)
         producers = yield from recovery.run(segments, first)
         damages = recovery.damages
-        state.lost_records |= recovery.lost_records
     end = segments[-1].next_offset
     start = Offset(max(min(options.start_offset, end), segments[0].base_offset))
     # An epoch that starts at the end has no records; they may have been truncated.
@@ -115,7 +113,7 @@ def opening_log(
         producers = yield from loading_producers(
             files, directory, segments, first_base, end, snapshots
         )
-    may_have_gaps = config.is_compacted or options.was_compacted or options.is_adopted
+    may_have_gaps = _may_have_gaps(config, options)
     if not may_have_gaps:
         damages = damages + (yield from comparing_neighbours(files, segments, start, epochs))
     bases = (segment.base_offset for segment in segments)
@@ -132,6 +130,10 @@ def opening_log(
         may_have_gaps=may_have_gaps,
         damages=damages,
     )
+
+
+def _may_have_gaps(config: TopicConfig, options: OpenOptions) -> bool:
+    return config.is_compacted or options.was_compacted or options.is_adopted
 
 
 def _finding_segments(
@@ -160,10 +162,11 @@ def _finding_segments(
     )
     present = {suffix: set(offsets.get(suffix, ())) for suffix in _INDEXES}
     segments: list[Segment] = []
+    has_gaps = _may_have_gaps(config, options)
     for base in offsets.get(names.LOG, []):
         stem = f"{directory}/{names.offset_name(base)}"
         is_empty = disk.size(stem + names.LOG) == 0
-        if is_empty and segments and _reaches_beyond(segments[-1], base):
+        if is_empty and segments and _reaches_beyond(segments[-1], base, has_gaps):
             # Left by a failed roll: it would hide records of the segment before it.
             remove_files(disk, mark_deleted(files, stem))
             snapshots = [offset for offset in snapshots if offset != base]
@@ -192,15 +195,18 @@ def _lacks_epochs(
     return not options.clean and len(saved) > 0 and saved[0][1] > start
 
 
-def _reaches_beyond(segment: Segment, base: Offset) -> bool:
+def _reaches_beyond(segment: Segment, base: Offset, has_gaps: bool) -> bool:
     try:
         if segment.next_offset <= base:
             return False
         found = segment.locate(base)
     except CorruptMessage:
         return False
-    # One that begins before is damaged: the roll began at the end of the log.
-    return found is not None and found.base_offset >= base
+    # The roll began at the end of the log. A batch that begins elsewhere is damaged, unless there
+    # may be a gap before it.
+    return found is not None and (
+        found.base_offset == base or (has_gaps and found.base_offset > base)
+    )
 
 
 def _remove_orphans(files: FileCache, directory: str, offsets: dict[str, list[Offset]]) -> None:
@@ -330,8 +336,6 @@ class Recovery:
         self._gaps = 0
         self._last_seen: BatchHeader | None = None
         self.damages: list[Damage] = []
-        self.lost_records = False
-        """Whether batches were removed that were complete once, although the power was not lost."""
 
     def run(self, segments: list[Segment], first: int) -> Steps[ProducerStates]:
         """Check `segments` from number `first` on; remove invalid ones from the list."""
@@ -359,17 +363,21 @@ class Recovery:
                 yield from self._dropping(segments, number + 1)
                 break
             end = following.base_offset if following is not None else segment.next_offset
-            if segment.damages and end in earlier:
-                # It knows the markers that cannot be read any more.
-                rolled = newest_snapshot(self._files.disk, self._dir, [end], end)
-                producers = rolled if rolled is not None else producers
+            snapshot = self._behind_damage(segment, end, earlier)
+            if snapshot is not None:
+                # It knows the batches and the markers that cannot be read any more.
+                self._snapshots.append(snapshot)
+                producers = yield from self._loading_producers(segments, number + 1, end)
             if following is None:
                 break
             self._keep(segment.finish)
+            if self._options.clean or end < self._options.recovery_point:
+                yield segment.txn_index.sync  # No later sync includes it.
             if producers:
                 # Retention may remove this segment before the next crash.
                 yield partial(write_snapshot, self._files.disk, self._dir, end, producers)
-                self._snapshots.append(end)
+                if self._snapshots[-1:] != [end]:
+                    self._snapshots.append(end)
         self._keep(segments[-1].write_out_indexes)
         for offset in earlier:
             path = f"{self._dir}/{names.offset_name(offset)}{names.SNAPSHOT}"
@@ -403,17 +411,29 @@ class Recovery:
     def _loading_producers_before(
         self, segments: list[Segment], number: int
     ) -> Steps[ProducerStates]:
-        return loading_producers(
-            self._files,
-            self._dir,
-            segments[:number],
-            segments[0].base_offset,
-            segments[number].base_offset,
-            self._snapshots,
-        )
+        return self._loading_producers(segments, number, segments[number].base_offset)
+
+    def _loading_producers(
+        self, segments: list[Segment], count: int, end: Offset
+    ) -> Steps[ProducerStates]:
+        """At `end`, which is the end of the first `count` segments."""
+        start, snapshots = segments[0].base_offset, self._snapshots
+        return loading_producers(self._files, self._dir, segments[:count], start, end, snapshots)
+
+    def _behind_damage(
+        self, segment: Segment, end: Offset, snapshots: list[Offset]
+    ) -> Offset | None:
+        """The newest of the snapshots behind all damage of a segment that ends at `end`."""
+        if not segment.damages:
+            return None
+        # A power loss may have brought a removed snapshot back.
+        last = end if self._was_written else min(end, self._complete_to)
+        found = [each for each in snapshots if segment.damages[-1].end <= each <= last]
+        return found[-1] if found else None
 
     def _dropping(self, segments: list[Segment], number: int) -> Steps[None]:
-        self.lost_records |= not self._options.lost_power
+        if not self._options.lost_power:
+            self._state.losing_records()
         while len(segments) > number:
             segment = segments.pop()
             log.warning("segment after a damaged one removed", extra={"path": segment.path("")})
@@ -494,8 +514,8 @@ class Recovery:
             "log truncated to a valid prefix",
             extra={"path": segment.log_path, "kept": kept, "found": size_bytes},
         )
-        is_torn = _is_torn(file, kept, size_bytes)
-        self.lost_records |= not self._options.lost_power and not is_torn
+        if not self._options.lost_power and not _is_torn(file, kept, size_bytes):
+            self._state.losing_records()
         file.truncate(kept)
         segment.size_bytes = kept
         yield file.sync  # Otherwise a power loss could restore the truncated bytes.
@@ -531,8 +551,9 @@ class Recovery:
             yield from check.checking(prefix.size_bytes, expected, prefix.last_epoch)
             damages = list(takewhile(lambda each: each.end <= written, check.damages))
         is_found = any(each.position == prefix.size_bytes for each in damages)
-        if not is_found and end <= self._complete_to:
+        if not is_found:  # What follows is truncated, or damaged as a whole.
             damages = [each for each in damages if each.end_position <= prefix.size_bytes]
+        if not is_found and end <= self._complete_to:
             first = Offset(min(prefix.expected, end - 1))
             reason = "a batch is damaged, and the rest of the segment could not be read again"
             bounds = prefix.size_bytes, size_bytes
@@ -552,7 +573,9 @@ class Recovery:
         entries = {each.last_offset: each for each in found.aborted if each.last_offset < end}
         for each in segment.txn_index.entries():
             spans = any(each.first_offset < d.end <= each.last_offset for d in damages)
-            if not spans:
+            # After a power loss the index may lack what was not synced.
+            must_be_known = self._was_written or each.last_offset < self._complete_to
+            if not (spans and must_be_known):
                 entries.setdefault(each.last_offset, each)
         segment.txn_index.rebuild()
         for last_offset in sorted(entries):
@@ -654,9 +677,10 @@ def _is_torn(file: File, position: int, end: int) -> bool:
 def _last_epoch_of(files: FileCache, segment: Segment) -> int:
     """The leader epoch of the segment's last batch; -1 if unreadable."""
     _, position = segment.offset_index.last_entry()
+    file, start = files.get(segment.log_path), max(position, 0)  # The index may be damaged.
     epoch = -1
     try:
-        for _, header in scan_headers(files.get(segment.log_path), position, segment.size_bytes):
+        for _, header in scan_headers(file, start, segment.size_bytes):
             epoch = header.partition_leader_epoch
     except CorruptMessage:
         return -1

@@ -13,6 +13,9 @@ from suwi.model.ids import Offset
 
 log = logging.getLogger(__name__)
 
+_SUSPECT = "suspect"
+_LOST = "lost"
+"""Damaged records were removed; all others that were written are there."""
 _UNSYNCED = "unsynced"
 """The first line of the file after the directory failed."""
 _CHUNK_BYTES = 1 << 20
@@ -29,8 +32,12 @@ class RunningMark:
 
         A directory that was suspect, and was not cleared since, is still suspect.
         """
-        boot_id, _, suspect = self._read().partition("\n")
-        return boot_id != "" and boot_id == self._disk.boot_id() and not suspect
+        boot_id, _, missing = self._read().partition("\n")
+        return boot_id != "" and boot_id == self._disk.boot_id() and missing in ("", _LOST)
+
+    def has_lost_records(self) -> bool:
+        """Whether a recovery removed records and no controller knows it yet."""
+        return self._read().endswith(f"\n{_LOST}")
 
     def is_unsynced(self) -> bool:
         """Whether syncs failed in the last run: data that can be read may not be on the disk."""
@@ -53,9 +60,10 @@ class RunningMark:
             fields = {"dir": self._directory, "reason": str(error)}
             log.warning("cannot mark directory as unsynced", extra=fields)
 
-    def write(self, *, lost_power: bool) -> None:
+    def write(self, *, lost_power: bool = False, lost_records: bool = False) -> None:
         # Never synced: if a power loss removes the file, that is the information needed.
-        text = self._disk.boot_id() + ("\nsuspect" if lost_power else "")
+        missing = _SUSPECT if lost_power else _LOST if lost_records else ""
+        text = self._disk.boot_id() + (f"\n{missing}" if missing else "")
         try:
             self._disk.write_atomically(self._path, text.encode(), sync=False)
         except OSError as error:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from suwi.env import File
 from suwi.log import names
-from suwi.log.batch_scan import scan_headers
+from suwi.log.batch_scan import first_header, scan_headers
 from suwi.log.damage import Damage
 from suwi.log.file_cache import FileCache, make_empty, write_all
 from suwi.log.indexes import OffsetIndex, TimeIndex, offset_entries
@@ -27,6 +27,7 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 POSITION_MAX = 2**31 - 1
 _NOTHING_APPENDED = Offset(2**63 - 1)
 _BATCHES_AT_ONCE = 500
+_ENTRIES_TRIED = 16
 
 
 class Located(NamedTuple):
@@ -303,20 +304,29 @@ class Segment:
             if not isinstance(part, Damage):
                 yield position, part
 
-    def end_of_whole_batches(self) -> tuple[Offset, int]:
-        """The offset and the position after the last batch that is whole or known to be damaged,
-        from the last index entry on."""
-        start = self._last_indexed()
-        end, position = self.base_offset, start
-        try:
-            for each in self._parts(start, self.size_bytes):
-                end, position = _end_of(each)
-            if position == start > 0:  # The batch of the last index entry is not whole.
-                for each in self._parts(0, start):
-                    end, position = _end_of(each)
-        except CorruptMessage:
-            pass
-        return end, position
+    def claimed_end(self) -> Offset:
+        """Where the headers from the last index entry on end, which are not verified, or a known
+        damage. If no header can be read there, the start of the segment."""
+        end = self.base_offset
+        _, start = self.offset_index.last_entry()
+        with suppress(CorruptMessage):
+            for each in self._parts(max(start, 0), self.size_bytes):
+                end, _ = _end_of(each)
+        return end
+
+    def known_place(self) -> tuple[int, Offset]:
+        """The position and the base offset of a batch near the end that its index entry confirms,
+        else of the first batch."""
+        index = self.offset_index
+        for number in range(len(index) - 1, max(len(index) - _ENTRIES_TRIED, 0) - 1, -1):
+            last_offset, position = index.entry(number)
+            before = index.entry(number - 1)[0] if number else self.base_offset - 1
+            header = first_header(self._log_file(), max(position, 0), self.size_bytes)
+            if header is None:
+                continue
+            if before < header.base_offset and header.last_offset == last_offset:
+                return max(position, 0), Offset(header.base_offset)
+        return 0, self.base_offset
 
     def _newest_indexed(self) -> tuple[int, Offset]:
         """The last entry of the time index; the indexes are rebuilt if it is wrong."""
@@ -434,6 +444,11 @@ class Segment:
             raise CorruptMessage(f"{self.log_path} has no whole batch at {end}")
         return None
 
+    def offset_beyond(self, position: int) -> Offset | None:
+        """An offset beyond all records before `position`; None if the index does not have it."""
+        entry = self.offset_index.entry_from(position)
+        return entry[0] if entry is not None and self._is_batch_at(entry[1], entry[0]) else None
+
     def _is_batch_at(self, position: int, starts_by: Offset) -> bool:
         if not 0 < position <= self.size_bytes - HEADER_BYTES:
             return False
@@ -459,13 +474,14 @@ class Segment:
         """The log is damaged, not the index: without its entries nothing tells where the batches
         after the damage begin."""
         last_offset, last_position = self.offset_index.last_entry()
-        later = [each for each in found if each[0] > last_offset and each[1] > last_position]
-        is_right = False
-        for offset, position in later:
-            is_right = is_right or self._is_batch_at(position, offset)
-            if is_right:
+        has_later = False
+        for offset, position in found:
+            is_later = offset > last_offset and position > last_position
+            # A wrong one, of a second damage, would have them rebuilt at every look-up.
+            if is_later and self._is_batch_at(position, offset):
                 self.offset_index.append(offset, position)
-        if is_right and self._matches_log(*newest):
+                has_later = True
+        if has_later and self._matches_log(*newest):
             self.time_index.maybe_append(*newest)
             self._max_timestamp, self._max_timestamp_offset = self.time_index.last_entry()
         assert self._max_timestamp is not None

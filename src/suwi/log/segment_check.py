@@ -37,6 +37,7 @@ from suwi.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     BatchHeader,
+    read_header,
 )
 
 _REASON = "a batch does not match its checksum, or cannot be read"
@@ -98,6 +99,8 @@ class SegmentCheck:
     checked_bytes: int = 0
     found_end: int = 0
     """The offset after the last whole batch, once all is checked."""
+    _indexed: list[tuple[Offset, int]] | None = None
+    """The entries of the offset index that are not checked yet. None: not read yet."""
 
     @property
     def end(self) -> Offset:
@@ -178,7 +181,7 @@ class SegmentCheck:
         position of one and with the offsets of both.
         """
         segment, bad, expected = self.segment, prefix.size_bytes, prefix.expected
-        indexed = offset_entries(segment.read_index(), segment.base_offset)
+        indexed = self._indexed_from(bad)
         with suppress(struct.error, OSError):
             damaged = BatchHeader._make(HEADER.unpack(segment.file.pread(HEADER_BYTES, bad)))
             span = damaged.last_offset_delta + 1
@@ -200,25 +203,30 @@ class SegmentCheck:
             before = max(before, last_offset)
         return None
 
+    def _indexed_from(self, position: int) -> list[tuple[Offset, int]]:
+        if self._indexed is None:
+            segment = self.segment
+            self._indexed = offset_entries(segment.read_index(), segment.base_offset)
+        self._indexed = [each for each in self._indexed if each[1] >= position]
+        return self._indexed
+
     def _whole_batch_at(self, position: int, prefix: ValidPrefix) -> BatchHeader | None:
         """The batch at a position after the valid prefix, if it may be a later one of the segment
         and is whole."""
         segment = self.segment
         if not prefix.size_bytes < position < segment.size_bytes:
             return None
-        row = None
         with suppress(CorruptMessage, OSError):
-            row = next(scan_rows(segment.file, position, segment.size_bytes), None)
-        if row is None:
-            return None
-        header = row.batches[0][1]
-        has_epoch = prefix.last_epoch <= header.partition_leader_epoch and (
-            segment.epoch_max is None or header.partition_leader_epoch <= segment.epoch_max
-        )
-        is_later = prefix.expected < header.base_offset <= header.last_offset
-        return (
-            header if has_epoch and is_later and header.next_offset <= segment.end_offset else None
-        )
+            header = read_header(segment.file.pread(HEADER_BYTES, position))
+            end = position + header.size_bytes
+            has_epoch = prefix.last_epoch <= header.partition_leader_epoch and (
+                segment.epoch_max is None or header.partition_leader_epoch <= segment.epoch_max
+            )
+            is_later = prefix.expected < header.base_offset <= header.last_offset
+            is_within = end <= segment.size_bytes and header.next_offset <= segment.end_offset
+            if has_epoch and is_later and is_within and any(scan_rows(segment.file, position, end)):
+                return header
+        return None
 
     def _reaches(self, known: int | None, start: int) -> bool:
         """Whether whole batches lead from `start` to a known place: that of an index entry, or the
@@ -277,11 +285,12 @@ def _comparing(
     start_offset: Offset,
     epochs: LeaderEpochCache,
 ) -> Steps[list[Damage]]:
-    end, position = segment.end_of_whole_batches()
-    base, path = following.base_offset, following.log_path
-    missing = _missing_after(files, segment.log_path, end, base, path, start_offset)
-    if missing is None or position >= segment.size_bytes:
-        return [missing] if missing is not None else []
+    end, base, path = segment.claimed_end(), following.base_offset, following.log_path
+    if _missing_after(files, segment.log_path, end, base, path, start_offset) is None:
+        return []
+    # Records are missing, or the header of the last batch is damaged: then where that claims to end
+    # means nothing.
+    position, offset = segment.known_place()
     file = files.pin(segment.log_path)
     try:
         check = SegmentCheck(
@@ -295,7 +304,7 @@ def _comparing(
                 epochs.latest_or_none,
             )
         )
-        yield from check.checking(position, end)
+        yield from check.checking(position, offset)
     finally:
         files.unpin(file)
     return check.damages + check.missing_after(files, path, start_offset)

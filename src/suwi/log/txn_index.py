@@ -6,7 +6,7 @@ last stable offset at that time. The file exists only if there are entries.
 
 import logging
 import struct
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from suwi.env import Disk
@@ -71,6 +71,10 @@ class TxnIndex:
         with closing(self._disk.open(self.path, create=True)) as file:
             write_all(file, data, self._count_on_disk * _ENTRY.size)
         self._count_on_disk += len(pending)
+
+    def sync(self) -> None:
+        with suppress(FileNotFoundError), closing(self._disk.open(self.path)) as file:
+            file.sync()
 
     def between(self, first: Offset, end: Offset) -> list[AbortedTxn]:
         """The aborted transactions with records from `first` up to but excluding `end`."""
