@@ -644,11 +644,13 @@ class LargeFetch:
 
     def _watch(self, position: int) -> None:
         """Called without an await after the read, so that no change is missed."""
-        with contextlib.suppress(BrokerError):  # its error completes the fetch
+        try:
             partition = self._job.partition(self._job.partitions[position][0])
-            on_change = partial(self._on_change, position)
-            partition.watch(on_change, also_uncommitted=self._job.asked.replica_id >= 0)
-            self._watched.append((partition, on_change))
+        except BrokerError:
+            return  # Its error completes the fetch.
+        on_change = partial(self._on_change, position)
+        partition.watch(on_change, also_uncommitted=self._job.asked.replica_id >= 0)
+        self._watched.append((partition, on_change))
 
     def _unwatch(self) -> None:
         """Also in slices, but without an await: the client may have disconnected."""

@@ -100,6 +100,10 @@ class LeaderReplica:
             return
         if start_offset > started_at:
             replica_log.delayed.notify_low_watermark()
+        if end_offset == replica_log.high_watermark == partition_log.end_offset and (
+            node in state.members
+        ):
+            return  # Mostly: there is nothing to commit, and it is in sync.
         self._update_watermark()
         if start_offset < partition_log.start_offset:
             # The follower's records below the log start offset can no longer be compared and may be
