@@ -117,6 +117,7 @@ def test_what_a_user_may_not_do_is_refused_with_the_right_that_is_missing(
         (("alice", "read", "cluster:other"), "only valid name"),
         (("alice", "read", "topic:a", "--from", "10.0.0.1/8"), "has host bits set"),
         ((":x", "read", "topic:a"), "is not a principal"),
+        (("system:pods:app", "read", "topic:a"), "a colon is User:system:pods:app"),
     ],
 )
 def test_a_mistake_is_named(root: Suwi, arguments: tuple[str, ...], problem: str) -> None:

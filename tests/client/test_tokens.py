@@ -93,8 +93,11 @@ def test_an_endpoint_is_asked_once_for_most_of_a_tokens_lifetime(endpoint: Endpo
     ]
 
 
-def test_a_token_of_unknown_lifetime_is_not_cached(endpoint: Endpoint) -> None:
-    endpoint.answers = [(200, b'{"access_token": "a"}'), (200, b'{"access_token": "b"}')]
+@pytest.mark.parametrize("lifetime", [b"", b', "expires_in": NaN'])
+def test_a_token_of_unknown_lifetime_is_not_cached(endpoint: Endpoint, lifetime: bytes) -> None:
+    endpoint.answers = [
+        (200, b'{"access_token": "%b"%b}' % (name, lifetime)) for name in (b"a", b"b")
+    ]
     assert tokens_of(EndpointTokens(endpoint.url, "me", SECRET), 2) == ["a", "b"]
 
 

@@ -89,6 +89,11 @@ def read_operation(text: str) -> Operation:
 
 def read_principal(text: str) -> Principal:
     """Raises Failure."""
+    if ":" in text and text[0].islower():  # Its rule would apply to nobody.
+        raise Failure(
+            f"{text!r} is not a principal: {text.partition(':')[0]!r} is not a type of principals; "
+            f"a user whose name has a colon is User:{text}"
+        )
     try:
         return parse_principal(text if ":" in text else f"User:{text}")
     except ValueError as error:

@@ -126,7 +126,7 @@ class EndpointTokens:
 
     async def token(self, env: Env) -> str:
         loop = asyncio.get_running_loop()
-        if loop.time() >= self._valid_until_s:
+        if not loop.time() < self._valid_until_s:  # also if that is no number
             asked_s = loop.time()
             answer = await loop.run_in_executor(None, self._ask)
             token, lifetime_s = answer.get("access_token"), answer.get("expires_in", 0)
