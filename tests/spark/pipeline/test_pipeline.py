@@ -288,12 +288,22 @@ def test_a_query_is_stopped_if_the_other_cannot_start(job: Job) -> None:
         (("FROM records", "FROM nowhere, records"), "9: sql: "),
         (("WHERE id", "WHERE id id"), "10: sql: "),
         (("shop STRING", "shop STRING, _offset BIGINT"), "6: decode: "),
-        (("/table\n", "/table\n  keys: [idd]\n"), "12: sink: `idd` is a key or an order and"),
-        (("/table\n", "/table\n  partition_by: day\n"), "12: sink: `day` is to partition the"),
+        (
+            ("/table\n", "/table\n  keys: [idd]\n"),
+            "13: sink.keys: there is no column 'idd': did you mean 'id'?",
+        ),
+        (
+            ("/table\n", "/table\n  mode: update\n  keys: id\n  order_by: shp\n"),
+            "15: sink.order_by: there is no column 'shp': did you mean 'shop'?",
+        ),
+        (
+            ("/table\n", "/table\n  partition_by: day\n"),
+            "13: sink.partition_by: there is no column 'day': there are ",
+        ),
         (("  delta: {folder}/table", "  topic: {bad}"), "12: sink: there is no column `value`"),
         (
             ("delta: {folder}/table", "parquet: {folder}/table\n  partition_by: day"),
-            "12: sink: there is no column 'day' to partition by",
+            "13: sink.partition_by: there is no column 'day': there are ",
         ),
         (("sql: |", "tables: {{t: /nowhere}}\nsql: |"), "7: tables.t: there is no Delta table at "),
         (("sink:\n", "expect:\n  even: idd = 0\nsink:\n"), "12: expect.even: "),

@@ -14,7 +14,7 @@ from suwi.spark.output_batches import recorded_plan
 from suwi.spark.pipeline.brokers import ask_last, check_topics
 from suwi.spark.pipeline.checks import options_of, resolved, where_is
 from suwi.spark.pipeline.failures import failure_of
-from suwi.spark.pipeline.nodes import Problem, Problems
+from suwi.spark.pipeline.nodes import Problem, Problems, meant
 from suwi.spark.pipeline.program import BadFunction, load_program
 from suwi.spark.pipeline.spec import (
     DeltaSpec,
@@ -50,8 +50,8 @@ def check_settings(pipeline: Pipeline, spark: "SparkSession", problems: Problems
     """Spark takes any setting, also one that is misspelt."""
     from suwi.spark.spark_session import unknown_settings
 
-    for name, meant in unknown_settings(spark, pipeline.spark).items():
-        hint = f": did you mean {meant!r}?" if meant else ""
+    for name, known in unknown_settings(spark, pipeline.spark).items():
+        hint = f": did you mean {known!r}?" if known else ""
         problems.add(pipeline.spark[name].line, f"spark: Spark has no setting {name!r}{hint}")
 
 
@@ -82,6 +82,9 @@ def _check_with_spark(pipeline: Pipeline, spark: "SparkSession", problems: Probl
         where = f"outputs.{name}" if pipeline.is_joint else name
         try:
             schema = rows_of(output, good.drop(BAD)).schema
+            if missing := _missing_columns(output.sink, schema.names):
+                problems.found += [Problem(line, f"{where}.{text}") for line, text in missing]
+                continue
             _check_sink(output.sink, schema, is_alone=not pipeline.is_joint)
         except AnalysisException as error:
             line = _line_in(output, good) + _line_of_sql(error) - 1
@@ -112,8 +115,24 @@ def rows_of(output: OutputSpec, rows: "DataFrame") -> "DataFrame":
     return rows
 
 
+def _missing_columns(sink: Sink, names: list[str]) -> list[tuple[int, str]]:
+    """The lines of columns that an output names and its rows lack, and what is wrong."""
+    order_by = getattr(sink, "order_by", None)
+    named = [
+        *(("keys", text) for text in getattr(sink, "keys", ())),
+        *(("partition_by", text) for text in getattr(sink, "partition_by", ())),
+        *((("order_by", order_by),) if order_by is not None else ()),
+    ]
+    return [
+        (text.line, f"{key}: there is no column {name!r}: {meant(name, names)}")
+        for key, text in named
+        if (name := text.value) not in names and "(" not in name  # as in day(at) of Iceberg
+    ]
+
+
 def _check_sink(sink: Sink, schema: "StructType", *, is_alone: bool) -> None:
-    """As the query does when it starts. Raises `BadOption`, `DeltaSinkError`."""
+    """As the query does when it starts; Parquet files take any columns. Raises `BadOption`,
+    `DeltaSinkError`."""
     match sink:
         case TopicSpec():
             from suwi.spark import topic_writer
@@ -132,11 +151,6 @@ def _check_sink(sink: Sink, schema: "StructType", *, is_alone: bool) -> None:
             from suwi.spark.iceberg.data_source import IcebergFormat
 
             IcebergFormat(read_iceberg_options(resolved(options_of(sink)))).judge(schema, False)
-        case _:
-            for text in sink.partition_by:
-                name = text.value
-                if name not in schema.names:
-                    raise BadOption(f"there is no column {name!r} to partition by")
 
 
 def place_of(pipeline: Pipeline, error: Exception) -> tuple[int, str]:
