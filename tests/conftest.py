@@ -62,7 +62,7 @@ def _test(item: pytest.Item) -> str:
 
 # Continuous integration has a limit, and tells it to those runs that may be cut short: seconds
 # since 1970.
-_BEGIN_UNTIL_S = float(os.environ.get("SUWI_TESTS_BEGIN_UNTIL", "inf"))
+_BEGIN_UNTIL_S = float(os.environ.get("TESTS_BEGIN_UNTIL", "inf"))
 
 
 @pytest.hookimpl(tryfirst=True)
