@@ -199,7 +199,16 @@ def _console_lines() -> Iterable[Line]:
     yield Line(f"{goal.text}: more", console.COST_JOB, "more_percent", "%", goal)
     live = goals.LIVE_COST
     yield Line(f"{live.text}: more", console.COST_JOB, "live_more_percent", "%", live)
-    for name, text in (("alone", "without it"), ("watched", "with it"), ("live", "live")):
+    yield Line(
+        "broker CPU, a console without pages: more", console.COST_JOB, "open_more_percent", "%"
+    )
+    sections = {
+        "alone": "without it",
+        "watched": "with it",
+        "live": "live",
+        "open": "without pages",
+    }
+    for name, text in sections.items():
         yield Line(f"broker CPU {text}", console.COST_JOB, f"{name}_cpu_percent", "%")
         yield Line(f"produced {text}", console.COST_JOB, f"{name}_records_per_s", "records/s")
     for plan in CONSOLE.values():

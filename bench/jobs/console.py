@@ -78,7 +78,9 @@ def _measure_cost(plan: ConsolePlan) -> list[Figure]:
                         f"{name}_records_per_s": found.records_per_s for name, found in sums.items()
                     },
                     "more_percent": 100 * (sums["watched"].cpu_percent / alone - 1),
-                    "live_more_percent": 100 * (sums["live"].cpu_percent / alone - 1),
+                    "open_more_percent": 100 * (sums["open"].cpu_percent / alone - 1),
+                    "live_more_percent": 100
+                    * (sums["live"].cpu_percent / sums["open"].cpu_percent - 1),
                 }
 
             return take_turns(COST_JOB, {SUWI: compare}, plan.repetitions)
@@ -114,6 +116,13 @@ def _alone(_server: Server) -> Iterator[None]:
 
 
 @contextmanager
+def _open(server: Server) -> Iterator[None]:
+    """A console without a page: it samples what its charts of the last hour show."""
+    with console(server):
+        yield
+
+
+@contextmanager
 def _watched(server: Server) -> Iterator[None]:
     """Overview, topic page and live tail, with what they ask for again and again."""
     with console(server) as view, ExitStack() as stack:
@@ -139,7 +148,7 @@ def _live(server: Server) -> Iterator[None]:
         yield
 
 
-_SECTIONS = {"watched": _watched, "alone": _alone, "live": _live}
+_SECTIONS = {"watched": _watched, "alone": _alone, "live": _live, "open": _open}
 
 
 @contextmanager
