@@ -318,24 +318,31 @@ def test_a_subscription_that_changes_takes_effect_for_all() -> None:
     play(scenario)
 
 
+class Refusing:
+    """What a member's cluster tells of topics, the first `left` times an error."""
+
+    def __init__(self, member: Member, error: ErrorCode, left: int) -> None:
+        self.left = left
+        self._error = error
+        cluster = member.consumer._cluster
+        self._refresh = cluster.refresh
+        cluster.refresh = self.refresh  # type: ignore[method-assign]
+
+    async def refresh(self, names: Sequence[str] | None) -> dict[str, ErrorCode]:
+        if names and self.left:
+            self.left -= 1
+            return dict.fromkeys(names, self._error)
+        return await self._refresh(names)
+
+
 def test_a_topic_that_cannot_be_described_at_the_moment_is_not_left_out() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.start()
         member = Member(stage, "c1")
-        cluster = member.consumer._cluster
-        refresh, refused = cluster.refresh, 2
-
-        async def refuse_at_first(names: Sequence[str] | None) -> dict[str, ErrorCode]:
-            nonlocal refused
-            if names and refused:
-                refused -= 1
-                return dict.fromkeys(names, ErrorCode.leader_not_available)
-            return await refresh(names)
-
-        cluster.refresh = refuse_at_first  # type: ignore[method-assign]
+        refusing = Refusing(member, ErrorCode.leader_not_available, 2)
         await until(lambda: member.consumer.is_stable)
         assert member.assignment == ALL
-        assert refused == 0
+        assert refusing.left == 0
 
     play(scenario)
 
@@ -344,19 +351,9 @@ def test_a_topic_that_a_broker_has_not_heard_of_yet_is_assigned_soon() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.start()
         member = Member(stage, "c1", settings=replace(QUICK, topic_check_s=300))
-        cluster = member.consumer._cluster
-        refresh, unknown = cluster.refresh, 1
-
-        async def lag_at_first(names: Sequence[str] | None) -> dict[str, ErrorCode]:
-            nonlocal unknown
-            if names and unknown:
-                unknown -= 1
-                return dict.fromkeys(names, ErrorCode.unknown_topic_or_partition)
-            return await refresh(names)
-
-        cluster.refresh = lag_at_first  # type: ignore[method-assign]
+        refusing = Refusing(member, ErrorCode.unknown_topic_or_partition, 1)
         await until(lambda: member.assignment == ALL)
-        assert unknown == 0
+        assert refusing.left == 0
 
     play(scenario)
 
