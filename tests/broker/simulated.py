@@ -76,7 +76,7 @@ class SimBroker:
 
 
 async def create_topic(
-    client: PeerConnection, name: str, *, partitions: int = 1, **configs: str
+    client: PeerConnection, name: str, *, partitions: int = 1, replicas: int = 1, **configs: str
 ) -> UUID:
     answer = await client.call(
         ApiKey.CREATE_TOPICS,
@@ -86,7 +86,7 @@ async def create_topic(
                 {
                     "name": name,
                     "num_partitions": partitions,
-                    "replication_factor": 1,
+                    "replication_factor": replicas,
                     "assignments": [],
                     "configs": [
                         {"name": key.replace("_", "."), "value": value}

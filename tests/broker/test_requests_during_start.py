@@ -55,6 +55,7 @@ class StartingBroker:
         start_together: list[NodeId],
         *,
         adopts: bool = False,
+        joining: asyncio.Barrier | None = None,
     ) -> None:
         self.node = node
         name = f"b{node}"
@@ -75,7 +76,7 @@ class StartingBroker:
             adopts=adopts,
             start_together=start_together,
         )
-        self.starting = self.machine.spawn(self.broker.start())
+        self.starting = self.machine.spawn(self.broker.start(joining))
 
     async def connect(self) -> PeerConnection:
         """Connect as soon as its port is open."""
@@ -95,9 +96,13 @@ class World:
         self._store = MemoryStore(simulation.random.stream("store"))
 
     def start(
-        self, node: NodeId = B1, start_together: list[NodeId] | None = None
+        self,
+        node: NodeId = B1,
+        start_together: list[NodeId] | None = None,
+        joining: asyncio.Barrier | None = None,
     ) -> StartingBroker:
-        return StartingBroker(self._simulation, self._store, node, start_together or [])
+        together = start_together or []
+        return StartingBroker(self._simulation, self._store, node, together, joining=joining)
 
     def adopt(self) -> StartingBroker:
         """Start the broker with its data and new metadata."""
@@ -253,6 +258,44 @@ def test_brokers_that_start_together_serve_together() -> None:
         assert brokers == [1, 2]
         await second.starting
         await asyncio.gather(first.stop(), second.stop())
+
+    run(scenario)
+
+
+def test_brokers_that_start_together_keep_their_isrs() -> None:
+    """A regression: the first one was elected controller and left the others out of every ISR."""
+
+    async def scenario(world: World) -> None:
+        for restarts in (False, True):
+            joining = asyncio.Barrier(2)
+            first, second = (world.start(node, [B1, B2], joining) for node in (B1, B2))
+            first.view.may_join.set()
+            await asyncio.sleep(2)
+            second.view.may_join.set()
+            await asyncio.gather(first.starting, second.starting)
+            if not restarts:
+                await create_topic(await first.connect(), "orders", replicas=2)
+            (partition,) = first.broker.replicas.image.topics["orders"].partitions
+            assert set(partition.isr) == {B1, B2}
+            assert partition.leader_epoch == int(restarts)
+            first.machine.kill()
+            second.machine.kill()
+            await asyncio.sleep(30)  # until their sessions have ended
+
+    run(scenario)
+
+
+def test_the_others_start_without_a_broker_that_fails() -> None:
+    async def scenario(world: World) -> None:
+        joining = asyncio.Barrier(2)
+        first = world.start(B1, [], joining)
+        first.view.may_join.set()
+        await asyncio.sleep(2)
+        assert not first.starting.done()
+        await joining.abort()
+        await first.starting
+        assert await metadata(await first.connect()) == ([1], 1)
+        await first.stop()
 
     run(scenario)
 

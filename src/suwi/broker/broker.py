@@ -7,6 +7,7 @@ direction go through subscriptions.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection
 from functools import partial
@@ -309,13 +310,15 @@ class Broker:
 
     # -- starting ------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Raises DirectoryInUse, ForeignDirectory, UnsupportedFeature, IdInUse, StoreRolledBack,
+    async def start(self, joining: asyncio.Barrier | None = None) -> None:
+        """`joining`: where brokers that start together wait until all of them are registered.
+
+        Raises DirectoryInUse, ForeignDirectory, UnsupportedFeature, IdInUse, StoreRolledBack,
         OSError, BrokerFailed."""
         self._starting = asyncio.current_task()
         try:
             await _in_thread(self.directories.open)
-            await self._start()
+            await self._start(joining)
             self._starting = None
             if self.failure is not None:
                 raise BrokerFailed(self.failure)
@@ -330,7 +333,7 @@ class Broker:
                 raise BrokerFailed(self.failure) from self.failure.error
             raise
 
-    async def _start(self) -> None:
+    async def _start(self, joining: asyncio.Barrier | None) -> None:
         identity = await until_available(self._identify)
         await until_available(partial(self._load_secrets, identity.cluster_id))
         await until_available(self._follower.start)
@@ -356,6 +359,10 @@ class Broker:
             AlterPartitionManager(self.node_id, self.peers, self.replicas, self.tasks),
         )
         await self._lifecycle.join()
+        if joining is not None:
+            # A controller elected before would remove the others from every ISR.
+            with contextlib.suppress(asyncio.BrokenBarrierError):
+                await joining.wait()
         self.controller_election.start()
         await self._follower.registered(self.node_id, lambda: self._lifecycle.epoch)
         self.directories.clear_power_loss()

@@ -83,7 +83,16 @@ def _refuse_collisions(specs: Sequence[ListenerSpec], brokers: int) -> None:
 
 async def start_all(brokers: Sequence[Broker]) -> None:
     """Start the brokers; if one fails, stop the others. Raises CannotStartBroker."""
-    outcomes = await asyncio.gather(*(each.start() for each in brokers), return_exceptions=True)
+    joining = asyncio.Barrier(len(brokers))
+
+    async def start(broker: Broker) -> None:
+        try:
+            await broker.start(joining)
+        except BaseException:
+            await joining.abort()
+            raise
+
+    outcomes = await asyncio.gather(*map(start, brokers), return_exceptions=True)
     failed = [
         (broker, outcome)
         for broker, outcome in zip(brokers, outcomes, strict=True)
