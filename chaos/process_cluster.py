@@ -219,9 +219,15 @@ class ProcessCluster:
         self.local.start_processes([broker_name(broker)])
 
     def kill_controller(self, _broker: int) -> None:
-        controller = self.controller()
-        if controller is None:
-            raise NotInTime("there is no controller to be killed")
+        controller = None
+
+        def is_elected() -> bool:  # The fault before may just have ended one.
+            nonlocal controller
+            controller = self.controller()
+            return controller is not None
+
+        self._wait(lambda: self.local.wait(is_elected, _HEALTHY_S, "there is no controller"))
+        assert controller is not None
         self.kill(controller)
 
     def restart_all(self, _broker: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from suwi.handlers import fetch, fetch_job
@@ -29,7 +29,7 @@ from suwi.wire.fetch_request import (
 from suwi.wire.fetch_response import decode_fetch_response
 from suwi.wire.versions import ApiKey
 from tests.handlers.requests import request_of
-from tests.handlers.world import EPOCHS, OTHER, World, followed, led, sent
+from tests.handlers.world import EPOCHS, HERE, OTHER, World, followed, led, sent
 
 TOPICS = {"a": [led(), led(), led(OTHER)], "b": [led(OTHER), followed()], "c": [led()]}
 VERSIONS = (4, 6, 9, 11, 12, 13, 15, 18)
@@ -39,6 +39,7 @@ Event = tuple[str, Any]
 
 AT_THE_END = -7
 LED = [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("c", 0)]
+FOLLOWED = [("a", 2), ("b", 0)]
 
 
 async def settle() -> None:
@@ -49,11 +50,15 @@ async def settle() -> None:
 class History:
     """Random events, mostly common ones: fetches that wait at the end of logs."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, of_replica: bool) -> None:
         self._random = random.Random(seed)
+        self._of_replica = of_replica
 
     def events(self, count: int) -> list[Event]:
-        return [self._fetch() if self._chance(0.4) else self._change() for _ in range(count)]
+        return [
+            self._fetch() if self._chance(0.6 if self._of_replica else 0.4) else self._change()
+            for _ in range(count)
+        ]
 
     def _chance(self, chance: float) -> bool:
         return self._random.random() < chance
@@ -62,18 +67,21 @@ class History:
         return self._random.choice(others) if self._chance(chance) else usual
 
     def _fetch(self) -> Event:
-        is_replica = self._chance(0.3)
-        places = LED if not is_replica else [("a", 2), ("b", 0)]
-        asked = self._random.sample(places, self._random.randint(1, len(places)))
+        is_replica = self._of_replica or self._chance(0.3)
+        places = LED if not is_replica else FOLLOWED
+        fewest = 0 if self._of_replica else 1
+        asked = self._random.sample(places, self._random.randint(fewest, len(places)))
         asked += self._mostly([], [("b", 1)], [("a", 7)], [("nowhere", 0)])
         return "fetch", {
-            "version": self._random.choice(VERSIONS),
+            "version": self._random.choice(VERSIONS[-2:] if self._of_replica else VERSIONS),
             "asked": {place: self._asked() for place in asked},
             "min_bytes": self._mostly(1, 0, 200, 300, chance=0.4),
             "max_bytes": self._mostly(1 << 20, 1, 150, 250, chance=0.3),
             "wait_ms": self._mostly(PATIENCE_MS, 0, chance=0.2),
             "isolation_level": self._random.choice([0, 1]),
-            "session": self._mostly("next", "none", "new", "strange", chance=0.4),
+            "session": self._mostly(
+                "next", "none", "new", "strange", chance=0.1 if self._of_replica else 0.4
+            ),
             "replica": is_replica,
             "forgotten": self._random.sample(LED, self._mostly(0, 1)),
         }
@@ -98,8 +106,11 @@ class History:
             ("delete before", (place, None)),
             ("new epoch", (place, self._chance(0.7))),
             ("delete topic", None),
+            ("leave isr", self._random.choice(FOLLOWED)),
+            ("register again", None),
+            ("wait", 6.0),
         ]
-        return self._random.choices(kinds, weights=(8, 8, 8, 8, 2, 1, 0.3))[0]
+        return self._random.choices(kinds, weights=(8, 8, 8, 8, 2, 1, 0.3, 3, 2, 1))[0]
 
 
 class Broker:
@@ -119,6 +130,9 @@ class Broker:
         self.answers: list[bytes | str] = []
         self.waited: list[bool] = []
         self.session = (0, 0, 0)  # version, id and next epoch
+        self.settled_max = 0
+        self.known: list[object] = []
+        self.epoch = EPOCHS[OTHER]
         self._waiting: list[asyncio.Task[None]] = []
 
     async def _synced(self, timeout_s: float) -> None:
@@ -128,6 +142,7 @@ class Broker:
         for kind, facts in history:
             await getattr(self, "do_" + kind.replace(" ", "_"))(facts)
             await settle()  # The slower path has seen it too.
+            self.known.append(self.known_of_followers())
         await asyncio.sleep(2 * PATIENCE_MS / 1000)
         for task in self._waiting:
             assert task.done()
@@ -167,6 +182,8 @@ class Broker:
         body = sent(reply)
         self.answers[number] = body
         self.world_is_unpinned()
+        sessions = self.handler._sessions._sessions.values()
+        self.settled_max = max([self.settled_max, *[len(each.settled) for each in sessions]])
         response = decode_fetch_response(version, body)
         if version >= 7 and response.session_id:
             _, session_id, epoch = self.session
@@ -201,7 +218,7 @@ class Broker:
             [ForgottenTopic(name, id_of(name), [index]) for name, index in facts["forgotten"]],
             "",
             OTHER if is_replica else -1,
-            EPOCHS[OTHER] if is_replica else -1,
+            self.epoch if is_replica else -1,
         )
 
     def _end_of(self, name: str, index: int) -> int:
@@ -242,14 +259,40 @@ class Broker:
         if "c" in self.world.replicas.image.topics:
             self.world.delete("c")
 
+    async def do_leave_isr(self, place: tuple[str, int]) -> None:
+        partition = self.world.replicas._led.get(place)
+        if partition is not None:
+            state = partition.leader_state
+            self.world.elect(
+                *place,
+                led(OTHER, epoch=partition.leader_epoch)._replace(
+                    partition_epoch=state.partition_epoch + 1, isr=(HERE,)
+                ),
+            )
+
+    async def do_register_again(self, facts: Any) -> None:
+        self.epoch += 1
+
+    def known_of_followers(self) -> list[object]:
+        return [
+            (place, partition.high_watermark, state.isr, each.end_offset, each.broker_epoch)
+            for place, partition in self.world.replicas._led.items()
+            if (state := partition.leader_state) is not None
+            for each in state.followers.values()
+        ]
+
+    def end_sessions(self) -> None:
+        for number in list(self.handler._sessions._sessions):
+            self.handler._sessions.remove(number)
+
     async def do_wait(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
-@settings(deadline=None, max_examples=100)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 40))
-def test_both_fetch_paths_give_the_same_responses(seed: int, length: int) -> None:
-    history = History(seed).events(length)
+@settings(deadline=None, max_examples=200)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.booleans())
+def test_both_fetch_paths_give_the_same_responses(seed: int, length: int, of_replica: bool) -> None:
+    history = History(seed, of_replica=of_replica).events(length)
     answers = []
     for large_from in (1000, -1):
         simulation = Simulation(seed)
@@ -258,9 +301,11 @@ def test_both_fetch_paths_give_the_same_responses(seed: int, length: int) -> Non
             broker = Broker(large_from)
             await broker.play(history)
             broker.world_is_unpinned()
+            event("partitions were settled" if broker.settled_max else "none was settled")
+            broker.end_sessions()
             assert all(not p.replica_log.delayed._at_end for p in broker.world.replicas)
             assert all(not p.replica_log.delayed._at_watermark for p in broker.world.replicas)
-            return broker.answers, broker.waited
+            return broker.answers, broker.waited, broker.known
 
         answers.append(simulation.run(main()))
     assert answers[0] == answers[1]

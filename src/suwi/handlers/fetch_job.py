@@ -21,6 +21,7 @@ from suwi.env.token_bucket import TokenBucket
 from suwi.handlers.authorization import check_topic
 from suwi.handlers.fetch_session_cache import FetchSession, PartitionKey, TopicKey
 from suwi.handlers.leader_hints import hinted_endpoints, leader_hint
+from suwi.handlers.settled_partitions import SettledPartitions
 from suwi.log.batch_scan import scan_headers
 from suwi.log.log_segments import LogSlice
 from suwi.metadata.store import Unavailable
@@ -74,6 +75,7 @@ SLICE_COST = 256
 """About two milliseconds: a partition costs 1, one of a follower 4, and 8 more if it has
 records."""
 _FOLLOWER_COST = 4
+_SETTLED_COST = 0.02
 _RECORDS_COST = 8
 _UNWATCHED_AT_ONCE = 4_000
 _NEWS_DELAY_S_PER_PARTITION = 100e-6
@@ -552,9 +554,9 @@ class Patience:
 class LargeFetch:
     """A fetch of many partitions: read and encoded one slice per iteration of the event loop.
 
-    It reads all partitions once, waits until there is enough, and reads only the changed partitions
-    again. The state and the pinned records of one partition are consistent; two partitions may be
-    read at different times.
+    It reads all partitions once, but for those of a follower that are settled, waits until there is
+    enough, and reads only the changed partitions again. The state and the pinned records of one
+    partition are consistent; two partitions may be read at different times.
     Invariant: every pin is released exactly once, by the reply or, if there is none, in `answer`.
     """
 
@@ -571,10 +573,17 @@ class LargeFetch:
         """The positions of the partitions that have changed since they were read."""
         self._wakeup = asyncio.Event()
         self._is_timed_out = False
-        self._cost = 0
+        self._cost = 0.0
+        self._settled: SettledPartitions | None = None
+        if job.session is not None and job.asked.replica_id >= 0:
+            self._settled = job.session.settled
+        self._positions: dict[PartitionKey, int] = {}
+        """Filled when it is needed."""
 
     async def answer(self) -> Reply:
         try:
+            if self._settled is not None:
+                self._settled.on_change = self._on_unsettled
             await self._read_all()
             if self._pass.needs_recheck:
                 read_pass = self._pass
@@ -588,29 +597,43 @@ class LargeFetch:
             self._release()
             raise
         finally:
+            if self._settled is not None and self._settled.on_change == self._on_unsettled:
+                self._settled.on_change = None
             self._unwatch()
 
     # -- reading -------------------------------------------------------------------------------
 
     async def _read_all(self) -> None:
-        await self._read(range(len(self._job.partitions)))
+        settled = self._settled
+        if settled is not None:
+            now_s = asyncio.get_running_loop().time()
+            if settled.must_read_all(self._job.asked.replica_epoch, now_s):
+                settled = None
+        await self._read(range(len(self._job.partitions)), left_out=settled)
         self._job.is_first_pass = False
 
-    async def _read(self, positions: Iterable[int]) -> None:
-        must_watch = self._job.is_first_pass and self._max_wait_s > 0
+    async def _read(
+        self, positions: Iterable[int], left_out: SettledPartitions | None = None
+    ) -> None:
+        job = self._job
+        must_watch = job.is_first_pass and self._max_wait_s > 0
         for position in positions:
             if self._cost >= SLICE_COST:
                 await self._yield_to_loop()
-            self._read_one(position)
-            if must_watch and not self._job.is_enough(self._pass):
+            if left_out is not None and job.partitions[position][0] in left_out:
+                self._cost += _SETTLED_COST
+                continue
+            is_settled = self._read_one(position)
+            if must_watch and not is_settled and not job.is_enough(self._pass):
                 self._watch(position)
 
     async def _yield_to_loop(self) -> None:
         self._cost = 0
         await asyncio.sleep(0)
 
-    def _read_one(self, position: int) -> None:
-        """Must not await: the records are pinned before they can be deleted."""
+    def _read_one(self, position: int) -> bool:
+        """Returns whether the partition is settled. Must not await: the records are pinned before
+        they can be deleted."""
         job = self._job
         self._cost += _FOLLOWER_COST if job.asked.replica_id >= 0 else 1
         key, asked = job.partitions[position]
@@ -623,10 +646,20 @@ class LargeFetch:
                 self._pass.is_complete = True
                 self._pass.size_bytes -= found.slice.size_bytes
                 found = job.refuse(key, error)
-        if self._is_in_response(found):
+        is_in_response = self._is_in_response(found)
+        if is_in_response:
             self._found[position] = found
         else:
             self._found.pop(position, None)
+        settled = self._settled
+        if settled is None:
+            return False
+        if not is_in_response and found.follower is not None:
+            node = NodeId(job.asked.replica_id)
+            if settled.settle(key, job.partition(key), node, asked):
+                return True
+        settled.drop(key)
+        return False
 
     def _is_in_response(self, found: LogReadResult) -> bool:
         session, awaited = self._job.session, self._job.awaited
@@ -651,6 +684,14 @@ class LargeFetch:
         on_change = partial(self._on_change, position)
         partition.watch(on_change, also_uncommitted=self._job.asked.replica_id >= 0)
         self._watched.append((partition, on_change))
+
+    def _on_unsettled(self, key: PartitionKey) -> None:
+        if not self._positions:
+            keys = (key for key, _ in self._job.partitions)
+            self._positions = {key: position for position, key in enumerate(keys)}
+        position = self._positions[key]
+        self._watch(position)
+        self._on_change(position)
 
     def _unwatch(self) -> None:
         """Also in slices, but without an await: the client may have disconnected."""

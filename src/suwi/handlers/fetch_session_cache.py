@@ -17,6 +17,7 @@ from kio.schema.errors import ErrorCode
 
 from suwi.env import Random
 from suwi.env.slices import free_in_slices
+from suwi.handlers.settled_partitions import SettledPartitions
 from suwi.model.errors import BrokerError, FetchSessionIdNotFound, InvalidFetchSessionEpoch
 from suwi.wire.fetch_request import FetchPartition, FetchRequest
 from suwi.wire.fetch_response import FetchedPartition
@@ -62,6 +63,8 @@ class FetchSession:
     partitions: OrderedDict[PartitionKey, _CachedPartition] = field(default_factory=OrderedDict)
     large_fetches: int = 0
     """Requests in slices that use it now; it may be removed meanwhile."""
+    settled: SettledPartitions = field(default_factory=SettledPartitions)
+    """Of a follower's session: those that its next large fetch need not read."""
 
     def add(self, asked_partitions: "Iterable[tuple[PartitionKey, FetchPartition]]") -> None:
         """Apply what a request adds and changes."""
@@ -71,10 +74,12 @@ class FetchSession:
                 self.partitions[key] = _CachedPartition(asked)
             else:
                 cached.asked = asked
+                self.settled.drop(key)
 
     def forget(self, keys: Iterable[PartitionKey]) -> None:
         for key in keys:
             self.partitions.pop(key, None)
+            self.settled.drop(key)
 
     def asked(self) -> Iterator[tuple[PartitionKey, FetchPartition]]:
         """All partitions. Raises RuntimeError if the session changes before the last is taken."""
@@ -259,6 +264,7 @@ class FetchSessionCache:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partitions -= len(session.partitions)
+            session.settled.close()
             if not session.large_fetches:
                 free_in_slices(session.partitions)
 

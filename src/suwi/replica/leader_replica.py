@@ -174,6 +174,7 @@ class LeaderReplica:
         )
         self._replica_log.context.on_isr(before, members)
         self._replica_log.delayed.notify_low_watermark()
+        self._replica_log.delayed.notify_followers()  # One that has left may return.
         self.count_replicas()
 
     def refused(self, proposal: Proposal, *, is_final: bool) -> None:
