@@ -319,6 +319,7 @@ class ProcessCluster:
         found = [
             segment
             for partition in sorted(self.files(broker).glob(f"{self._topic}-*"))
+            if "." not in partition.name  # not one that was moved away and is to be deleted
             for segment in sorted(partition.glob("*.log"))[:-1]
             if segment.stat().st_size
         ]

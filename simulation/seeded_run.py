@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unittest.mock import patch
 
 from simulation import group_workload, long_network_partition, transaction_workload
 from simulation.access_rules import INTRUDER
@@ -34,6 +35,7 @@ from simulation.task_failures import UNITS, InjectedFailure
 from simulation.transaction_workload import Copies, TransactionWorkload
 from simulation.watch_ends import WatchEnds
 from simulation.workload import NotHealed, Workload
+from suwi.handlers import fetch
 from suwi.lab.events import Recording
 from suwi.model.ids import NO_NODE
 from suwi.records.compression import Compression
@@ -58,6 +60,7 @@ _STRANGER_CHANCE = 0.2
 _COPIERS_CHANCE = 1 / 6
 _PINS_GONE_WITHIN_S = 10.0
 _SCRUBBING_CHANCE = 0.25
+_FETCHES_IN_SLICES_CHANCE = 0.25
 
 _SETTINGS = {
     "replica.lag.time.max.ms": "2500",
@@ -187,6 +190,7 @@ def _draw(simulation: Simulation) -> Shape:
         reassigns=stream("reassignments").chance(_REASSIGN_CHANCE),
         strangers=stream("strangers").chance(_STRANGER_CHANCE),
         scrubs=stream("scrubbing").chance(_SCRUBBING_CHANCE),
+        fetches_in_slices=stream("fetches in slices").chance(_FETCHES_IN_SLICES_CHANCE),
     )
 
 
@@ -262,6 +266,8 @@ class SeededRun:
         with self.errors, ExitStack() as stack, _without_garbage_collection():
             for tapped in self._tapped:
                 stack.enter_context(tapped())
+            if self.shape.fetches_in_slices:
+                stack.enter_context(patch.object(fetch, "LARGE_PARTITIONS", 0))
             if self.recorder is not None:
                 stack.enter_context(self.recorder.tapped())
             try:

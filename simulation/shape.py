@@ -84,6 +84,8 @@ class Shape:
     """The side topic is compacted."""
     unclean_side: bool = False
     """The side topic may elect unclean leaders."""
+    fetches_in_slices: bool = False
+    """Every fetch is handled as one of many partitions is."""
     scrubs: bool = False
     """Closed segments are checked all the time."""
     changes_rules: bool = False
