@@ -230,8 +230,9 @@ class TransactionWorkload:
 
     @property
     def _dawdles_chance(self) -> float:
-        is_often = self._workload.shape.dawdles and not self._stopped.is_set()
-        return _DAWDLES_OFTEN if is_often else _DAWDLES_CHANCE
+        if self._stopped.is_set():
+            return 0.0  # All is to be copied soon.
+        return _DAWDLES_OFTEN if self._workload.shape.dawdles else _DAWDLES_CHANCE
 
     async def _recover(self, producer: TransactionalProducer) -> None:
         """Raises if the outcome stays unknown."""
