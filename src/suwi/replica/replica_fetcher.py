@@ -67,7 +67,7 @@ class FetchSessionHandler:
     def __init__(self) -> None:
         self._id = 0
         self._epoch = _INITIAL_EPOCH
-        self._sent: dict[Key, FetchPartition] = {}
+        self._sent: Mapping[Key, FetchPartition] = {}
 
     def request(
         self, wanted: Mapping[Key, FetchPartition]
@@ -76,9 +76,14 @@ class FetchSessionHandler:
         if self._epoch == _INITIAL_EPOCH:
             changed, forgotten = dict(wanted), []
         else:
-            changed = {key: part for key, part in wanted.items() if self._sent.get(key) != part}
+            sent = self._sent.get
+            changed = {
+                key: part
+                for key, part in wanted.items()
+                if (before := sent(key)) is not part and before != part
+            }
             forgotten = [key for key in self._sent if key not in wanted]
-        self._sent = dict(wanted)
+        self._sent = wanted
         topics: dict[UUID, list[FetchPartition]] = {}
         for (topic_id, _), part in changed.items():
             topics.setdefault(topic_id, []).append(part)
@@ -104,7 +109,7 @@ class FetchSessionHandler:
     def restart(self) -> None:
         """Send a full request next time. The id is kept so that the leader can remove it."""
         self._epoch = _INITIAL_EPOCH
-        self._sent.clear()
+        self._sent = {}
 
 
 @dataclass(slots=True)
@@ -121,6 +126,8 @@ class PartitionFetchState:
     """Where the leader's copy is damaged, as reported in the problems; empty if it is not."""
     must_sync: bool = False
     """A sync has failed: the next fetch, which would acknowledge what was not synced, waits."""
+    asked: FetchPartition | None = None
+    """What the last fetch asked for: mostly the next one asks for the same."""
 
     @property
     def is_current(self) -> bool:
@@ -346,17 +353,25 @@ class ReplicaFetcher:
             except Exception as error:
                 self._fail(state, error)
                 continue
+            asked, end_offset = state.asked, partition_log.end_offset
+            if (
+                asked is None
+                or asked.fetch_offset != end_offset
+                or asked.last_fetched_epoch != partition_log.epochs.latest
+                or asked.log_start_offset != partition_log.start_offset
+            ):
+                asked = state.asked = FetchPartition(
+                    key[1],
+                    state.epoch,
+                    end_offset,
+                    partition_log.epochs.latest,
+                    partition_log.start_offset,
+                    self._config.replica_fetch_max_bytes,
+                )
             sent.partitions[key] = state
-            wanted = sent.wanted[key] = FetchPartition(
-                key[1],
-                state.epoch,
-                partition_log.end_offset,
-                partition_log.epochs.latest,
-                partition_log.start_offset,
-                self._config.replica_fetch_max_bytes,
-            )
+            sent.wanted[key] = asked
             if state.partition.watched_by is not None:
-                state.partition.watched_by.fetch(self._leader, wanted)
+                state.partition.watched_by.fetch(self._leader, asked)
         return sent
 
     # -- responses -----------------------------------------------------------------------------
