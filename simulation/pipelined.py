@@ -173,11 +173,14 @@ class PipelinedWriter:
         failed = [batch for batch, answer in answered if not self._is_stored(batch, answer)]
         failed += lane.waiting[len(answers) :]
         refused = bumps = ends = False
-        for answer in answers:
+        for number, answer in enumerate(answers):
             code = ErrorCode(answer.error_code)
             if code is ErrorCode.out_of_order_sequence_number:
                 if not refused:
                     ends = True  # An unclean election has lost what it follows.
+                # After a restart the snapshot has only the last batch, as Kafka's: what is before
+                # it is in the log, too.
+                ends |= any(later.error_code in _STORED for later in answers[number:])
                 bumps |= not ends
             elif code not in _STORED:
                 refused = True
