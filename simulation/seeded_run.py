@@ -190,7 +190,6 @@ def _draw(simulation: Simulation) -> Shape:
         reassigns=stream("reassignments").chance(_REASSIGN_CHANCE),
         strangers=stream("strangers").chance(_STRANGER_CHANCE),
         scrubs=stream("scrubbing").chance(_SCRUBBING_CHANCE),
-        fetches_in_slices=stream("fetches in slices").chance(_FETCHES_IN_SLICES_CHANCE),
     )
 
 
@@ -211,9 +210,11 @@ class SeededRun:
         self.simulation = simulation
         self.options = options
         mechanisms = named(options.mechanisms)
+        drawn = options.shape or _draw(simulation)
         if options.pairs:
             mechanisms += mechanisms_of(simulation.seed)
-        drawn = options.shape or _draw(simulation)
+            in_slices = simulation.random.stream("fetches in slices")
+            drawn = replace(drawn, fetches_in_slices=in_slices.chance(_FETCHES_IN_SLICES_CHANCE))
         self.shape = shape = replace(drawn, **{**shape_of(mechanisms), **options.force})
         self.long_cut = options.long_cut
         if self.long_cut is None:
