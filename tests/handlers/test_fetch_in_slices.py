@@ -265,6 +265,30 @@ def test_a_follower_of_a_new_leader_gets_one_response_at_once_and_then_waits() -
     asyncio.run(scenario())
 
 
+def test_progress_that_another_fetch_of_a_follower_set_back_is_recorded_again() -> None:
+    """As one of an earlier connection may, which is read late."""
+
+    async def scenario() -> None:
+        broker = Counted(LARGE_PARTITIONS + 1, followed=True)
+        for index in range(broker.count):
+            broker.world.append("t", index, b"x")
+        opened = response(await broker.begin(offset=1, session=(0, 0), replica=True))
+        number = opened.session_id
+        for epoch in (1, 2):
+            await broker.begin(session=(number, epoch), asked=(), replica=True)
+        (session,) = broker.handler._sessions._sessions.values()
+        assert len(session.settled) == broker.count
+        leader_state = broker.world.replicas.leader_of("t", 7).leader_state
+        assert leader_state is not None
+        await broker.begin(offset=0, asked=[7], replica=True)
+        assert leader_state.followers[OTHER].end_offset == 0
+        await broker.begin(session=(number, 3), asked=(), replica=True)
+        assert leader_state.followers[OTHER].end_offset == 1
+        broker.stop()
+
+    asyncio.run(scenario())
+
+
 def test_fetches_of_followers_of_many_partitions_commit_before_the_response() -> None:
     async def scenario() -> None:
         broker = Counted(LARGE_PARTITIONS + 1, followed=True)

@@ -87,7 +87,8 @@ class LeaderReplica:
         state = self.state
         replica_log = self._replica_log
         partition_log = replica_log.ready_log or replica_log.get_ready()
-        started_at = state.followers[node].start_offset
+        follower = state.followers[node]
+        ended_at, started_at = follower.end_offset, follower.start_offset
         counts = state.record_progress(
             node,
             end_offset,
@@ -98,6 +99,9 @@ class LeaderReplica:
         )
         if not counts:
             return
+        if end_offset < ended_at:
+            # It is read again, if another fetch session of this follower knows that it has more.
+            replica_log.delayed.notify_followers()
         if start_offset > started_at:
             replica_log.delayed.notify_low_watermark()
         if end_offset == replica_log.high_watermark == partition_log.end_offset and (
