@@ -75,7 +75,7 @@ SLICE_COST = 256
 """About two milliseconds: a partition costs 1, one of a follower 4, and 8 more if it has
 records."""
 _FOLLOWER_COST = 4
-_SETTLED_COST = 0.02
+_SETTLED_COST = 0.04
 _RECORDS_COST = 8
 _UNWATCHED_AT_ONCE = 4_000
 _NEWS_DELAY_S_PER_PARTITION = 100e-6
