@@ -112,6 +112,10 @@ class Counted:
             for p in self.world.replicas
         )
 
+    def settled(self) -> int:
+        """Those of partitions that stay watched between the fetches of a session."""
+        return sum(len(each.settled) for each in self.handler._sessions._sessions.values())
+
 
 def response(reply: Reply) -> FetchResponse:
     return decode_fetch_response(VERSION, sent(reply))

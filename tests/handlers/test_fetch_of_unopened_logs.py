@@ -155,7 +155,7 @@ def test_a_followers_fetch_ends_when_the_log_is_not_awaited_any_more(count: int,
                 broker.world.set_broker_epoch(-1)
                 expected = ErrorCode.not_leader_or_follower
         assert errors(await fetch)[7] == expected
-        assert broker.watchers() == 0
+        assert broker.watchers() == broker.settled()
         broker.turns.released.set()
         broker.stop()
 
@@ -173,7 +173,7 @@ def test_a_disconnected_followers_fetch_records_no_progress(count: int) -> None:
         await broker.open_log()
         await asyncio.sleep(0)
         assert broker.follower.end_offset == NO_OFFSET
-        assert broker.watchers() == 0
+        assert broker.watchers() == broker.settled()
         broker.stop()
 
     asyncio.run(scenario())
