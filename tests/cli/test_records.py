@@ -20,6 +20,14 @@ READ = ("--from-beginning", "--no-follow")
 
 
 @pytest.fixture
+def topic(suwi: Suwi) -> str:
+    """A topic with one partition, from which retention deletes no old records."""
+    name = unique_name("topic")
+    suwi.ok("topics", "create", name, "--config", "retention.ms=-1")
+    return name
+
+
+@pytest.fixture
 def lines(tmp_path: Path) -> Path:
     return write_lines(tmp_path / "lines", "a:1", "b:2", "a:3")
 
