@@ -40,6 +40,9 @@ class MuteWatch:
     def tapped(self) -> Iterator[None]:
         """While it is entered, muted connections are known."""
         mute, dispatch = Connection.mute, Dispatcher.__call__
+        load_first = Dispatcher._load_first
+        loading: set[Connection] = set()
+        """Those with a request that has begun, and is dispatched again when its schema is there."""
 
         def noted(connection: Connection, throttle_ms: int) -> None:
             ends_s = self._loop.time() + throttle_ms / 1000
@@ -49,15 +52,20 @@ class MuteWatch:
 
         def dispatched(dispatcher: Dispatcher, connection: Connection, frame: memoryview) -> Any:
             known = self._muted.get(connection)
-            # Where one runs that lets no other begin, it began before: its schema was loaded.
-            has_begun = connection._exclusive
+            has_begun = connection in loading
+            loading.discard(connection)
             if known is not None and self._loop.time() < known.ends_s and not has_begun:
                 self._wrong = f"a request of {connection} begins while it is muted"
             return dispatch(dispatcher, connection, frame)
 
+        def loads(dispatcher: Dispatcher, connection: Connection, *request: Any) -> Any:
+            loading.add(connection)
+            return load_first(dispatcher, connection, *request)
+
         with (
             patch.object(Connection, "mute", noted),
             patch.object(Dispatcher, "__call__", dispatched),
+            patch.object(Dispatcher, "_load_first", loads),
         ):
             yield
 
